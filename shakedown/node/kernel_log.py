@@ -92,11 +92,7 @@ def _chosen(text: str, known: Optional[Sequence[str]]) -> Iterator[Record]:
 def _lines_with(text: str, known: Sequence[str]) -> Set[int]:
     """Return the numbers of the lines that hold a word. Searching the whole text costs a tenth of searching its
     lines."""
-    starts = {0: 0}
-    at = text.find("\n")
-    while at >= 0:
-        starts[at + 1] = len(starts)
-        at = text.find("\n", at + 1)
+    starts = {0: 0, **{line.end(): number for number, line in enumerate(re.finditer("\n", text), 1)}}
     found = set()
     for word in known:
         at = text.find(word)

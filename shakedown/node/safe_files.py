@@ -13,7 +13,8 @@ import os
 import pwd
 import stat
 import time
-from typing import Any, Callable, List, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, Optional
 
 from .owners import closed, trusted
 
@@ -97,8 +98,23 @@ class Folder:
         with self.fresh(name, mode) as handle:
             handle.write(content)
 
-    def fresh(self, name: str, mode: int) -> "Fresh":
-        return Fresh(self, name, mode)
+    @contextmanager
+    def fresh(self, name: str, mode: int) -> Iterator[Any]:
+        """Open a file that gets its name when it has been written whole."""
+        beside = ".{}.{}.new".format(name[:100], os.urandom(8).hex())
+        handle = os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE, 0o600, dir_fd=self.fd), "wb")
+        try:
+            yield handle
+            handle.flush()
+            os.fchmod(handle.fileno(), mode)
+            os.fsync(handle.fileno())
+            os.rename(beside, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+            beside = ""
+            self.sync()
+        finally:
+            if beside:
+                self.remove(beside)
+            handle.close()
 
     def remove(self, name: str) -> bool:
         """Remove a file or link; False where there is none."""
@@ -160,34 +176,6 @@ class Folder:
                 announced = True
                 waiting(holder)
             time.sleep(0.2)
-
-
-class Fresh:
-    """A file that gets its name when it has been written whole."""
-
-    def __init__(self, folder: Folder, name: str, mode: int) -> None:
-        self.folder, self.name, self.mode = folder, name, mode
-        self.beside = ".{}.{}.new".format(name[:100], os.urandom(8).hex())
-
-    def __enter__(self) -> Any:
-        fd = os.open(self.beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE, 0o600, dir_fd=self.folder.fd)
-        self.handle = os.fdopen(fd, "wb")
-        return self.handle
-
-    def __exit__(self, failed: Any, *_: Any) -> None:
-        try:
-            if not failed:
-                self.handle.flush()
-                os.fchmod(self.handle.fileno(), self.mode)
-                os.fsync(self.handle.fileno())
-                fd = self.folder.fd
-                os.rename(self.beside, self.name, src_dir_fd=fd, dst_dir_fd=fd)
-                self.beside = ""
-                self.folder.sync()
-        finally:
-            if self.beside:
-                self.folder.remove(self.beside)
-            self.handle.close()
 
 
 def look(fd: int, name: str) -> Optional[os.stat_result]:

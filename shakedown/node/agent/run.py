@@ -84,7 +84,7 @@ def may_open(device: Part, user: str, groups: List[str]) -> bool:
 
 
 def report(document: Dict[str, Any], findings: List[Any], verdict: str, problem: str, began: float) -> Dict[str, Any]:
-    """Return the report of a check. `problem`: the reason that the check could not be made; the verdict is then unknown."""
+    """Return the report of a check. `problem`: the reason that there was none; the verdict is then unknown."""
     counts = dict.fromkeys(tell.VERDICTS, 0)
     for finding in findings:
         counts[str(finding.verdict)] += 1
