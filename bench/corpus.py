@@ -15,7 +15,7 @@ from pathlib import Path
 from shakedown import catalogue
 from shakedown.catalogue.lines import read
 from shakedown.evidence.kernel_lines import kernel_log
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.signatures import FailureScanner
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Training
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.job_shape import JobShape
-from shakedown.logs.log import Iteration
 
 
 def judged(outcome: Outcome | None) -> Outcome:

@@ -9,7 +9,7 @@ from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.summary import NodeTelemetry, summary
 from shakedown.evidence.telemetry.timing import Timing
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.loss_scale import loss_scale
 
 

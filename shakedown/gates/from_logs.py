@@ -12,9 +12,9 @@ from shakedown.gates.observed import Expected, Logs, LogsByNode, Observed, Readi
 from shakedown.gates.possible import impossible
 from shakedown.gates.steadiness import clock, paces
 from shakedown.logs.figures import WARMUP, judged_lines, measure, tokens_of_all_gpus
+from shakedown.logs.form import is_read
+from shakedown.logs.iterations import MAX_ITERATIONS, Iteration
 from shakedown.logs.job_shape import JobShape, shape_of
-from shakedown.logs.log import MAX_ITERATIONS, Iteration
-from shakedown.logs.log_form import is_read
 from shakedown.logs.loss_scale import loss_scale
 from shakedown.logs.metrics import METRICS
 

@@ -11,7 +11,7 @@ from shakedown.common.text import counted
 from shakedown.gates.model import Outcome, ranges, some
 from shakedown.gates.observed import Training
 from shakedown.gates.registry import gate
-from shakedown.logs.log import Iteration, has_preview
+from shakedown.logs.iterations import Iteration, has_preview
 from shakedown.logs.loss_scale import loss_scale
 from shakedown.state.findings import Verdict
 

@@ -21,7 +21,7 @@ from shakedown.gates.from_logs import JobSpec, from_logs
 from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies, LogsByNode, NodeWatch
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.figures import WARMUP, Figures, measure
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.metrics import metric_of
 from shakedown.logs.nccl_debug import quietest
 from shakedown.node.kernel_verdict import judge as judge_records

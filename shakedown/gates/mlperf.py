@@ -26,9 +26,9 @@ def mlperf_run(mlperf: NodeLog) -> Outcome | None:
     ended = {status: f"a run stopped with the status {status}" for status in run.statuses if status != "success"}
     failed = [ended.pop("aborted")] if "aborted" in ended else []
     failed += [
-        f"{what} {some([value for value in values if not math.isfinite(value) or value < 0])} is not a number of at least 0"
+        f"{what} {some(wrong)} is not a number of at least 0"
         for what, values in (("eval_accuracy", run.accuracies), ("throughput", run.throughputs))
-        if not all(math.isfinite(value) and value >= 0 for value in values)
+        if (wrong := [value for value in values if not (math.isfinite(value) and value >= 0)])
     ]
     open_ended = bool(run.starts) and not run.statuses
     doubtful = list(ended.values()) + ([] if run.starts else ["no line says that a run began"])

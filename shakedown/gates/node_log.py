@@ -13,17 +13,19 @@ from shakedown.catalogue import entries
 from shakedown.evidence.stragglers import reading
 from shakedown.evidence.stragglers.model import Measured
 from shakedown.evidence.stragglers.reading import WindowReader
-from shakedown.logs import job_shape, log, log_form, signatures
+from shakedown.logs import form as log_form
+from shakedown.logs import iterations as iteration_lines
+from shakedown.logs import job_shape, signatures
+from shakedown.logs.end import EndReader, LogEnd
+from shakedown.logs.form import FormReader
+from shakedown.logs.iterations import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.logs.job_shape import JobShape, JobShapeReader
 from shakedown.logs.lines import LineSplitter, as_text
-from shakedown.logs.log import MAX_ITERATIONS, Iteration, LogReader, Summary
-from shakedown.logs.log_end import EndReader, LogEnd
-from shakedown.logs.log_form import FormReader
-from shakedown.logs.log_source import LogSource
 from shakedown.logs.marks import Marks
 from shakedown.logs.mlperf import MARK as MLPERF
 from shakedown.logs.mlperf import MlperfReader, MlperfRun
 from shakedown.logs.signatures import FailureScanner, Match, Scanner
+from shakedown.logs.source import LogSource
 
 # "node1:811:811 [0] NCCL INFO ...", and the version, which is all that NCCL_DEBUG=WARN shows where nothing is wrong.
 _RCCL = re.compile(
@@ -138,7 +140,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
 @cache
 def _marks() -> Marks:
     """What any of the readers looks for: a line without it says nothing to them, but in an open traceback."""
-    return Marks([*log.MARKS, *signatures.marks(), *job_shape.MARKS, *reading.MARKS, *log_form.marks()])
+    return Marks([*iteration_lines.MARKS, *signatures.marks(), *job_shape.MARKS, *reading.MARKS, *log_form.marks()])
 
 
 def line_count(logs: Mapping[str, NodeLog | None]) -> int:

@@ -16,8 +16,8 @@ from shakedown.gates.steadiness import Paces
 from shakedown.jobs.benchmark.results import Figure as BenchmarkFigure
 from shakedown.jobs.benchmark.results import Step
 from shakedown.logs.figures import Figures
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.job_shape import JobShape
-from shakedown.logs.log import Iteration
 
 LogsByNode = Mapping[str, NodeLog | None]  # None: the node's log could not be had
 

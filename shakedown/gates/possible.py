@@ -8,7 +8,7 @@ from shakedown.catalogue import advice
 from shakedown.gates.model import Outcome, ranges, some
 from shakedown.gates.observed import Speed
 from shakedown.gates.registry import gate
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.metrics import METRICS
 from shakedown.logs.peaks import peak
 from shakedown.state.findings import Verdict

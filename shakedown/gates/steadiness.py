@@ -12,7 +12,7 @@ from typing import Literal
 
 from shakedown.gates.thresholds import threshold
 from shakedown.logs.figures import judged_lines
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 
 Word = Literal["even", "uneven", "slow iterations", "slow stretch", "slow most of the time"]
 BAD: frozenset[Word] = frozenset({"slow iterations", "slow stretch", "slow most of the time"})

@@ -12,8 +12,8 @@ from typing import Literal
 from shakedown.desired.models import EACH, TOGETHER
 from shakedown.evidence.results import JobResult
 from shakedown.jobs.launch import LaunchPlan
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import LogQuota
-from shakedown.logs.log import Iteration
 
 
 @dataclass(frozen=True)

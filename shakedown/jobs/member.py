@@ -14,9 +14,9 @@ from shakedown.evidence.telemetry.timing import NodeClock
 from shakedown.jobs.answers import NoAnswer, Refused, Status
 from shakedown.jobs.job import Clock, Timeouts
 from shakedown.jobs.remote import Node
+from shakedown.logs.iterations import Iteration, LogReader
 from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota, names_on_controller
 from shakedown.logs.lines import LineSplitter
-from shakedown.logs.log import Iteration, LogReader
 from shakedown.logs.signatures import FailureScanner, Match, quoted
 
 _SLICE_S = 0.1  # how soon a task sees that it is to start, to stop or to finish

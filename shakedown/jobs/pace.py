@@ -6,7 +6,7 @@ import statistics
 from collections import deque
 from datetime import timedelta
 
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 
 _LONGEST_MS = 1e9  # of an iteration that an estimate is made of, 11 days, and
 _LONGEST_ETA_S = 1e8  # of an estimate that is shown, 3 years: a log may say anything

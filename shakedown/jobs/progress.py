@@ -13,7 +13,7 @@ from rich.text import Text
 from shakedown.common.text import printable
 from shakedown.jobs.job import Event
 from shakedown.jobs.pace import Pace
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 
 
 class _Screen:

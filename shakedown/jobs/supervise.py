@@ -22,8 +22,8 @@ from shakedown.jobs.job import Clock, Event, Job, Timeouts
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.member import Member
 from shakedown.jobs.remote import Node
+from shakedown.logs.iterations import MAX_ITERATIONS
 from shakedown.logs.kept_logs import LogQuota
-from shakedown.logs.log import MAX_ITERATIONS
 from shakedown.logs.signatures import MISMATCH
 from shakedown.schedulers.interface import Remote
 

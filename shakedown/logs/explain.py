@@ -17,8 +17,8 @@ from shakedown.catalogue.lines import Record, records
 from shakedown.catalogue.words import alarming, of_a_job
 from shakedown.common.text import printable
 from shakedown.logs.lines import LineSplitter
-from shakedown.logs.log_source import LogSource
 from shakedown.logs.signatures import FailureScanner, tuning
+from shakedown.logs.source import LogSource
 from shakedown.node.kernel_log import ERROR
 from shakedown.node.kernel_verdict import FAULTS, Event, Events
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.logs.log import Iteration, Summary
+from shakedown.logs.iterations import Iteration, Summary
 from shakedown.logs.loss_scale import loss_scale
 from shakedown.logs.metrics import MEAN, METRICS, Metric
 

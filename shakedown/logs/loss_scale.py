@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shakedown.logs.log import Iteration, has_preview
+from shakedown.logs.iterations import Iteration, has_preview
 
 GREATEST = 2.0**32  # initial_loss_scale of Megatron-LM; a search that would have begun higher is none
 _ROUNDING = 0.11  # the scale is printed with one decimal: what two roundings may add up to

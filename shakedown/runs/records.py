@@ -24,8 +24,8 @@ from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.jobs.job import job_name
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.figures import Figures
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog
-from shakedown.logs.log import Iteration
 from shakedown.runs.isolation import Isolation
 from shakedown.runs.rolling.model import Rolling
 from shakedown.state.findings import Finding, Verdict

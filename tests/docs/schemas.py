@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from shakedown.jobs.benchmark.results import Results
 from shakedown.jobs.launch import LaunchPlan
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.runs.archive.manifest import Manifest
 from shakedown.runs.records import Evidence, RunRecord
 from shakedown.state.findings import Finding

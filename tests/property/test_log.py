@@ -13,10 +13,10 @@ from shakedown.catalogue import entries
 from shakedown.evidence.stragglers.reading import WindowReader
 from shakedown.gates import judge_log, read_log
 from shakedown.gates.iterations import iterations_complete
+from shakedown.logs.fields import field_names
+from shakedown.logs.iterations import Iteration, LogReader, parse, parse_line
 from shakedown.logs.job_shape import JobShapeReader
 from shakedown.logs.lines import as_text, split
-from shakedown.logs.log import Iteration, LogReader, parse, parse_line
-from shakedown.logs.log_fields import field_names
 from shakedown.logs.metrics import METRICS
 from shakedown.logs.signatures import FailureScanner, Scanner
 from tests.gates import training

@@ -15,7 +15,7 @@ from shakedown.catalogue.lines import read
 from shakedown.cli import main
 from shakedown.logs import explain as explaining
 from shakedown.logs.explain import explain
-from shakedown.logs.log_source import LogSource
+from shakedown.logs.source import LogSource
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 LOST = "nvme nvme2: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff"

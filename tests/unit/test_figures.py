@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.logs.figures import measure
-from shakedown.logs.log import Iteration, parse
+from shakedown.logs.iterations import Iteration, parse
 from shakedown.logs.metrics import GREATEST, METRICS
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"

@@ -16,7 +16,7 @@ from shakedown.gates.exit_codes import exit_codes
 from shakedown.gates.from_logs import fullest_log, unknown_metrics
 from shakedown.gates.observed import Counters, JobEnd
 from shakedown.logs.figures import measure
-from shakedown.logs.log import Iteration, Summary
+from shakedown.logs.iterations import Iteration, Summary
 from shakedown.logs.metrics import METRICS
 from shakedown.state.findings import Verdict
 from shakedown.state.node import Unreadable

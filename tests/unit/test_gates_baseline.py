@@ -17,7 +17,7 @@ from shakedown.gates.baselines.model import MOST, Past
 from shakedown.gates.baselines.peers import peers_of
 from shakedown.gates.observed import Expected, Speed
 from shakedown.logs.figures import Figures, measure
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 
 BEGIN = datetime(2026, 9, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from shakedown.gates.logs_complete import logs_complete
 from shakedown.gates.model import QUOTED, some
 from shakedown.gates.nothing_left import nothing_left
 from shakedown.gates.observed import JobEnd, LogCopies
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 from tests.gates import judged
 

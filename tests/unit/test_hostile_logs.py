@@ -10,8 +10,8 @@ import pytest
 
 from shakedown.catalogue import entries
 from shakedown.gates import NodeLog, judge_log, read_log
-from shakedown.logs.log import MAX_ITERATIONS, LogReader, parse
-from shakedown.logs.log_fields import field_names
+from shakedown.logs.fields import field_names
+from shakedown.logs.iterations import MAX_ITERATIONS, LogReader, parse
 from shakedown.logs.signatures import FailureScanner, Scanner, first_failure
 from shakedown.state.findings import Verdict
 

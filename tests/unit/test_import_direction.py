@@ -139,7 +139,7 @@ def test_a_module_that_is_in_no_room_is_named() -> None:
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from shakedown import runs",
         ),
         ("shakedown.node.probe", "from ..state import node"),
-        ("shakedown.node.launcher.commands", "from shakedown.logs.log import parse"),
+        ("shakedown.node.launcher.commands", "from shakedown.logs.iterations import parse"),
         ("shakedown.runner.stages", "from shakedown.cli import nodes"),
         ("shakedown.cli.commands.run", "import deploy.megatron"),
         ("shakedown.checks.gpu", "from shakedown import gates"),

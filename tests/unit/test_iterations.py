@@ -9,7 +9,7 @@ import pytest
 from shakedown.common.text import counted
 from shakedown.gates import judge_log, read_log
 from shakedown.gates.iterations import GREATEST_LOSS, iterations_complete, loss_finite, no_skipped_or_nan
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 from tests.gates import training
 

@@ -7,8 +7,8 @@ import pytest
 from bench.corpus import CORPUS, excerpts
 from shakedown.gates import Gate, Observed, judge, judge_log, read_log
 from shakedown.gates.observed import JobEnd, Logs
+from shakedown.logs.end import EndReader, ended_badly, endings
 from shakedown.logs.lines import prefix, unprefixed
-from shakedown.logs.log_end import EndReader, ended_badly, endings
 from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN

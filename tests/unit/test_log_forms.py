@@ -11,9 +11,9 @@ from dataclasses import asdict
 import pytest
 
 from shakedown.gates import Gate, judge_log, read_log
+from shakedown.logs.fields import field_names
 from shakedown.logs.figures import measure
-from shakedown.logs.log import Iteration, has_preview, parse, parse_line
-from shakedown.logs.log_fields import field_names
+from shakedown.logs.iterations import Iteration, has_preview, parse, parse_line
 from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
@@ -325,7 +325,7 @@ def test_a_form_whose_loss_has_a_name_that_is_not_known_is_unknown_never_nan() -
     gates = judged(unknown_form())
     assert gates["loss_finite"].verdict is UNKNOWN
     assert "the form of these lines is not known" in gates["loss_finite"].evidence
-    assert "log_fields.toml" in gates["loss_finite"].remedy
+    assert "fields.toml" in gates["loss_finite"].remedy
     assert gates["loss_falling"].verdict is UNKNOWN
     assert gates["iterations_complete"].verdict is OK
 

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 from shakedown.cli import main
 from shakedown.gates import read_log
-from shakedown.logs import log_source
-from shakedown.logs.log_source import LogSource, NotALog
+from shakedown.logs import source
+from shakedown.logs.source import LogSource, NotALog
 from shakedown.runs.archive import run as archive_run
 
 TEXT = b"".join(b"a line of a log, number %d\n" % number for number in range(20_000))
@@ -128,7 +128,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
     code = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))
-from shakedown.logs.log_source import LogSource
+from shakedown.logs.source import LogSource
 print(sum(map(len, LogSource(sys.argv[1], 200 << 20))))
 """
     ran = subprocess.run([sys.executable, "-c", code, bomb], capture_output=True, text=True, check=True)
@@ -158,7 +158,7 @@ def test_a_hole_in_a_log_is_not_whole(tmp_path: Path, length: int, hole: bool) -
 def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    monkeypatch.setattr(log_source, "PIPE_S", 0.1)
+    monkeypatch.setattr(source, "PIPE_S", 0.1)
     with pytest.raises(NotALog, match="nothing was written to it"):
         list(LogSource(pipe))
 

@@ -15,7 +15,7 @@ from shakedown.gates.loss_curve import MAX_POINTS, Point, curve
 from shakedown.gates.loss_falling import loss_falling
 from shakedown.gates.model import Outcome
 from shakedown.gates.thresholds import thresholds
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 from tests.gates import training
 

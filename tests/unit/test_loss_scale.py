@@ -9,7 +9,7 @@ import pytest
 
 from shakedown.gates import Gate, NodeLog, judge_log, read_log
 from shakedown.logs.figures import measure
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.loss_scale import LossScale, loss_scale
 from shakedown.state.findings import Verdict
 

@@ -9,7 +9,7 @@ import pytest
 
 from shakedown.gates import Gate, NodeLog, read_log, verdict
 from shakedown.gates.offline import Request, judge_logs
-from shakedown.logs.log_form import forms
+from shakedown.logs.form import forms
 from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from shakedown.jobs.job import Event
 from shakedown.jobs.progress import Progress, ProgressOfEach
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 
 
 @pytest.fixture(autouse=True)

@@ -23,8 +23,8 @@ from shakedown.gates import Gate
 from shakedown.jobs.job import Job, job_name
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
-from shakedown.logs.log import Iteration
 from shakedown.report import terminal
 from shakedown.report.summary import not_held
 from shakedown.runner import stages

@@ -14,7 +14,7 @@ from shakedown.gates.alone import Alone, OneAlone
 from shakedown.gates.observed import Expected, Speed
 from shakedown.gates.steadiness import BAD, Paces, paces, steadiness
 from shakedown.logs.figures import measure
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN

@@ -10,8 +10,8 @@ import pytest
 
 from shakedown.evidence.results import JobResult
 from shakedown.evidence.watched import Watched, steady_window
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog
-from shakedown.logs.log import Iteration
 from shakedown.runs import copies
 from tests.nodes import RUN, hit, marked, until
 from tests.unit.test_supervise import PATIENT, QUICK, WAIT, Jobs

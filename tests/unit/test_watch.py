@@ -17,7 +17,7 @@ from rich.console import Console
 
 from shakedown.cli import main
 from shakedown.jobs.job import Event
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import JobRecord, RunRecord
 from shakedown.runs.watch import notes as notes_module

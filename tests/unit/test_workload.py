@@ -24,8 +24,8 @@ from shakedown.jobs.workload.arguments import Arguments
 from shakedown.jobs.workload.data import MockData
 from shakedown.jobs.workload.flops import training_flops
 from shakedown.jobs.workload.report import Iteration, summary
-from shakedown.logs.log import Iteration as ParsedIteration
-from shakedown.logs.log import parse_line
+from shakedown.logs.iterations import Iteration as ParsedIteration
+from shakedown.logs.iterations import parse_line
 from shakedown.logs.loss_scale import loss_scale
 from shakedown.recipes.options import choose
 from shakedown.recipes.recipe import recipes

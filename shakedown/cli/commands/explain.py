@@ -12,7 +12,7 @@ from shakedown.cli.words import reason, unusable
 from shakedown.common.text import printable
 from shakedown.logs.explain import as_json, as_text
 from shakedown.logs.explain import explain as explain_log
-from shakedown.logs.log_source import LogSource
+from shakedown.logs.source import LogSource
 
 _EMPTY = (
     "holds no line: nothing to explain. Where kernel.dmesg_restrict is 1, dmesg needs root: "

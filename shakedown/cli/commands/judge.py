@@ -20,7 +20,7 @@ from shakedown.gates import Gate, NodeLog, Recorded
 from shakedown.gates.offline import Request, judge_logs
 from shakedown.ledger.compared import Wanted, know_peers, past_of
 from shakedown.ledger.keep import keep
-from shakedown.logs.log_source import LogSource
+from shakedown.logs.source import LogSource
 from shakedown.report.formats import Judged
 from shakedown.runs.archive.run import OpenedRun, is_packed, opened_run
 from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs

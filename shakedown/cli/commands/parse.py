@@ -9,8 +9,8 @@ import click
 
 from shakedown.cli.words import reason, unusable
 from shakedown.common.text import printable
-from shakedown.logs.log import Iteration, LogReader
-from shakedown.logs.log_source import LogSource
+from shakedown.logs.iterations import Iteration, LogReader
+from shakedown.logs.source import LogSource
 from shakedown.state.findings import Verdict
 
 PREPARE = ("stream",)

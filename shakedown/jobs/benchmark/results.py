@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.common.text import strip_escapes
-from shakedown.logs.log_fields import NUMBER
+from shakedown.logs.fields import NUMBER
 from shakedown.recipes.benchmark import document
 
 

@@ -75,7 +75,7 @@ def words() -> frozenset[str]:
     """Words that are read out of logs: a node that has such a name keeps it where it may mean the other thing."""
     logs: tuple[Log, ...] = ("job", "rccl", "kernel")
     known = [text for log in logs for entry in entries(log) for text in (*entry.text, entry.pattern or "")]
-    fields = tomllib.loads(resources.files("shakedown.logs").joinpath("log_fields.toml").read_text("utf-8"))
+    fields = tomllib.loads(resources.files("shakedown.logs").joinpath("fields.toml").read_text("utf-8"))
     text = " ".join([*known, *(value for _, value in _texts(fields))])
     return frozenset(word.lower() for word in re.findall(r"[A-Za-z_]{2,}", text)) | {
         "iteration",

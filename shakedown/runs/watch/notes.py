@@ -25,7 +25,7 @@ from shakedown.evidence.telemetry.timing import Moment
 from shakedown.hosts import folded
 from shakedown.jobs.job import Event
 from shakedown.jobs.launch import LaunchPlan
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 
 NAME = "events.jsonl"
 LIMIT_BYTES = 32 << 20  # of the file, and

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from shakedown.jobs.pace import Pace
-from shakedown.logs.log import Iteration
+from shakedown.logs.iterations import Iteration
 from shakedown.runs.watch.notes import Note
 from shakedown.state.findings import Verdict
 

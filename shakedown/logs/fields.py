@@ -1,4 +1,4 @@
-"""The fields of an iteration line, `name: value |`: how each is read and where it goes. Data: `log_fields.toml`."""
+"""The fields of an iteration line, `name: value |`: how each is read and where it goes. Data: `fields.toml`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Field(NamedTuple):
 @cache
 def fields() -> dict[str, Field]:
     """The fields that come with the package, by name."""
-    text = resources.files("shakedown.logs").joinpath("log_fields.toml").read_text(encoding="utf-8")
+    text = resources.files("shakedown.logs").joinpath("fields.toml").read_text(encoding="utf-8")
     return {
         entry["name"]: Field(target, entry["value"], entry.get("scale", 1.0), preference, entry.get("open", False))
         for target, entries in tomllib.loads(text).items()
@@ -63,7 +63,7 @@ def words(name: str) -> str:
 
 
 def split_field(segment: str) -> tuple[str, Field | None, str]:
-    """A field's name, how it is read (None: not one of log_fields.toml), and its text."""
+    """A field's name, how it is read (None: not one of fields.toml), and its text."""
     if len(segment) > MAX_FIELD:
         return "", None, segment
     name, colon, text = segment.partition(":")

@@ -2,7 +2,7 @@
 
 Upstream Megatron-LM, the ROCm fork, Primus (old and new), Megatron-DeepSpeed, GPT-NeoX, NeMo, Megatron-Bridge and
 forks that add tokens per second all print one line per iteration (or per log interval): `iteration N/M |` and then
-`name: value |` fields, in any order. Their names are data: `log_fields.toml`. Only one rank prints them, the last one
+`name: value |` fields, in any order. Their names are data: `fields.toml`. Only one rank prints them, the last one
 of most programs. A field counts only when it is complete: `elapsed time per iteration (ms): 65` at the end of a log
 that was cut is no measurement of 65 ms.
 
@@ -22,9 +22,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from shakedown.common.text import strip_escapes
+from shakedown.logs.fields import HEADED, MAX_FIELDS, NUMBER, VALUES, fields, split_field, words
+from shakedown.logs.layout import Layout, layout
 from shakedown.logs.lines import LineSplitter, as_text, unprefixed
-from shakedown.logs.log_fields import HEADED, MAX_FIELDS, NUMBER, VALUES, fields, split_field, words
-from shakedown.logs.log_layout import Layout, layout
 from shakedown.logs.marks import Marks
 
 

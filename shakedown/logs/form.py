@@ -1,4 +1,4 @@
-"""Which program's log it is, by lines that only it prints. Data: `log_forms.toml`."""
+"""Which program's log it is, by lines that only it prints. Data: `forms.toml`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Form:
 @cache
 def forms() -> tuple[Form, ...]:
     """Return every form, those first that say more."""
-    text = resources.files("shakedown.logs").joinpath("log_forms.toml").read_text(encoding="utf-8")
+    text = resources.files("shakedown.logs").joinpath("forms.toml").read_text(encoding="utf-8")
     return tuple(
         Form(
             each["name"], each.get("read", False), tuple(each["marks"]), re.compile(each["pattern"]), (*each["shows"],)

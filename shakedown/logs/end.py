@@ -1,7 +1,7 @@
 """What a log says behind its last iteration: whether the job ended badly after all iterations were there.
 
 A log without iteration lines, as of every node but one, is read at its end alone. Bounded: `_KEPT` bytes behind the
-last iteration, of more the first and the last half. The forms are data: `log_end.toml`.
+last iteration, of more the first and the last half. The forms are data: `end.toml`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Ending:
 
 @cache
 def endings() -> tuple[Ending, ...]:
-    """Return the forms of `log_end.toml`."""
+    """Return the forms of `end.toml`."""
     return tuple(
         Ending(
             each["what"],
@@ -72,7 +72,7 @@ def _harmless(wins: bool) -> tuple[re.Pattern[str], ...]:
 
 @cache
 def _data() -> dict[str, list[dict[str, Any]]]:
-    text = resources.files("shakedown.logs").joinpath("log_end.toml").read_text(encoding="utf-8")
+    text = resources.files("shakedown.logs").joinpath("end.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from shakedown.logs.log_fields import HEADED, MAX_FIELD, MAX_FIELDS, VALUES, Field, split_field
+from shakedown.logs.fields import HEADED, MAX_FIELD, MAX_FIELDS, VALUES, Field, split_field
 
 _BLANKS = r"[ \t]{0,40}+"
 
