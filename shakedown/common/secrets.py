@@ -87,11 +87,11 @@ def _without_masks(text: str) -> str:
 
 
 def _without_spans(line: str, spans: Iterable[command_secrets.Span]) -> str:
-    said, done = [], 0
+    pieces, done = [], 0
     for begin, end in spans:
-        said += [line[done:begin], MASK]
+        pieces += [line[done:begin], MASK]
         done = end
-    return "".join([*said, line[done:]])
+    return "".join([*pieces, line[done:]])
 
 
 def _without_commands(text: str) -> tuple[str, int]:

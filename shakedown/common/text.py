@@ -165,7 +165,7 @@ def shallow(document: Any) -> Any:
     Raises ValueError."""
     level: list[Any] = [[document]]
     for _ in range(DEEPEST + 1):
-        inner = (each.values() if type(each) is dict else each for each in level)
+        inner = (value.values() if type(value) is dict else value for value in level)
         level = [item for items in inner for item in items if type(item) in _NESTED]
         if not level:
             return document

@@ -178,10 +178,10 @@ def _matters(path: str) -> int:
 def _plans(one: _Run, two: _Run) -> Iterator[Difference]:
     jobs = [{job.name: job for job in run.record.jobs} for run in (one, two)]
     for name in [*jobs[0], *(name for name in jobs[1] if name not in jobs[0])]:
-        before, after = (_of_plan(each.get(name)) for each in jobs)
+        before, after = (_of_plan(by_name.get(name)) for by_name in jobs)
         prefix = "" if name == "together" else f"{name}: "
         yield from _differ("plan", before, after, prefix)
-        nodes = [_of_nodes(each.get(name)) for each in jobs]
+        nodes = [_of_nodes(by_name.get(name)) for by_name in jobs]
         yield from _folded("plan", *nodes)
 
 
@@ -249,8 +249,8 @@ def _folded(
     """The differences of the nodes that are in both, those with the same values as one."""
     same: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in (node for node in before if node in after):
-        for each in _differ(group, before[node], after[node]):
-            same[each.what, each.first, each.second].append(node)
+        for change in _differ(group, before[node], after[node]):
+            same[change.what, change.first, change.second].append(node)
     for (what, first, second), nodes in same.items():
         yield Difference(group=group, what=what, nodes=nodes, first=first, second=second)
 

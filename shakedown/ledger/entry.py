@@ -81,14 +81,14 @@ def entry_of(
     }
     of_run = {"run_id": row["run_id"]}
     entry = Entry(row)
-    entry.findings = [{**of_run, "number": number, **each} for number, each in enumerate(wrong[:FINDINGS])]
-    said = incidents(record)
-    for number, each in enumerate(said):
-        its = each.model_dump(exclude={"run_id", "at"}) | {"number": number, "at": row["started"]}
-        entry.accusations.append({**of_run, **its})
-    for proof in passed_loads(record, said):
-        its = proof.model_dump(include={"node", "load", "others"})
-        entry.proofs.append({**of_run, **its, "at": row["started"]})
+    entry.findings = [{**of_run, "number": number, **finding} for number, finding in enumerate(wrong[:FINDINGS])]
+    entries = incidents(record)
+    for number, incident in enumerate(entries):
+        columns = incident.model_dump(exclude={"run_id", "at"}) | {"number": number, "at": row["started"]}
+        entry.accusations.append({**of_run, **columns})
+    for proof in passed_loads(record, entries):
+        columns = proof.model_dump(include={"node", "load", "others"})
+        entry.proofs.append({**of_run, **columns, "at": row["started"]})
     for node in {name(node.name): node for node in record.nodes}.values():
         state = states.get(node.name)
         parts = parts_of(state) if state else []
@@ -169,28 +169,28 @@ def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:
     judge is: where there are no peers there would never be any."""
     if record.trials is None or job.trials != NODES or job.node is None:
         return
-    for each in record.trials.judged:
-        possible = each.ceiling is None or max(each.values, default=0.0) <= each.ceiling
-        usual = possible and each.standing in ("ok", "notice", "unknown")
-        if each.node == job.node and each.median is not None and usual:
-            known = metric_of(each.trial, each.figure, each.part)
-            count = len(each.values)
-            yield {"metric": name(known), "value": each.median, "spread": None, "count": count, "unit": name(each.unit)}
+    for part in record.trials.judged:
+        possible = part.ceiling is None or max(part.values, default=0.0) <= part.ceiling
+        usual = possible and part.standing in ("ok", "notice", "unknown")
+        if part.node == job.node and part.median is not None and usual:
+            known = metric_of(part.trial, part.figure, part.part)
+            count = len(part.values)
+            yield {"metric": name(known), "value": part.median, "spread": None, "count": count, "unit": name(part.unit)}
 
 
 def _wrong(record: RunRecord) -> Iterator[Row]:
     """The findings and gates that are not ok."""
     every: list[Finding | Gate] = [*record.findings, *record.gates]
-    for each in every:
-        if each.verdict != Verdict.OK:
+    for result in every:
+        if result.verdict != Verdict.OK:
             yield {
-                "kind": "finding" if isinstance(each, Finding) else "gate",
-                "node": None if each.node is None else name(each.node),
-                "name": name(each.name),
-                "verdict": each.verdict.value,
-                "wanted": line("" if each.wanted is None else each.wanted),
-                "actual": line("" if each.actual is None else each.actual),
-                "evidence": line(each.evidence),
+                "kind": "finding" if isinstance(result, Finding) else "gate",
+                "node": None if result.node is None else name(result.node),
+                "name": name(result.name),
+                "verdict": result.verdict.value,
+                "wanted": line("" if result.wanted is None else result.wanted),
+                "actual": line("" if result.actual is None else result.actual),
+                "evidence": line(result.evidence),
             }
 
 

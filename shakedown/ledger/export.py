@@ -31,9 +31,9 @@ def export(ledger: Ledger) -> Iterator[str]:
 def _page(connection: Connection, after: tuple[int, str] | None) -> list[dict[str, Any]]:
     runs = schema.runs
     place = tuple_(runs.c.started, runs.c.run_id)
-    asked = select(runs).order_by(runs.c.started, runs.c.run_id).limit(_PAGE)
-    asked = asked if after is None else asked.where(place > tuple_(*after))
-    found = [dict(row) for row in connection.execute(asked).mappings()]
+    query = select(runs).order_by(runs.c.started, runs.c.run_id).limit(_PAGE)
+    query = query if after is None else query.where(place > tuple_(*after))
+    found = [dict(row) for row in connection.execute(query).mappings()]
     ids = [run["run_id"] for run in found]
     tables = (schema.jobs, schema.nodes, schema.figures, schema.findings, schema.accusations, schema.proofs)
     jobs, nodes, figures, findings, accusations, proofs = (_of(connection, table, ids) for table in tables)
@@ -55,8 +55,8 @@ def _page(connection: Connection, after: tuple[int, str] | None) -> list[dict[st
 def _of(connection: Connection, table: Table, ids: list[str]) -> dict[str, list[dict[str, Any]]]:
     """The rows of these runs by their ids, in the order of the table's key."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    asked = select(table).where(table.c.run_id.in_(ids)).order_by(*table.primary_key.columns)
-    for row in connection.execute(asked).mappings():
+    query = select(table).where(table.c.run_id.in_(ids)).order_by(*table.primary_key.columns)
+    for row in connection.execute(query).mappings():
         found[row["run_id"]].append({key: value for key, value in row.items() if key != "run_id"})
     return found
 
@@ -65,10 +65,10 @@ def _parts(connection: Connection, equipment: list[str]) -> dict[str | None, lis
     table = schema.parts
     found: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for at in range(0, len(equipment), 500):
-        asked = (
+        query = (
             select(table).where(table.c.equipment.in_(equipment[at : at + 500])).order_by(table.c.kind, table.c.slot)
         )
-        for row in connection.execute(asked).mappings():
+        for row in connection.execute(query).mappings():
             kept = {key: value for key, value in row.items() if key not in ("equipment", "number")}
             found[row["equipment"]].append(kept)
     return found

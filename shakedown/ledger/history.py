@@ -88,42 +88,42 @@ class Asked(_Part):
     limit: int = LIMIT
 
 
-def history(ledger: Ledger, asked: Asked) -> History:
+def history(ledger: Ledger, request: Asked) -> History:
     """Earlier runs. Raises LedgerError."""
     with ledger.reading() as connection:
-        equipment = _equipment(connection, asked.part) if asked.part else {}
-        rows = _with_part(connection, asked, equipment) if asked.part else _rows(connection, asked)
+        equipment = _equipment(connection, request.part) if request.part else {}
+        rows = _with_part(connection, request, equipment) if request.part else _rows(connection, request)
         jobs = _jobs(connection, [(row["run_id"], row.get("node")) for row in rows])
         runs = [_run(row, jobs.get(row["run_id"], [])) for row in rows]
-        return History(runs=runs, stays=_stays(connection, asked, list(equipment)))
+        return History(runs=runs, stays=_stays(connection, request, list(equipment)))
 
 
 def _time(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _rows(connection: Connection, asked: Asked, equipment: str | None = None) -> list[Any]:
-    return list(connection.execute(_runs(asked, equipment)).mappings())
+def _rows(connection: Connection, request: Asked, equipment: str | None = None) -> list[Any]:
+    return list(connection.execute(_runs(request, equipment)).mappings())
 
 
-def _with_part(connection: Connection, asked: Asked, equipment: Mapping[str, int]) -> list[Any]:
+def _with_part(connection: Connection, request: Asked, equipment: Mapping[str, int]) -> list[Any]:
     """The newest runs that saw any of these sets of parts, each asked for by itself: an index has its runs in order.
     Those that were last seen before the runs that there are already need no look."""
     rows: list[Any] = []
     for which, last in equipment.items():
-        if len(rows) == asked.limit and rows[-1]["started"] > last:
+        if len(rows) == request.limit and rows[-1]["started"] > last:
             break
-        rows += _rows(connection, asked, which)
-        rows = sorted(rows, key=lambda row: (row["started"], row["run_id"]), reverse=True)[: asked.limit]
+        rows += _rows(connection, request, which)
+        rows = sorted(rows, key=lambda row: (row["started"], row["run_id"]), reverse=True)[: request.limit]
     return rows
 
 
-def _runs(asked: Asked, equipment: str | None) -> Select[Any]:
+def _runs(request: Asked, equipment: str | None) -> Select[Any]:
     """The newest runs. What comes first is what narrows most, by an index that has them in order of time."""
     runs, nodes, jobs = schema.runs, schema.nodes, schema.jobs
-    by_node = [nodes.c.node == name(asked.node)] if asked.node else []
+    by_node = [nodes.c.node == name(request.node)] if request.node else []
     by_node += [nodes.c.equipment == equipment] if equipment is not None else []
-    recipe = name(asked.recipe) if asked.recipe else None
+    recipe = name(request.recipe) if request.recipe else None
     found: Select[Any] = select(runs.c.run_id, runs.c.started)
     times, own = runs, []
     if by_node:
@@ -135,9 +135,9 @@ def _runs(asked: Asked, equipment: str | None) -> Select[Any]:
     elif recipe is not None:
         times = jobs
         found = select(jobs.c.run_id, jobs.c.started).where(jobs.c.recipe == recipe).distinct()
-    if asked.since is not None:
-        found = found.where(times.c.started >= int(asked.since.timestamp()))
-    few = found.order_by(times.c.started.desc(), times.c.run_id.desc()).limit(asked.limit).subquery()
+    if request.since is not None:
+        found = found.where(times.c.started >= int(request.since.timestamp()))
+    few = found.order_by(times.c.started.desc(), times.c.run_id.desc()).limit(request.limit).subquery()
     whole = select(runs, *(few.c[column.name] for column in own)).join(few, few.c.run_id == runs.c.run_id)
     return whole.order_by(runs.c.started.desc(), runs.c.run_id.desc())
 
@@ -167,9 +167,9 @@ def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> d
     ]
     same = and_(figures.c.run_id == jobs.c.run_id, figures.c.job == jobs.c.job)
     columns = (jobs.c.run_id, jobs.c.job, jobs.c.recipe, jobs.c.verdict, jobs.c.nodes)
-    asked = select(*columns, figures.c.metric, figures.c.value, figures.c.unit).join(figures, same, isouter=True)
+    query = select(*columns, figures.c.metric, figures.c.value, figures.c.unit).join(figures, same, isouter=True)
     found: dict[str, dict[str, JobRow]] = {}
-    for run_id, job, recipe, verdict, count, metric, value, unit in connection.execute(asked.where(*which)):
+    for run_id, job, recipe, verdict, count, metric, value, unit in connection.execute(query.where(*which)):
         row = found.setdefault(run_id, {}).setdefault(job, JobRow(job=job, recipe=recipe, verdict=verdict, nodes=count))
         if metric is not None:
             row.figures[metric], row.units[metric] = value, unit
@@ -190,13 +190,13 @@ def _last(until: int | None = None) -> ScalarSelect[int]:
     return (found if until is None else found.where(nodes.c.started <= until)).correlate(schema.parts).scalar_subquery()
 
 
-def _stays(connection: Connection, asked: Asked, equipment: Sequence[str]) -> list[Stay]:
+def _stays(connection: Connection, request: Asked, equipment: Sequence[str]) -> list[Stay]:
     """Where a part sat, from the newest run backwards: the last run of any set of parts that holds it says where it
     was then, and the last one of another set before that says how long. So the runs between are never read."""
     parts, nodes = schema.parts, schema.nodes
-    if not equipment or asked.part is None:
+    if not equipment or request.part is None:
         return []
-    where = parts.c.number == name(plain(asked.part)), parts.c.equipment.in_(equipment)
+    where = parts.c.number == name(plain(request.part)), parts.c.equipment.in_(equipment)
     places = {row["equipment"]: row for row in connection.execute(select(parts).where(*where)).mappings()}
     stays: list[Stay] = []
     until: int | None = None
@@ -208,12 +208,12 @@ def _stays(connection: Connection, asked: Asked, equipment: Sequence[str]) -> li
         before = [started for started, _ in others]
         alone = not before or before[0] < at
         since = (before[0] + 1 if before else None) if alone else at
-        for each in [here] if alone else [each for started, each in newest if started == at]:
+        for digest in [here] if alone else [digest for started, digest in newest if started == at]:
             spent = select(func.min(nodes.c.started), func.max(nodes.c.started), func.count(), func.min(nodes.c.node))
-            spent = spent.where(nodes.c.equipment == each, nodes.c.started <= at)
+            spent = spent.where(nodes.c.equipment == digest, nodes.c.started <= at)
             spent = spent if since is None else spent.where(nodes.c.started >= since)
             first, last, count, node = connection.execute(spent).one()
-            place = {key: places[each][key] for key in ("kind", "serial", "model", "firmware", "slot")}
+            place = {key: places[digest][key] for key in ("kind", "serial", "model", "firmware", "slot")}
             stay = Stay(**place, node=node, first=_time(first), last=_time(last), runs=count)
             _append(stays, stay)
         until = (at if since is None else since) - 1
@@ -236,4 +236,4 @@ def _newest(connection: Connection, equipment: Sequence[str], until: int | None)
     """The last time at which each of these sets was seen, up to a time; the newest first."""
     which = schema.parts.c.equipment
     found = select(_last(until), which).where(which.in_(equipment)).distinct()
-    return sorted(((at, each) for at, each in connection.execute(found) if at is not None), reverse=True)
+    return sorted(((at, digest) for at, digest in connection.execute(found) if at is not None), reverse=True)

@@ -44,16 +44,16 @@ def place_of(given: str | Path | None = None) -> Place:
     Either is a path, or a URL of PostgreSQL. A path of a file that is no database names one that holds the URL, for its
     owner alone. Raises LedgerError.
     """
-    said = given or os.environ.get(VARIABLE) or _beside_the_runs()
-    if isinstance(said, Path) or "://" not in said:
-        path = Path(said).expanduser()
+    chosen = given or os.environ.get(VARIABLE) or _beside_the_runs()
+    if isinstance(chosen, Path) or "://" not in chosen:
+        path = Path(chosen).expanduser()
         if not _is_text(path):
             return Place(URL.create("sqlite", database=str(path)), str(path), path)
         try:
-            said = read_secret(path)
+            chosen = read_secret(path)
         except SecretError as error:
             raise LedgerError(f"ledger: {error}") from None
-    return _by_url(said)
+    return _by_url(chosen)
 
 
 def _beside_the_runs() -> Path:

@@ -50,8 +50,8 @@ def _of(connection: Connection, table: Table, nodes: list[str], since: int) -> d
     found: dict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=_MOST))
     order = table.c.number if table is schema.steps else table.c.run_id
     for at in range(0, len(nodes), _PAGE):
-        asked = select(table).where(table.c.node.in_(nodes[at : at + _PAGE]), table.c.at >= since)
-        for row in connection.execute(asked.order_by(table.c.at, order)).mappings():
+        query = select(table).where(table.c.node.in_(nodes[at : at + _PAGE]), table.c.at >= since)
+        for row in connection.execute(query.order_by(table.c.at, order)).mappings():
             found[row["node"]].append({key: value for key, value in row.items() if key != "number"})
     return found
 
@@ -63,8 +63,8 @@ def under_way(ledger: Ledger, since: int) -> set[str]:
         return set()
     with ledger.reading() as connection:
         columns = (steps.c.node, steps.c.done, steps.c.rung, steps.c.outcome)
-        asked = select(*columns).where(steps.c.at >= since, steps.c.done.in_(("begun", "ended", "handed over")))
-        for node, *rest in connection.execute(asked.order_by(steps.c.at, steps.c.number)):
+        query = select(*columns).where(steps.c.at >= since, steps.c.done.in_(("begun", "ended", "handed over")))
+        for node, *rest in connection.execute(query.order_by(steps.c.at, steps.c.number)):
             last[node] = rest
     over = ("ended", LOAD, "done")
     return {node for node, step in last.items() if step[0] != "handed over" and tuple(step) != over}
@@ -84,10 +84,10 @@ def newest_run(ledger: Ledger, node: str, since: int, kind: str = "") -> str:
     if not ledger.exists():
         return ""
     with ledger.reading() as connection:
-        asked = select(nodes.c.run_id).where(nodes.c.node == name(node), nodes.c.started >= since)
+        query = select(nodes.c.run_id).where(nodes.c.node == name(node), nodes.c.started >= since)
         if kind:
-            asked = asked.join(runs, runs.c.run_id == nodes.c.run_id).where(runs.c.kind == kind)
-        newest = asked.order_by(nodes.c.started.desc(), nodes.c.run_id.desc()).limit(1)
+            query = query.join(runs, runs.c.run_id == nodes.c.run_id).where(runs.c.kind == kind)
+        newest = query.order_by(nodes.c.started.desc(), nodes.c.run_id.desc()).limit(1)
         return str(connection.execute(newest).scalar_one_or_none() or "")
 
 
@@ -98,7 +98,7 @@ def parts_of(ledger: Ledger, nodes: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     with ledger.reading() as connection:
         for node in nodes:
-            found[node] = [each for changed in pairwise(_sets(connection, node)) for each in _changes(*changed)]
+            found[node] = [change for changed in pairwise(_sets(connection, node)) for change in _changes(*changed)]
     return found
 
 
@@ -115,11 +115,11 @@ def _sets(connection: Connection, node: str) -> list[tuple[int, Mapping[tuple[st
     found: list[tuple[int, Mapping[tuple[str, str], str]]] = []
     for at, (equipment, until) in enumerate(rows):
         before = rows[at + 1][1] if at + 1 < len(rows) else 0
-        its = nodes.c.node == name(node), nodes.c.equipment == equipment, nodes.c.started > before
-        first = connection.execute(select(func.min(nodes.c.started)).where(*its)).scalar_one_or_none() or until
+        conditions = nodes.c.node == name(node), nodes.c.equipment == equipment, nodes.c.started > before
+        first = connection.execute(select(func.min(nodes.c.started)).where(*conditions)).scalar_one_or_none() or until
         held: dict[tuple[str, str], str] = defaultdict(str)
-        asked = select(parts.c.kind, parts.c.slot, parts.c.serial, parts.c.firmware)
-        for kind, slot, serial, firmware in connection.execute(asked.where(parts.c.equipment == equipment)):
+        query = select(parts.c.kind, parts.c.slot, parts.c.serial, parts.c.firmware)
+        for kind, slot, serial, firmware in connection.execute(query.where(parts.c.equipment == equipment)):
             held[kind, slot] = f"{serial} ({firmware})" if firmware else serial
         found.append((int(first), held))
     return found

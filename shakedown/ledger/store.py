@@ -200,12 +200,12 @@ class Ledger:
 
     def _words(self, error: SQLAlchemyError) -> str:
         """Never the statement or its values."""
-        said = str(error.orig) if isinstance(error, DBAPIError) and error.orig else ""
+        message = str(error.orig) if isinstance(error, DBAPIError) and error.orig else ""
         if isinstance(error, NoResultFound):
-            said = "ledger_version has no row: these tables are not a ledger's"
-        if "locked" in said:
-            said += f": another program has been writing for {self._wait_s:g} s"
-        return f"ledger {self.place.name}: {self.place.plain(said or type(error).__name__)}"
+            message = "ledger_version has no row: these tables are not a ledger's"
+        if "locked" in message:
+            message += f": another program has been writing for {self._wait_s:g} s"
+        return f"ledger {self.place.name}: {self.place.plain(message or type(error).__name__)}"
 
     def _engine(self) -> Engine:
         if self._known_engine is None:
@@ -267,8 +267,8 @@ def _replace(connection: Connection, entry: Entry) -> None:
     known: set[str] = set()
     digests = sorted(entry.equipment)
     for at in range(0, len(digests), 500):
-        asked = schema.parts.c.equipment.in_(digests[at : at + 500])
-        known.update(connection.execute(select(schema.parts.c.equipment).where(asked).distinct()).scalars())
+        in_batch = schema.parts.c.equipment.in_(digests[at : at + 500])
+        known.update(connection.execute(select(schema.parts.c.equipment).where(in_batch).distinct()).scalars())
     new = [
         {"equipment": digest, **part.model_dump(), "number": part.number}
         for digest in digests

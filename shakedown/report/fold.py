@@ -70,16 +70,16 @@ def passing(findings: Iterable[Finding]) -> list[str]:
     verdicts: dict[str, list[Verdict]] = {}
     for finding in findings:
         verdicts.setdefault(finding.node, []).append(finding.verdict)
-    return [node for node, its in verdicts.items() if worst(its) == Verdict.OK]
+    return [node for node, of_node in verdicts.items() if worst(of_node) == Verdict.OK]
 
 
 def _alike(
-    items: Iterable[Item], said: Callable[[Item], Hashable], node_of: Callable[[Item], str | None]
+    items: Iterable[Item], content: Callable[[Item], Hashable], node_of: Callable[[Item], str | None]
 ) -> list[tuple[Item, tuple[str, ...]]]:
     groups: dict[Hashable, tuple[Item, dict[str, None]]] = {}
     for item in items:
         node = node_of(item)
-        _, nodes = groups.setdefault((node is None, said(item)), (item, {}))
+        _, nodes = groups.setdefault((node is None, content(item)), (item, {}))
         if node is not None:
             nodes[node] = None
     return [(first, tuple(nodes)) for first, nodes in groups.values()]

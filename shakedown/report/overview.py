@@ -206,23 +206,23 @@ def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
     from shakedown.evidence.diagnosis import words
 
     signs = [words.evidence(sign) for sign in diagnosis.evidence[: words.SHOWN]]
-    said = "; ".join([words.headline(diagnosis), *signs])
+    evidence = "; ".join([words.headline(diagnosis), *signs])
     remedy = printable(diagnosis.remedy, TEXT)
     nodes = diagnosis.origin or diagnosis.among or diagnosis.common
-    yield Action(Verdict.FAIL, "diagnosis", nodes, remedy, printable(said, TEXT))
+    yield Action(Verdict.FAIL, "diagnosis", nodes, remedy, printable(evidence, TEXT))
 
 
 def _suspects(search: Result | None) -> Iterator[Action]:
     """What a search for bad nodes came to."""
     for suspect in search.suspects if search else ():
-        said = f"failed in {', '.join(suspect.trainings)}{f': {suspect.why}' if suspect.why else ''}"
+        evidence = f"failed in {', '.join(suspect.trainings)}{f': {suspect.why}' if suspect.why else ''}"
         remedy = "take it out of the inventory, and measure it by itself: shakedown trials"
         if suspect.kind != "node":
-            said = f"{suspect} {said}"
+            evidence = f"{suspect} {evidence}"
             remedy = (
                 "look at the cables, ports and switches between them, and measure it: shakedown trials --only pairs"
             )
-        yield Action(Verdict.FAIL, f"suspect {suspect.kind}", suspect.nodes, remedy, printable(said, TEXT))
+        yield Action(Verdict.FAIL, f"suspect {suspect.kind}", suspect.nodes, remedy, printable(evidence, TEXT))
     undecided: dict[str, list[str]] = {}
     for node, why in (search.undecided if search else {}).items():
         undecided.setdefault(why, []).append(node)
@@ -280,10 +280,14 @@ def _of_nodes(nodes: Sequence[RunNode]) -> Iterator[Action]:
 
 
 def _of_gates(gates: Sequence[Gate]) -> Iterator[Action]:
-    for each in fold_gates(gate for gate in gates if gate.verdict != Verdict.OK):
-        gate = each.gate
+    for alike in fold_gates(gate for gate in gates if gate.verdict != Verdict.OK):
+        gate = alike.gate
         yield Action(
-            gate.verdict, gate.name, each.nodes, printable(gate.remedy or "", TEXT), printable(gate.evidence, TEXT)
+            gate.verdict,
+            gate.name,
+            alike.nodes,
+            printable(gate.remedy or "", TEXT),
+            printable(gate.evidence, TEXT),
         )
 
 
@@ -295,14 +299,17 @@ def _of_findings_actions(findings: Sequence[Finding]) -> Iterator[Action]:
             text = f"{remedy.text}{'' if remedy.risk == 'safe' else f' ({remedy.risk})'}" if remedy else ""
             alike.setdefault((finding.verdict, finding.name, text, finding.pending), []).append(finding)
     order = sorted(alike.items(), key=lambda item: (-item[0][0].severity, item[0][0] == Verdict.WARN))
-    for (verdict, name, text, pending), its in order:
-        nodes = tuple(dict.fromkeys(finding.node for finding in its))
-        said = "; ".join([pending] if pending else _said(its))
-        yield Action(verdict, name, nodes, printable(text, TEXT), printable(said, TEXT))
+    for (verdict, name, text, pending), group in order:
+        nodes = tuple(dict.fromkeys(finding.node for finding in group))
+        evidence = "; ".join([pending] if pending else _said(group))
+        yield Action(verdict, name, nodes, printable(text, TEXT), printable(evidence, TEXT))
 
 
 def _said(findings: Iterable[Finding]) -> list[str]:
     """What was wanted and what is, of findings that one remedy mends: the first few of those that differ in it."""
     values = (shown_values(finding) for finding in findings)
-    said = list(dict.fromkeys(f"wanted {wanted}, actual {actual}" for wanted, actual in values))
-    return [*said[:NAMED], *([f"and {counted(len(said) - NAMED, 'other')}"] if len(said) > NAMED else [])]
+    differences = list(dict.fromkeys(f"wanted {wanted}, actual {actual}" for wanted, actual in values))
+    return [
+        *differences[:NAMED],
+        *([f"and {counted(len(differences) - NAMED, 'other')}"] if len(differences) > NAMED else []),
+    ]

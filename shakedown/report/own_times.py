@@ -39,7 +39,7 @@ class Compared:
     """What a job's ranks told of themselves."""
 
     job: str
-    said: list[str]
+    lines: list[str]
     rows: list[Row]
     beyond: int
 
@@ -50,13 +50,13 @@ def of(jobs: Iterable[JobRecord]) -> list[Compared]:
 
 
 def _of(job: str, found: Stragglers) -> Compared:
-    levels = {(each.node, each.role): each.level for each in found.slow}
+    levels = {(times.node, times.role): times.level for times in found.slow}
     rows = list(_rows(found.own, levels))
     return Compared(job, list(lines(found)), rows[:ROWS], max(len(rows) - ROWS, 0))
 
 
 def _rows(own: Iterable[Own], levels: Mapping[tuple[str, str], str]) -> Iterator[Row]:
-    for each in own:
-        level = levels.get((each.node, each.role), "")
-        windows = f"{each.least:+.0%} to {each.most:+.0%}"
-        yield Row(level or "ok", _VERDICTS[level], each.node, each.role or "all", f"{each.slower:+.1%}", windows)
+    for times in own:
+        level = levels.get((times.node, times.role), "")
+        windows = f"{times.least:+.0%} to {times.most:+.0%}"
+        yield Row(level or "ok", _VERDICTS[level], times.node, times.role or "all", f"{times.slower:+.1%}", windows)

@@ -105,12 +105,12 @@ def _outcomes(summary: Summary) -> Iterator[str]:
     for outcome in summary.outcomes:
         what = _ADDRESS.sub("*", outcome.why) if outcome.kind == "unreached" else outcome.why
         alike.setdefault((ORDER.index(outcome.kind), what), []).append(outcome)
-    for (kind, _what), its in sorted(alike.items(), key=lambda each: each[0]):
-        count, of = len(its), len(summary.outcomes)
+    for (kind, _what), outcomes in sorted(alike.items(), key=lambda item: item[0]):
+        count, of = len(outcomes), len(summary.outcomes)
         shared = ORDER[kind] in _FAULTS and count > 1 and 2 * count > of and not summary.diagnosis
         where = f" ({count} of {of} nodes: check the inventory or the image)" if shared else ""
-        why = f": {printable(its[0].why, WHY)}" if its[0].why else ""
-        yield f"  {ORDER[kind]}: {_listed([outcome.node for outcome in its])}{why}{where}"
+        why = f": {printable(outcomes[0].why, WHY)}" if outcomes[0].why else ""
+        yield f"  {ORDER[kind]}: {_listed([outcome.node for outcome in outcomes])}{why}{where}"
 
 
 def not_held(gates: Sequence[Gate]) -> list[str]:
@@ -121,9 +121,9 @@ def not_held(gates: Sequence[Gate]) -> list[str]:
             names.setdefault(gate.node, []).append(gate.name)
     together = names.pop(None, [])
     alike: dict[str, list[str]] = {}
-    for node, its in names.items():
-        alike.setdefault(" ".join(its), []).append(str(node))
-    return together + [f"{named(nodes)} ({its})" for its, nodes in alike.items()]
+    for node, failed in names.items():
+        alike.setdefault(" ".join(failed), []).append(str(node))
+    return together + [f"{named(nodes)} ({failed})" for failed, nodes in alike.items()]
 
 
 def _warnings(warnings: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -133,7 +133,7 @@ def _warnings(warnings: Mapping[str, Sequence[str]]) -> Iterator[str]:
         for name in names:
             nodes.setdefault(name, []).append(node)
     if nodes:
-        what = "; ".join(f"{printable(name)}: {_listed(its)}" for name, its in nodes.items())
+        what = "; ".join(f"{printable(name)}: {_listed(warned)}" for name, warned in nodes.items())
         yield f"  warnings, beside the verdict: {sum(map(len, nodes.values()))} ({what})"
 
 

@@ -59,8 +59,8 @@ def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]
         of_all = map(_cell, spreads, (scale for _, scale in columns.values()))
         rows.append([f"all {counted(len(seen), 'node')}", *of_all, ""])
     for name in shown:
-        its = [_cell(seen[name].channels.get(where), scale) for where, scale in columns.values()]
-        rows.append([name, *its, "; ".join(_noted(seen[name]))])
+        row = [_cell(seen[name].channels.get(where), scale) for where, scale in columns.values()]
+        rows.append([name, *row, "; ".join(_noted(seen[name]))])
     return [f"telemetry of {' and '.join(windows)}", *columns, "noted"], rows
 
 
@@ -102,8 +102,8 @@ def _of_all(spreads: Sequence[Any]) -> Any:
     first = spreads[0]
     return first.model_copy(
         update={
-            "min": min(each.min for each in spreads),
-            "median": statistics.median(each.median for each in spreads),
-            "max": max(each.max for each in spreads),
+            "min": min(spread.min for spread in spreads),
+            "median": statistics.median(spread.median for spread in spreads),
+            "max": max(spread.max for spread in spreads),
         }
     )

@@ -47,9 +47,9 @@ def console(stderr: bool = False) -> Console:
     """A console that folds lines for a terminal, or where $COLUMNS says how wide it is, and leaves them whole for a
     pipe, where grep reads them."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdecimal() and int(asked[:6]) > 0:
-        made.width = max(int(asked[:6]), NARROWEST)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns[:6]) > 0:
+        made.width = max(int(columns[:6]), NARROWEST)
     elif not made.is_terminal:
         made.width = WIDEST
     return made
@@ -221,11 +221,13 @@ def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool
         if gate.node is not None:
             of_node.setdefault(gate.node, []).append(gate)
     rows: dict[tuple[str, ...], list[str]] = {}
-    for node, its in of_node.items():
-        wrong = [gate.name for gate in its if not gate.verdict.passes]
-        count = f"{len(its) - len(wrong)} of {len(its)} ok" + (f", not {', '.join(wrong)}" if wrong else "")
+    for node, node_gates in of_node.items():
+        wrong = [gate.name for gate in node_gates if not gate.verdict.passes]
+        count = f"{len(node_gates) - len(wrong)} of {len(node_gates)} ok" + (
+            f", not {', '.join(wrong)}" if wrong else ""
+        )
         own_row = "" if len(of_node) > FEW and not show_all else node
-        rows.setdefault((verdict_text(verdict_of(its)), safe(count), own_row), []).append(node)
+        rows.setdefault((verdict_text(verdict_of(node_gates)), safe(count), own_row), []).append(node)
     for (verdict, count, _), nodes in rows.items():
         cells = [_beside_others(nodes, found[metric]) for metric in columns]
         made.add_row(safe(folded(nodes)), verdict, count, *cells)
@@ -273,8 +275,8 @@ def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
     unless `show_all`."""
     own = any(gate.node is not None for gate in gates)
     made = table(*(["by itself"] if own else []), "gate", "verdict", "wanted", "actual", "evidence")
-    each = [FoldedGate(gate, (gate.node,) if gate.node else ()) for gate in gates]
-    for one in each if show_all else fold_gates(gates):
+    rows = [FoldedGate(gate, (gate.node,) if gate.node else ()) for gate in gates]
+    for one in rows if show_all else fold_gates(gates):
         gate = one.gate
         evidence = gate.evidence + (f" -> {gate.remedy}" if gate.remedy and gate.verdict != Verdict.OK else "")
         made.add_row(
@@ -351,10 +353,10 @@ def _run_nodes(nodes: Sequence[RunNode], show_all: bool) -> Table:
     for node in nodes:
         part = f"{node.part}: {node.why}" if node.why else node.part
         code = "-" if node.exit_code is None else str(node.exit_code)
-        said = (verdict_text(node.verdict), safe(part), code, safe(", ".join(node.changes) or "nothing"))
-        alike.setdefault((*said, node.name if show_all else ""), []).append(node)
+        content = (verdict_text(node.verdict), safe(part), code, safe(", ".join(node.changes) or "nothing"))
+        alike.setdefault((*content, node.name if show_all else ""), []).append(node)
     made = table("node", "verdict", "part", "rank", "exit", "changed")
-    for (verdict, part, code, changed, _), its in alike.items():
-        ranks = folded(str(node.node_rank) for node in its if node.node_rank is not None).strip("[]") or "-"
-        made.add_row(safe(folded(node.name for node in its)), verdict, part, ranks, code, changed)
+    for (verdict, part, code, changed, _), group in alike.items():
+        ranks = folded(str(node.node_rank) for node in group if node.node_rank is not None).strip("[]") or "-"
+        made.add_row(safe(folded(node.name for node in group)), verdict, part, ranks, code, changed)
     return made

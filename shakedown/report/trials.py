@@ -47,30 +47,30 @@ def tables(record: TrialsRecord) -> Iterator[Any]:
 
 def _nodes(record: TrialsRecord) -> Table:
     """Of a figure that a node has on several parts, the worst; the mark is that of the worst standing."""
-    columns = list(dict.fromkeys((each.trial, each.figure) for each in record.judged if each.figure))
-    units = {(each.trial, each.figure): each.unit for each in record.judged}
+    columns = list(dict.fromkeys((part.trial, part.figure) for part in record.judged if part.figure))
+    units = {(part.trial, part.figure): part.unit for part in record.judged}
     made = terminal.table("node", *(terminal.safe(f"{t}.{f} [{units[t, f]}]") for t, f in columns))
     shown = [
         node
         for node in record.groups
-        if len(record.groups) <= MANY or any(each.node == node and each.standing != "ok" for each in record.judged)
+        if len(record.groups) <= MANY or any(part.node == node and part.standing != "ok" for part in record.judged)
     ]
     for node in shown:
         cells = []
         for column in columns:
-            its = [each for each in record.judged if each.node == node and (each.trial, each.figure) == column]
-            cells.append(_cell(its))
+            parts = [part for part in record.judged if part.node == node and (part.trial, part.figure) == column]
+            cells.append(_cell(parts))
         made.add_row(terminal.safe(node), *cells)
     return made
 
 
-def _cell(its: Sequence[Judged]) -> str:
-    if not its:
+def _cell(parts: Sequence[Judged]) -> str:
+    if not parts:
         return "-"
     order = ("named", "undecided", "unknown", "notice", "ok")
-    worst = min(its, key=lambda each: (order.index(each.standing), -(each.shortfall or 0.0)))
+    worst = min(parts, key=lambda part: (order.index(part.standing), -(part.shortfall or 0.0)))
     value = "none" if worst.median is None else f"{worst.median:.4g}"
-    where = f" {worst.part}" if len(its) > 1 or worst.part not in ("cpu", "node", "numa0") else ""
+    where = f" {worst.part}" if len(parts) > 1 or worst.part not in ("cpu", "node", "numa0") else ""
     text = terminal.safe(f"{value}{where}{MARKS[worst.standing]}")
     colour = _COLOURS.get(worst.standing)
     return f"[{colour}]{text}[/]" if colour else text
@@ -78,14 +78,13 @@ def _cell(its: Sequence[Judged]) -> str:
 
 def _of_the_fleet(judged: Sequence[Judged]) -> Iterator[str]:
     """What all parts have, in a line for each figure."""
-    for trial, figure in dict.fromkeys((each.trial, each.figure) for each in judged):
-        its = [each for each in judged if (each.trial, each.figure) == (trial, figure) and each.median is not None]
-        values = sorted(each.median for each in its if each.median is not None)
+    for trial, figure in dict.fromkeys((part.trial, part.figure) for part in judged):
+        parts = [part for part in judged if (part.trial, part.figure) == (trial, figure) and part.median is not None]
+        values = sorted(part.median for part in parts if part.median is not None)
         if len(values) > 1:
             spread = f"{values[0]:.4g} to {values[-1]:.4g}"
-            text = (
-                f"{trial}.{figure}: median {median(values):.4g} {its[0].unit}, {spread}, {counted(len(values), 'part')}"
-            )
+            middle = f"{median(values):.4g} {parts[0].unit}"
+            text = f"{trial}.{figure}: median {middle}, {spread}, {counted(len(values), 'part')}"
             yield terminal.safe(text)
 
 

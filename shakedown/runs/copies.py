@@ -115,7 +115,7 @@ def text_of(folder: Path, kept: KeptLog | None) -> tuple[str | None, str]:
 
 def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:
     """What of the logs behind each node's first is not as it was fetched, each as a sentence."""
-    said = []
+    changes = []
     for node, every in logs.items():
         for kept in every[1:]:
             try:
@@ -125,8 +125,8 @@ def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:
                 why = fetched.changed()
             except (ValueError, OSError) as error:
                 why = _words(kept, error)
-            said += [f"{node}: {why}"] if why else []
-    return said
+            changes += [f"{node}: {why}"] if why else []
+    return changes
 
 
 def watched(folder: Path, logs: Mapping[str, Sequence[KeptLog]], timing: Timing) -> Watched:

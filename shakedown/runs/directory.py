@@ -100,7 +100,7 @@ class RunDirectory:
             lines = (iteration.json() for iteration in record.iterations)
             self.write("iterations.jsonl", "".join(f"{line}\n" for line in lines))
         if evidence is not None:
-            jobs = {name: each.model_dump(mode="json") for name, each in evidence.items()}
+            jobs = {name: job.model_dump(mode="json") for name, job in evidence.items()}
             self.write("evidence.json", json.dumps({"jobs": jobs}, indent=1) + "\n")
 
     def load(self) -> RunRecord:
@@ -126,7 +126,7 @@ class RunDirectory:
         jobs = document.get("jobs", {TOGETHER: document}) if isinstance(document, dict) else None
         if not isinstance(jobs, dict):
             raise ValueError(f"{path}: expected the evidence of each job")
-        return {name: _validated(Evidence, each, path) for name, each in jobs.items()}
+        return {name: _validated(Evidence, job, path) for name, job in jobs.items()}
 
     def lacking(self, record: RunRecord) -> str:
         """Why a run that is over cannot be judged again, though it was judged; empty: it can."""
@@ -182,6 +182,6 @@ def _versioned(path: Path) -> Any:
     document = read_document(path)
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
-        said = printable(repr(version), 80)
-        raise ValueError(f"{path}: schema_version {said}; this shakedown reads {SCHEMA_VERSION}")
+        shown = printable(repr(version), 80)
+        raise ValueError(f"{path}: schema_version {shown}; this shakedown reads {SCHEMA_VERSION}")
     return document

@@ -56,12 +56,12 @@ def find_run(name: str, root: Path | None = None) -> Path:
 def own(path: Path, *names: str) -> None:
     """Raises ValueError where another user could have written these files of a run directory: a run that goes on from
     it would leave out what they say is done. Raises OSError."""
-    for each in (path, *(path / name for name in names)):
-        found = each.stat() if each is path else each.lstat()
+    for file in (path, *(path / name for name in names)):
+        found = file.stat() if file is path else file.lstat()
         if not closed(found):
             mode = stat.S_IMODE(found.st_mode)
             why = f"it belongs to uid {found.st_uid} and has mode {mode:04o}, so others than you could have written it"
-            raise ValueError(f"{each}: {why}: look at it, and go on from a copy of your own")
+            raise ValueError(f"{file}: {why}: look at it, and go on from a copy of your own")
 
 
 def run_ids(root: Path | None = None) -> list[str]:

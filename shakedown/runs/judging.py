@@ -70,7 +70,7 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
             text, why = copies.text_of(directory.path, logs.get(LEADER))
             found = read_log(node.name, (text or "").splitlines())
             fresh = job.trials in FRESH and record.trials.confirm
-            readings += [each.model_copy(update={"fresh": fresh}) for each in found.readings]
+            readings += [reading.model_copy(update={"fresh": fresh}) for reading in found.readings]
             why = why or found.wrong or ("" if found.over else kept.stopped or "its program did not come to its end")
             if why:
                 incomplete[job.trials][node.name] = why
@@ -81,7 +81,7 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
 def past_by_node(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Past]:
     """What the ledger knew of each node's trials by itself when the run ended."""
     kept = {job.node: evidence[job.name] for job in record.jobs if job.trials == NODES and job.name in evidence}
-    return {node: each.past for node, each in kept.items() if node and each.past}
+    return {node: job.past for node, job in kept.items() if node and job.past}
 
 
 def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:

@@ -27,7 +27,7 @@ def compare(first: str, second: str, form: str) -> None:
     """
     try:
         with opened_run(first) as one, opened_run(second) as other:
-            for line in (*one.told, *one.altered, *other.told, *other.altered):
+            for line in (*one.messages, *one.altered, *other.messages, *other.altered):
                 click.echo(f"shakedown: {printable(line)}", err=True)
             differences = compare_runs(one.directory, other.directory)
     except (OSError, ValueError) as error:

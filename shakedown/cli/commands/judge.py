@@ -160,7 +160,7 @@ def _read(log: str, compared: bool) -> tuple[NodeLog, str]:
 def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool, ledger: bool) -> NoReturn:
     try:
         with opened_run(name) as run:
-            directory, told, altered = run.directory, run.told, run.altered
+            directory, told, altered = run.directory, run.messages, run.altered
             record = directory.load()
             evidence = directory.load_evidence()
             if baseline:

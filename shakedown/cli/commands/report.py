@@ -50,7 +50,7 @@ def report(
         _report_ledger(since, form, output)
     try:
         with opened_run(run) as found:
-            directory, told, altered = found.directory, found.told, found.altered
+            directory, told, altered = found.directory, found.messages, found.altered
             record = directory.load()
             if altered:
                 record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})

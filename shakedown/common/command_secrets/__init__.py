@@ -50,8 +50,8 @@ def programs() -> Mapping[str, tuple[Program, ...]]:
     """Name -> what is known of it."""
     text = resources.files("shakedown.common.command_secrets").joinpath("programs.toml").read_text(encoding="utf-8")
     known: dict[str, tuple[Program, ...]] = {}
-    for each in tomllib.loads(text)["program"]:
-        program = Program.model_validate(each)
+    for entry in tomllib.loads(text)["program"]:
+        program = Program.model_validate(entry)
         for name in program.names:
             known[name] = (*known.get(name, ()), program)
     return known

@@ -52,7 +52,7 @@ def _data() -> dict[str, Any]:
 @cache
 def forms() -> tuple[Form, ...]:
     """Return what is known of forms."""
-    return tuple(Form.model_validate(each) for each in _data()["form"])
+    return tuple(Form.model_validate(entry) for entry in _data()["form"])
 
 
 @cache
@@ -81,14 +81,14 @@ def _with(found: re.Match[str], mask: str) -> str:
 def _without_keys(text: str, mask: str) -> tuple[str, int]:
     if "PRIVATE KEY" not in text:
         return text, 0
-    said, done, count = [], 0, 0
+    pieces, done, count = [], 0, 0
     for found in _BEGIN.finditer(text):
         if found.start() < done:
             continue
         end = _END.search(text, found.end(), found.end() + KEY_LIMIT) or _BODY.match(text, found.end())
-        said += [text[done : found.start()], mask]
+        pieces += [text[done : found.start()], mask]
         done, count = end.end() if end else found.end(), count + 1
-    return "".join([*said, text[done:]]), count
+    return "".join([*pieces, text[done:]]), count
 
 
 class Values:
@@ -116,17 +116,17 @@ class Values:
     def _part(self, text: str, mask: str) -> tuple[str, int]:
         if self._few is not None:
             return self._few.subn(mask, text)
-        said, done, at, count, first, step = [], 0, 0, 0, self._first, self._shortest
+        pieces, done, at, count, first, step = [], 0, 0, 0, self._first, self._shortest
         while at <= len(text) - step:
             lengths = first.get(text[at : at + step])
             size = _size(text, at, lengths) if lengths else 0
             if not size:
                 at += 1
                 continue
-            said += [text[done:at], mask]
+            pieces += [text[done:at], mask]
             at = done = at + size
             count += 1
-        return "".join([*said, text[done:]]), count
+        return "".join([*pieces, text[done:]]), count
 
 
 def _size(text: str, at: int, lengths: Mapping[int, Mapping[str, str]]) -> int:

@@ -24,7 +24,7 @@ from shakedown.state.findings import Verdict
 @shows(Findings)
 def findings(document: Findings) -> Iterator[str]:
     rows = [finding.model_dump(mode="json") for finding in document.findings]
-    counts = {each: sum(finding.verdict == each for finding in document.findings) for each in Verdict}
+    counts = {verdict: sum(finding.verdict == verdict for finding in document.findings) for verdict in Verdict}
     yield json.dumps(
         {"verdict": document.verdict, "nodes": document.nodes, "counts": counts, "findings": rows}, indent=1
     )
@@ -72,9 +72,9 @@ def layer(document: SiteLayer) -> Iterator[str]:
     remarks = {"derived": imported.derived, "refused": imported.refused, "flagged": imported.flagged}
     whole = {
         "layer": imported.values,
-        "open": [{"path": each.path, "value": each.value, "expected": each.expected} for each in imported.open],
+        "open": [{"path": item.path, "value": item.value, "expected": item.expected} for item in imported.open],
         **{
-            kind: [{"path": each.path, "value": each.value, "why": each.why} for each in found]
+            kind: [{"path": item.path, "value": item.value, "why": item.why} for item in found]
             for kind, found in remarks.items()
         },
     }

@@ -60,8 +60,8 @@ def _of_gate(gate: Gate) -> TestCase:
     from shakedown.report.terminal import value_text
 
     wanted, actual = (value_text(value, gate.unit) for value in (gate.wanted, gate.actual))
-    said = f"wanted {wanted}, actual {actual}: {gate.evidence}{f' -> {gate.remedy}' if gate.remedy else ''}"
-    return _case(gate.name, gate.job, gate.verdict, said)
+    message = f"wanted {wanted}, actual {actual}: {gate.evidence}{f' -> {gate.remedy}' if gate.remedy else ''}"
+    return _case(gate.name, gate.job, gate.verdict, message)
 
 
 def _of_finding(finding: Finding) -> TestCase:
@@ -70,16 +70,16 @@ def _of_finding(finding: Finding) -> TestCase:
     return _case(finding.name, finding.node, finding.verdict, finding_line(finding))
 
 
-def _case(name: str, classname: str, verdict: Verdict, said: str) -> TestCase:
+def _case(name: str, classname: str, verdict: Verdict, message: str) -> TestCase:
     from junitparser import Error, Failure, TestCase
 
     case = TestCase(_text(name), _text(classname), 0.0)
     if verdict == Verdict.UNKNOWN:
-        case.result = [Error(_text(said), verdict.value)]
+        case.result = [Error(_text(message), verdict.value)]
     elif not verdict.passes:
-        case.result = [Failure(_text(said), verdict.value)]
+        case.result = [Failure(_text(message), verdict.value)]
     elif verdict == Verdict.WARN:
-        case.system_out = _text(f"warning: {said}")
+        case.system_out = _text(f"warning: {message}")
     return case
 
 

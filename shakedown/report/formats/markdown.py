@@ -68,10 +68,10 @@ def _own_times(shown: Overview) -> Iterator[str]:
     from shakedown.report import own_times
 
     for compared in own_times.of(shown.jobs):
-        for line in compared.said:
+        for line in compared.lines:
             yield f"\n{_words(compared.job)}: {_words(line)}"
-        if compared.rows and compared.said:
-            rows = [(each.standing, code(each.node), *map(_words, each.cells[2:])) for each in compared.rows]
+        if compared.rows and compared.lines:
+            rows = [(row.standing, code(row.node), *map(_words, row.cells[2:])) for row in compared.rows]
             yield from _table(own_times.HEADER, rows)
 
 

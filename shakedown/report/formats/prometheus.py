@@ -87,10 +87,10 @@ def _metrics(shown: Overview, nodes: int | None = None) -> str:
             if figure is not None:
                 recipe = job.plan.recipe if job.plan else ""
                 gauges.set(name, figure.value * factor, job=job.name, recipe=recipe)
-    for each in shown.recorded:
-        if each.name in FIGURES and each.value is not None:
-            name, _doc, factor = FIGURES[each.name]
-            gauges.set(name, each.value * factor, job=TOGETHER, recipe="")
+    for recorded in shown.recorded:
+        if recorded.name in FIGURES and recorded.value is not None:
+            name, _doc, factor = FIGURES[recorded.name]
+            gauges.set(name, recorded.value * factor, job=TOGETHER, recipe="")
     return gauges.text()
 
 

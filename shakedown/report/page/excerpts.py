@@ -45,7 +45,7 @@ def of(shown: Overview) -> list[Excerpt]:
         return []
     found: list[Excerpt] = []
     for sign in shown.signs:
-        if sign.file and sign.line_number and not any(each.path == sign.file for each in found):
+        if sign.file and sign.line_number and not any(excerpt.path == sign.file for excerpt in found):
             at = Match(name=sign.name, line_number=sign.line_number, line="", cause=sign.cause, remedy=sign.remedy)
             found += _of(shown, "diagnosis", sign.node or "", sign.file, at)
     bad: dict[str, set[str]] = {}
@@ -55,7 +55,7 @@ def of(shown: Overview) -> list[Excerpt]:
     ended: list[Excerpt] = []
     for job in shown.jobs:
         for node, logs in job.logs.items() if job.name in bad else ():
-            if len(found) < LOGS and logs and not any(each.path == logs[0] for each in found):
+            if len(found) < LOGS and logs and not any(excerpt.path == logs[0] for excerpt in found):
                 for excerpt in _of(shown, job.name, node, logs[0]):
                     if excerpt.failed is not None:
                         found.append(excerpt)

@@ -39,15 +39,15 @@ def of(shown: Overview, index: Index) -> Grid | None:
         return None
     columns = [name for name, well in names.items() if not well]
     alike: dict[tuple[Verdict | None, ...], list[str]] = {}
-    for node, its in by_node.items():
-        alike.setdefault(tuple(_of(its.get(name)) for name in columns), []).append(node)
+    for node, by_name in by_node.items():
+        alike.setdefault(tuple(_of(by_name.get(name)) for name in columns), []).append(node)
     well = [printable(name, 200) for name, good in names.items() if good]
     shown_columns = [printable(name, 200) for name in columns]
     order = sorted(alike.items(), key=lambda item: -worst([v for v in item[0] if v] or [Verdict.OK]).severity)
     if len(order) * len(columns) > CELLS:
-        of_nodes = [[_of(its.get(name)) for name in columns] for its in by_node.values()]
+        of_nodes = [[_of(by_name.get(name)) for name in columns] for by_name in by_node.values()]
         return Grid(shown_columns, well, (), plots.verdicts(of_nodes, list(by_node), shown_columns))
-    rows = [(index.of(nodes), worst([v for v in its if v] or [Verdict.OK]), its) for its, nodes in order]
+    rows = [(index.of(nodes), worst([v for v in cells if v] or [Verdict.OK]), cells) for cells, nodes in order]
     return Grid(shown_columns, well, rows)
 
 

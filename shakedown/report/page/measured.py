@@ -43,7 +43,7 @@ def of(record: TrialsRecord | None) -> Trials | None:
     """What the page shows of trials; None where there were none."""
     if record is None:
         return None
-    odd = [(each, STANDINGS[each.standing]) for each in record.judged if each.standing != "ok"]
+    odd = [(part, STANDINGS[part.standing]) for part in record.judged if part.standing != "ok"]
     return Trials(
         fleet=list(_fleet(record)),
         odd=odd[:ODD],
@@ -53,21 +53,21 @@ def of(record: TrialsRecord | None) -> Trials | None:
             *(_pairs(matrix, ", in a fresh run") for matrix in record.matrices_again if matrix.cells),
         ],
         incomplete=[
-            printable(f"{node}: {why}", 500) for its in record.incomplete.values() for node, why in its.items()
+            printable(f"{node}: {why}", 500) for reasons in record.incomplete.values() for node, why in reasons.items()
         ],
     )
 
 
 def _fleet(record: TrialsRecord) -> list[Fleet]:
     found: dict[tuple[str, str], list[Judged]] = {}
-    for each in record.judged:
-        found.setdefault((each.trial, each.figure), []).append(each)
+    for part in record.judged:
+        found.setdefault((part.trial, part.figure), []).append(part)
     made = []
-    for (trial, figure), its in found.items():
-        values = [each.median for each in its if each.median is not None]
+    for (trial, figure), parts in found.items():
+        values = [part.median for part in parts if part.median is not None]
         if values:
             low, middle, high = (f"{value:.4g}" for value in (min(values), median(values), max(values)))
-            made.append(Fleet(f"{trial}.{figure}", its[0].unit, len(values), low, middle, high))
+            made.append(Fleet(f"{trial}.{figure}", parts[0].unit, len(values), low, middle, high))
     return made
 
 

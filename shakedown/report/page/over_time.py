@@ -47,18 +47,18 @@ def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
             names = _chosen(shown, job)
             logs = {name: kept.logs.get(name, []) for name in names}
             found = copies.watched(shown.directory, logs, kept.timing)
-            series = {name: each for name, each in found.series.items() if each is not None and each.times}
+            series = {name: samples for name, samples in found.series.items() if samples is not None and samples.times}
             zero = kept.timing.started_at
             lines: dict[str, dict[str, list[Point]]] = {}
-            for name, each in series.items():
+            for name, samples in series.items():
                 clock = kept.timing.clocks.get(name)
                 for kind in CHANNELS:
-                    points = _mean(list(each_device(each, kind).values()))
+                    points = _mean(list(each_device(samples, kind).values()))
                     if points and clock is not None and zero is not None:
                         lines.setdefault(kind, {})[name] = [(clock.at(when) - zero, value) for when, value in points]
             moments = list(_moments(shown, job, kept.timing))
             few = "" if len(job.telemetry) <= len(names) else f", {len(names)} of {counted(len(job.telemetry), 'node')}"
-            return [_plot(kind, its, moments, kept.timing, few) for kind, its in lines.items()]
+            return [_plot(kind, points, moments, kept.timing, few) for kind, points in lines.items()]
     return []
 
 
@@ -79,7 +79,11 @@ def _mean(devices: Sequence[Sequence[Point]]) -> list[Point]:
     for points in devices:
         for when, value in points:
             values.setdefault(when, []).append(value)
-    return [(when, sum(its) / len(its)) for when, its in sorted(values.items()) if len(its) == len(devices)]
+    return [
+        (when, sum(readings) / len(readings))
+        for when, readings in sorted(values.items())
+        if len(readings) == len(devices)
+    ]
 
 
 def _moments(shown: Overview, job: JobRecord, timing: Timing) -> Iterator[_Moment]:

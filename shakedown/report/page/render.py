@@ -40,7 +40,7 @@ def page(shown: Overview) -> str:
         names=Markup(_json(index.names)),
         actions=rows.actions(shown, index),
         lines={words: f"{log.anchor}-{log.failed}" for log in logs if log.failed for words in _places(log)},
-        gates=[(each.gate, index.of(each.nodes)) for each in fold_gates(shown.gates)],
+        gates=[(gate.gate, index.of(gate.nodes)) for gate in fold_gates(shown.gates)],
         figures=figures.tables(shown),
         plots=[
             *plots.of(shown),

@@ -80,8 +80,8 @@ class Rows:
 def findings(shown: Overview, index: Index) -> Rows:
     """What differs, the worst first; then advice. What is as it should be is in the grid."""
     different = [finding for finding in shown.findings if finding.verdict != Verdict.OK]
-    alike = sorted(fold(different), key=lambda each: -each.finding.verdict.severity)
-    made = [_row(each.finding, index.of(each.nodes)) for each in alike[:MOST]]
+    alike = sorted(fold(different), key=lambda row: -row.finding.verdict.severity)
+    made = [_row(row.finding, index.of(row.nodes)) for row in alike[:MOST]]
     return Rows(made, max(len(alike) - MOST, 0))
 
 
@@ -110,9 +110,9 @@ def nodes(shown: Overview, index: Index) -> list[tuple[RunNode, Nodes]]:
     """The nodes' parts in a run; those of which the same is to be said are one row."""
     alike: dict[tuple[object, ...], list[RunNode]] = {}
     for node in shown.nodes:
-        said = (node.verdict, node.part, node.why, node.exit_code, tuple(node.changes))
-        alike.setdefault(said, []).append(node)
-    return [(its[0], index.of([node.name for node in its])) for its in alike.values()]
+        content = (node.verdict, node.part, node.why, node.exit_code, tuple(node.changes))
+        alike.setdefault(content, []).append(node)
+    return [(group[0], index.of([node.name for node in group])) for group in alike.values()]
 
 
 def some(items: Sequence[str], most: int) -> Iterator[str]:

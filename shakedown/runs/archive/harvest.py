@@ -88,10 +88,10 @@ def words() -> frozenset[str]:
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Every text of a document with the key that it stands under; below a key of versions, with that."""
     if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _texts(each, key if key in _VERSIONS else str(name))
+        for name, inner in value.items():
+            yield from _texts(inner, key if key in _VERSIONS else str(name))
     elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each, key)
+        for inner in value:
+            yield from _texts(inner, key)
     elif isinstance(value, str):
         yield key, value

@@ -151,8 +151,8 @@ def _renew(source: Path, value: Any, logs: Mapping[str, Written]) -> None:
             value["size"] = written.size if kept.size == kept.kept else kept.size
             value["kept"], value["sha256"] = written.size, written.sha256
         return
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _renew(source, each, logs)
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _renew(source, inner, logs)
 
 
 def _changed(source: Path, kept: KeptLog) -> str:

@@ -95,18 +95,18 @@ class Pseudonyms:
 
         No stretch is longer than the longest name, so that the work grows with the word's length alone.
         """
-        said, at = [], 0
+        pieces, at = [], 0
         while at < len(parts):
             for end in range(min(len(parts), at + self._most), at, -1):
                 part = "".join(parts[at:end])
                 if part in self._known and part not in self._spared:
-                    said.append(self._known[part])
+                    pieces.append(self._known[part])
                     at = end
                     break
             else:
-                said.append(parts[at])
+                pieces.append(parts[at])
                 at += 1
-        return "".join(said)
+        return "".join(pieces)
 
     def _address(self, text: str) -> str:
         if text in self._keep:

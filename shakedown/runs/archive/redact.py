@@ -50,9 +50,9 @@ class Redactor:
     def document(self, value: Any, key: str = "") -> Any:
         """A document of JSON: its keys and texts; of a key that says that it holds a secret, the whole of the text."""
         if isinstance(value, dict):
-            return {self._word(name): self.document(each, name) for name, each in value.items()}
+            return {self._word(name): self.document(inner, name) for name, inner in value.items()}
         if isinstance(value, list):
-            return [self.document(each) for each in value]
+            return [self.document(inner) for inner in value]
         if not isinstance(value, str):
             return value
         if value not in ("", secrets.MASK) and secrets.is_secret(key):

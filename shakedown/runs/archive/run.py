@@ -29,7 +29,7 @@ class OpenedRun:
     packed. `archive`: digest of the manifest; empty: it is a directory."""
 
     directory: RunDirectory
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
     archive: str = ""
 
@@ -52,5 +52,7 @@ def opened_run(name: str) -> Iterator[OpenedRun]:
         return
     with opened(Path(name)) as archive:
         made = archive.manifest
-        told = [f"packed by shakedown {made.shakedown}, judged {made.verdict} then; manifest sha256 {archive.digest}"]
-        yield OpenedRun(RunDirectory(archive.path), told, archive.altered, archive.digest)
+        messages = [
+            f"packed by shakedown {made.shakedown}, judged {made.verdict} then; manifest sha256 {archive.digest}"
+        ]
+        yield OpenedRun(RunDirectory(archive.path), messages, archive.altered, archive.digest)
