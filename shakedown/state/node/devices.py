@@ -1,0 +1,104 @@
+"""GPUs, PCI devices and file systems."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from shakedown.state.node.reading import NOT_READ, Part, Reading
+
+
+class DeviceNode(Part):
+    """One file under /dev."""
+
+    path: str
+    kind: Literal["char", "block", "dir", "other"]
+    major: int
+    minor: int
+    mode: str  # "0660"
+    owner: str
+    group: str
+    openable: Reading[bool]  # by the probe's user; opened for reading and writing
+
+
+class Devices(Part):
+    """/dev/kfd, /dev/dri/*, /dev/infiniband/*: missing where the file is not there."""
+
+    kfd: Reading[DeviceNode]
+    kfd_major: Reading[int]  # from /proc/devices
+    dri: Reading[list[DeviceNode]]  # empty: no such folder
+    infiniband: Reading[list[DeviceNode]]
+
+
+class PciLink(Part):
+    """current_link_speed and current_link_width, and the most the device can do."""
+
+    speed_gts: Reading[float]
+    width: Reading[int]
+    max_speed_gts: Reading[float]
+    max_width: Reading[int]
+
+
+class Gpu(Part):
+    """One GPU as sysfs shows it (PCI id, link) and as amdsmi describes it (the rest)."""
+
+    bdf: str  # "0000:c1:00.0"
+    pci_id: str  # "1002:74a1"
+    numa_node: Reading[int]
+    link: PciLink
+    model: Reading[str]  # market name
+    serial: Reading[str] = NOT_READ  # 16 hex digits: amdsmi's asic_serial, the driver's unique_id
+    vram_bytes: Reading[int]
+    vram_used_bytes: Reading[int]
+    compute_partition: Reading[str]  # "SPX"
+    memory_partition: Reading[str]  # "NPS1"
+    driver: Reading[str]
+    firmware: Reading[dict[str, str]]  # block -> version
+    ecc_correctable: Reading[int]
+    ecc_uncorrectable: Reading[int]
+    pcie_replays: Reading[int]
+    temperature_c: Reading[float]  # hotspot
+    power_w: Reading[float]
+    xgmi_links: Reading[int]  # those that are up: 7 on a board of 8
+
+
+class Kfd(Part):
+    """/sys/class/kfd/kfd/topology: nodes with and without SIMDs, and the GPUs that the former are (parts of)."""
+
+    gpus: Reading[int]
+    gpu_nodes: Reading[int]
+    cpu_nodes: Reading[int]
+
+
+class GpuProcess(Part):
+    """A process that holds a GPU."""
+
+    pid: int
+    name: str
+    vram_bytes: Reading[int]
+
+
+class Acs(Part):
+    """PCIe access control services (config space, needs root)."""
+
+    enabled: Reading[list[str]]  # functions (BDF) with any ACS control bit set
+
+
+class Disk(Part):
+    """One mounted file system that holds files."""
+
+    mount: str
+    device: str
+    fstype: str
+    total_bytes: Reading[int]  # a file server that does not answer costs these two, and nothing else
+    free_bytes: Reading[int]  # for an ordinary user
+    network: bool  # NFS, Lustre, ...
+
+
+class Nvme(Part):
+    """One NVMe controller: /sys/class/nvme, by udev."""
+
+    name: str  # "nvme0"
+    bdf: str | None  # None: it is no PCI device, such as one of NVMe over fabrics
+    model: Reading[str]
+    serial: Reading[str]
+    firmware: Reading[str]
