@@ -20,7 +20,7 @@ _RECORDS = Path(node.__file__).with_name("records.py")
 
 
 def read_last(host: Host) -> dict[str, Any]:
-    """The answer of `shakedown/node/records.py`: one command, with the host's own connector arguments. Raises
+    """Read the answer of `shakedown/node/records.py`: one command, with the host's own connector arguments. Raise
     FactProcessError, or what the connection raises."""
     text = f"{program(_RECORDS)}\nshow_verdict(sys.argv[1])"
     arguments, _ = pop_global_arguments(host.state, host, {})

@@ -29,8 +29,8 @@ class Fact(FactBase[T]):
             except FactProcessError as error:
                 raise FactProcessError(printable(str(error), WORDS)) from None  # pyinfra would show the cause
             except Exception as error:
-                said = printable(" ".join(output[:3]), 200)
-                why = f"{cls.name}: no sense in {said!r} ({type(error).__name__}: {error})"
+                words = printable(" ".join(output[:3]), 200)
+                why = f"{cls.name}: no sense in {words!r} ({type(error).__name__}: {error})"
                 raise FactProcessError(printable(why, WORDS)) from None
 
         cls.process = guarded  # type: ignore[method-assign]

@@ -59,7 +59,7 @@ class Digests(Fact[dict[str, str]]):
 
 
 def _checked(patterns: list[str]) -> str:
-    """The patterns as the shell is to expand them: nothing else may reach it."""
+    """Return the patterns as the shell is to expand them: nothing else may reach it."""
     for pattern in patterns:
         if not _PATTERN.match(pattern):
             raise OperationValueError(f"not a path or a shell pattern: {pattern!r}")

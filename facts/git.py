@@ -66,20 +66,20 @@ class Checkout(Fact[dict[str, Any]]):
         return _NO_GIT + guarded(path, read)  # git runs what a checkout's configuration says
 
     def process(self, output: Any) -> dict[str, Any]:
-        said: dict[str, list[str]] = {}
+        fields: dict[str, list[str]] = {}
         for line in output:
             key, _, value = line.partition(" ")
-            said.setdefault(key, []).append(value)
-        record = [line.split(" ", 1) for line in said.get("record", []) if " " in line]
-        changes = said.get("change", [])
+            fields.setdefault(key, []).append(value)
+        record = [line.split(" ", 1) for line in fields.get("record", []) if " " in line]
+        changes = fields.get("change", [])
         return {
-            "kind": said.get("kind", ["foreign"])[0],
-            "head": said.get("head", [None])[0],
-            "has_commit": "has" in said,
+            "kind": fields.get("kind", ["foreign"])[0],
+            "head": fields.get("head", [None])[0],
+            "has_commit": "has" in fields,
             "changes": changes,
-            "patched_only": bool(changes) and [value for key, value in record if key == "diff"] == said.get("diff"),
+            "patched_only": bool(changes) and [value for key, value in record if key == "diff"] == fields.get("diff"),
             "patches": [value for key, value in record if key == "patch"],
-            "error": said.get("error", [None])[0],
+            "error": fields.get("error", [None])[0],
         }
 
 
@@ -104,7 +104,7 @@ class PatchFits(Fact[list[str]]):
 
 
 def packed(patch: str) -> str:
-    """A patch as one word of a shell command. Raises OperationValueError for one that is too long for that."""
+    """Write a patch as one word of a shell command. Raise OperationValueError for a patch that is too long for that."""
     word = base64.b64encode(gzip.compress(patch.encode(), mtime=0)).decode()
     if len(word) > LONGEST * 4 // 3:
         raise OperationValueError(f"a patch of {len(patch)} characters does not fit a command line: divide it")

@@ -31,7 +31,7 @@ _WORDS = {
 
 
 def parse(lines: list[str]) -> dict[str, Any]:
-    """The document among the lines of output, whatever a shell's start-up file printed before it."""
+    """Find the document among the lines of output, whatever a shell's start-up file printed before it."""
     for line in reversed(lines):
         if line.startswith("{"):
             try:
@@ -43,7 +43,7 @@ def parse(lines: list[str]) -> dict[str, Any]:
 
 
 def _read(lines: list[str], install: Callable[[], list[str]]) -> dict[str, Any]:
-    """The node state in the launching command's output, or in that of `install` where the probe was not there yet."""
+    """Read the node state in the launching command's output, or in that of `install` where the probe was missing."""
     document = parse(lines)
     if document.get(_MARKER) == "missing":
         lines = install()
@@ -53,11 +53,11 @@ def _read(lines: list[str], install: Callable[[], list[str]]) -> dict[str, Any]:
     return document
 
 
-def _in_words(said: str, lines: list[str]) -> str:
-    """Why there is no document, with the last words of a probe that ended by itself."""
-    if said in _WORDS or not said.startswith("exit "):
-        return _WORDS.get(said, f"the node {said}")
-    return f"the probe ended with {said}: {' '.join(lines[-2:-1])}"
+def _in_words(problem: str, lines: list[str]) -> str:
+    """Return why there is no document, with the last words of a probe that ended alone."""
+    if problem in _WORDS or not problem.startswith("exit "):
+        return _WORDS.get(problem, f"the node {problem}")
+    return f"the probe ended with {problem}: {' '.join(lines[-2:-1])}"
 
 
 class NodeState(Fact[dict[str, Any]]):
@@ -78,7 +78,7 @@ class NodeState(Fact[dict[str, Any]]):
     """
 
     host: Host | None = None
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
 
     @override
     def check_preconditions(self, state: State, host: Host) -> str | None:
@@ -88,8 +88,8 @@ class NodeState(Fact[dict[str, Any]]):
 
     @override
     def command(self, timeout: int = 60, sysctls: Sequence[str] = ()) -> str:
-        self.asked = tuple(sysctl.question(sysctls))
-        return bundle.launch_command(timeout, self.asked)
+        self.requested = tuple(sysctl.question(sysctls))
+        return bundle.launch_command(timeout, self.requested)
 
     @override
     def process(self, output: list[str]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class NodeState(Fact[dict[str, Any]]):
             raise FactProcessError("no node state: the probe is not on the node, and there is no connection to it")
         try:
             status, output = self.host.run_shell_command(
-                StringCommand(bundle.install_command(requested=self.asked)),
+                StringCommand(bundle.install_command(requested=self.requested)),
                 **{**arguments, "_stdin": bundle.build().archive().splitlines()},
             )
         except (OSError, EOFError, SSHException, PyinfraError) as error:
@@ -112,8 +112,8 @@ class NodeState(Fact[dict[str, Any]]):
 
 
 def read_node(host: Host, sysctls: Sequence[str] = (), timeout: int = 60) -> dict[str, Any]:
-    """The same document for a host at hand, with the host's own connector arguments (_sudo and its like). Unlike
-    get_fact it says why there is none: raises FactProcessError, or what the connection raises."""
+    """Read the same document for a host at hand, with the host's own connector arguments (_sudo and its like). Unlike
+    get_fact, raise FactProcessError with the reason, or what the connection raises."""
     fact = NodeState()
     fact.host = host
     connector = dict(_arguments_of(host))
@@ -136,8 +136,8 @@ _of_config: WeakKeyDictionary[State, dict[str, Any]] = WeakKeyDictionary()
 
 
 def _arguments_of(host: Host) -> dict[str, Any]:
-    """The host's own connector arguments. pyinfra looks for each of thirty in each layer of a host's data; outside
-    of a deploy a host that names none has those of the configuration, as every other."""
+    """Return the host's own connector arguments. pyinfra looks for thirty of them in every layer of a host's data;
+    outside of a deploy a host that names none has those of the configuration, as every other."""
     named = any(key.startswith("_") for key in host.data.dict()) or host.current_deploy_kwargs or ctx_config.isset()
     if not named and host.state in _of_config:
         return _of_config[host.state]

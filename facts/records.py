@@ -15,9 +15,9 @@ _NODE = Path(safe_files.__file__).parent
 
 
 def guarded(path: str, command: str) -> str:
-    """A fact's shell text behind a look at the folder that it goes into as root: where another user could have put
-    something there, it ends with a line `error WHY`, and nothing there is run. Where there is no such folder it ends
-    with `kind absent`, for what is there a moment later was not looked at."""
+    """Put a look at the folder before a fact's shell text, which goes into it as root. Where another user could have
+    put something there, the text ends with a line `error REASON` and runs nothing. Where there is no such folder it
+    ends with `kind absent`, since nothing has checked what may be there a moment later."""
     text = program(_NODE / "records.py") + "\nworking_place(sys.argv[1])"
     failed = "{ printf 'error %s\\n' \"$why\" | tail -n 1; exit 0; }"
     absent = "if [ \"$why\" = absent ]; then echo 'kind absent'; exit 0; fi"

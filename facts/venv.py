@@ -45,8 +45,8 @@ class Environment(Fact[dict[str, str]]):
 
 
 def imports(modules: list[str], rocm: bool = False) -> str:
-    """A program that imports the modules. With `rocm` it fails unless torch was built for ROCm: pip takes the CUDA
-    build from the usual index without a word."""
+    """Return a program that imports the modules. With `rocm` it fails unless torch was built for ROCm: pip takes the
+    CUDA build from the usual index without a word."""
     for module in modules:
         if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
             raise OperationValueError(f"not the name of a module: {module!r}")

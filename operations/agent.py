@@ -32,7 +32,7 @@ UNITS = "/etc/systemd/system"
 SERVICE = f"{UNITS}/shakedown-agent.service"
 TIMER = f"{UNITS}/shakedown-agent.timer"
 ENABLED = f"{UNITS}/timers.target.wants/shakedown-agent.timer"
-TOLD = [f"{tell.FOLDER}/{name}" for name in (tell.VERDICT, tell.LINE)]
+REPORTED = [f"{tell.FOLDER}/{name}" for name in (tell.VERDICT, tell.LINE)]
 
 _ASSETS = Path(node.__file__).parent / "assets"
 # What no check and no safe remedy needs; a kernel that knows more capabilities keeps those.
@@ -93,7 +93,7 @@ def absent() -> Commands:
         from shakedown.operations import agent
         agent.absent(name="No agent")
     """
-    here = host.get_fact(Contents, patterns=[HOME, SERVICE, TIMER, HEALTH, CONFIG, *TOLD])
+    here = host.get_fact(Contents, patterns=[HOME, SERVICE, TIMER, HEALTH, CONFIG, *REPORTED])
     if not here:
         host.noop("there is no agent")
         return
@@ -102,7 +102,7 @@ def absent() -> Commands:
         yield StringCommand(
             "systemctl disable --now shakedown-agent.timer; systemctl stop shakedown-agent.service; true"
         )
-    paths = [TIMER, SERVICE, HEALTH, CONFIG, *TOLD, f"{tell.FOLDER}/{tell.REMEDIED}", *_metrics(here.get(CONFIG))]
+    paths = [TIMER, SERVICE, HEALTH, CONFIG, *REPORTED, f"{tell.FOLDER}/{tell.REMEDIED}", *_metrics(here.get(CONFIG))]
     yield _script({"do": "remove", "home": HOME, "paths": paths, "folders": ["/etc/shakedown", tell.FOLDER]})
     if timer:
         yield StringCommand("systemctl daemon-reload; systemctl reset-failed shakedown-agent.service 2>/dev/null; true")
@@ -112,7 +112,7 @@ def absent() -> Commands:
 
 
 def _metrics(config: Iterable[str] | None) -> list[str]:
-    """Where the agent that is there writes its metrics, by what was compiled for it."""
+    """Return where the agent that is there writes its metrics, by what was compiled for it."""
     try:
         folder = json.loads("\n".join(config or []))["agent"]["textfile"]
     except (ValueError, KeyError, TypeError):
@@ -121,8 +121,8 @@ def _metrics(config: Iterable[str] | None) -> list[str]:
 
 
 def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """What `shakedown/node/assets/agent.py` is told, to put the program below a folder and these files in their places
-    (path -> text and mode)."""
+    """Return the job of `shakedown/node/assets/agent.py`: put the program below a folder and these files in their
+    places (path -> text and mode)."""
     built = program.build()
     return {
         "do": "install",
@@ -135,7 +135,7 @@ def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, A
 
 
 def start(place: str) -> str:
-    """The text of the file that starts the program in a folder."""
+    """Return the text of the file that starts the program in a folder."""
     return (_ASSETS / "shakedown-agent-run").read_text().replace("@PLACE@", place)
 
 
@@ -171,16 +171,16 @@ def _script(job: dict[str, Any]) -> FunctionCommand:
 
 def _on_node(state: State, host: Host, job: dict[str, Any]) -> bool:
     done, output = run_script(host, "agent.py", job, show=False)
-    said = printable(" ".join(output.stderr_lines)[-1000:]) or "the script said nothing"
-    return done or refused(state, host, said)
+    message = printable(" ".join(output.stderr_lines)[-1000:]) or "the script printed nothing"
+    return done or refused(state, host, message)
 
 
 def _wrong(document: Mapping[str, Any]) -> str | None:
-    """Whether the agent has told, once, by the desired state that it was given."""
-    told = host.get_fact(Contents, patterns=[TOLD[0]]).get(TOLD[0])
+    """Return why the agent has not reported, once, by the desired state of now; None: it has."""
+    lines = host.get_fact(Contents, patterns=[REPORTED[0]]).get(REPORTED[0])
     look = "see `journalctl -u shakedown-agent`"
     try:
-        found = json.loads("\n".join(told or []))
+        found = json.loads("\n".join(lines or []))
         if found["desired"] == document["digest"] and found["program"] == document["program"]:
             return None
         return f"the agent was started and its verdict is an older one: {look}"

@@ -25,12 +25,12 @@ MARK = "# Written by shakedown"
 
 
 def is_marked(lines: Iterable[str] | None) -> bool:
-    """True for the lines of a file that carries our header."""
+    """Tell whether the lines of a file carry our header."""
     return any(line.startswith(MARK) for line in lines or ())
 
 
 def body(lines: Iterable[str] | None) -> list[str]:
-    """The lines of a file without our header and without empty ones."""
+    """Return the lines of a file without our header and without empty ones."""
     return [line for line in lines or () if line.strip() and not line.startswith(MARK)]
 
 
@@ -60,7 +60,7 @@ def place(source: str, path: str, mode: str = "0644") -> FunctionCommand:
 
 
 def command(do: str, **rest: Any) -> FunctionCommand:
-    """What assets/files.py is to do."""
+    """Return a command for assets/files.py."""
     return FunctionCommand(on_node, ({"do": do, **rest},), {})
 
 
@@ -70,8 +70,8 @@ def on_node(state: State, host: Host, document: dict[str, Any]) -> bool:
         what = document.get("path") or document.get("folder") or " ".join(document.get("paths", []))
         click.echo(f"{host.print_prefix}>>> {document['do']} {what}", err=True)
     done, output = run_script(host, "files.py", document, show=False)
-    said = printable(" ".join(output.stderr_lines)[-1000:]) or "the script said nothing"
-    return done or refused(state, host, said)
+    message = printable(" ".join(output.stderr_lines)[-1000:]) or "the script printed nothing"
+    return done or refused(state, host, message)
 
 
 def placed(state: State, host: Host, source: str, path: str, mode: str) -> bool:

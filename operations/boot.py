@@ -72,7 +72,7 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
 
 
 def make(wanted: Mapping[str, str]) -> Commands:
-    """What `settings` does, for operations that make one of them."""
+    """Do what `settings` does, for operations that make one of them."""
     here = {key: boot_values.read(key, value) for key, value in wanted.items()}
     if nothing := _lacking(here, wanted):
         yield refuse(f"this node has nothing that {', '.join(nothing)} could set")
@@ -80,7 +80,7 @@ def make(wanted: Mapping[str, str]) -> Commands:
 
     files = host.get_fact(Contents, patterns=[SCRIPT, CONF, UNIT, ENABLED, SYSTEMD])
     systemd = SYSTEMD in files
-    now = {key: value for key, value in wanted.items() if any(each.actual != each.wanted for each in here[key])}
+    now = {key: value for key, value in wanted.items() if any(found.actual != found.wanted for found in here[key])}
     lines = atomic.body(files.get(CONF))
     kept = parse_settings(lines)
     later = {key: value for key, value in wanted.items() if systemd and kept.get(key) != value}
@@ -112,7 +112,8 @@ def make(wanted: Mapping[str, str]) -> Commands:
 
 @cache
 def program() -> list[str]:
-    """The lines of the program: what finds the node's python3, then the modules. It runs isolated (-I -S)."""
+    """Return the lines of the program: one finds the node's python3, then come the modules. It runs isolated (-I
+    -S)."""
     modules = [_NODE / "settings" / f"{name}.py" for name in MODULES]
     head = _HEAD.format(header=atomic.HEADER, conf=CONF, python=sent.command_of_file())
     return [*head.splitlines(), *sent.program(_NODE / "boot.py", *modules).splitlines()]
@@ -132,7 +133,7 @@ def _install_unit(files: Mapping[str, list[str] | None]) -> Commands:
 
 
 def _wrong(wanted: Mapping[str, str], systemd: bool) -> str | None:
-    here = {key: boot_values.read(key, asked) for key, asked in wanted.items()}
+    here = {key: boot_values.read(key, value) for key, value in wanted.items()}
     bad = [f"{key} cannot be read" for key in _lacking(here, wanted)]
     bad += [
         f"{value.before.target} is {value.actual}, not {value.wanted}"
@@ -149,7 +150,7 @@ def _wrong(wanted: Mapping[str, str], systemd: bool) -> str | None:
 
 
 def _lacking(here: Mapping[str, list[boot_values.Value]], wanted: Mapping[str, str]) -> list[str]:
-    """The settings of which the node has nothing, where that is not what is wanted."""
+    """Return the settings that the node does not have, where their absence is not wanted."""
     empty = [key for key, values in here.items() if not values]
     return [key for key in empty if boot_values.by_unit(key, wanted[key])[0].absent != wanted[key]]
 

@@ -26,8 +26,8 @@ class Value:
 
 
 def by_unit(key: str, value: str) -> tuple[Setting, str]:
-    """The setting of a line of boot.conf, and what it is about. Raises OperationValueError for what the boot unit does
-    not know."""
+    """Return the setting of a line of boot.conf, and its subject. Raise OperationValueError for a line that the boot
+    unit does not know."""
     try:
         setting, detail = find(key)
     except KeyError:
@@ -38,7 +38,7 @@ def by_unit(key: str, value: str) -> tuple[Setting, str]:
 
 
 def fetched(setting: Setting, detail: str, more: Iterable[str] = ()) -> Fetched:
-    """What of the current host the setting reads, and the files of `more`."""
+    """Fetch what of the current host the setting reads, and the files of `more`."""
     patterns = [*setting.files(detail), *more]
     files = host.get_fact(Contents, patterns=patterns) if patterns else {}
     words = {}
@@ -58,6 +58,6 @@ def values(setting: Setting, detail: str, value: str, tree: Fetched) -> list[Val
 
 
 def read(key: str, value: str) -> list[Value]:
-    """The values of a line of boot.conf."""
+    """Read the values of a line of boot.conf."""
     setting, detail = by_unit(key, value)
     return values(setting, detail, value, fetched(setting, detail))

@@ -102,7 +102,7 @@ def _with_dropin(parameters: Sequence[str], update_grub: str) -> Commands:
 
 
 def _defaults(files: dict[str, list[str] | None]) -> list[str]:
-    """The parameters that the next grub.cfg would have."""
+    """Return the parameters that the next grub.cfg would have."""
     values: dict[str, str] = {}
     for path in [DEFAULTS, *sorted(path for path in files if path.endswith(".cfg") and path != GENERATED)]:
         values = node_cmdline.parse_grub_defaults(files.get(path) or [], values)
@@ -111,7 +111,7 @@ def _defaults(files: dict[str, list[str] | None]) -> list[str]:
 
 
 def _generated(files: dict[str, list[str] | None]) -> list[str]:
-    """The parameters of the first kernel of grub.cfg; none where there is no such file or kernel."""
+    """Return the parameters of the first kernel of grub.cfg; none where there is no such file or kernel."""
     try:
         return node_cmdline.parse_grub_cfg(files.get(GENERATED) or [])
     except Unreadable:

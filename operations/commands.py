@@ -33,7 +33,7 @@ def show_change(what: str, before: Iterable[str] | None, after: Iterable[str]) -
 
 
 def verify(wrong: Callable[[], str | None]) -> FunctionCommand:
-    """A command that reads the node again and fails this host with what `wrong` says, if it says anything.
+    """Return a command that reads the node again and fails this host with the words of `wrong`, if there are any.
 
     Raising in an operation's generator would end the run for all hosts, and raising here would show a traceback.
     """
@@ -46,7 +46,7 @@ def verify(wrong: Callable[[], str | None]) -> FunctionCommand:
 
 
 def refuse(reason: str) -> FunctionCommand:
-    """A command that fails this host, because the operation cannot be done there."""
+    """Return a command that fails this host, because the operation cannot be done there."""
     return FunctionCommand(refused, (reason,), {})
 
 

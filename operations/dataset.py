@@ -108,8 +108,10 @@ def _download(state: State, host: Host, document: dict[str, Any]) -> bool:
     done, output = run_script(host, "download.py", document, show=True, limit_s=document["timeout_s"] + SLACK_S)
     if not done:
         kind, _, words = (output.stderr_lines[-1] if output.stderr_lines else "").partition(": ")
-        said = printable(words if kind in ADVICE else " ".join(output.stderr_lines)[-500:])
-        return refused(state, host, f"{document['folder']}: {said}" + (f": {ADVICE[kind]}" if kind in ADVICE else ""))
+        message = printable(words if kind in ADVICE else " ".join(output.stderr_lines)[-500:])
+        return refused(
+            state, host, f"{document['folder']}: {message}" + (f": {ADVICE[kind]}" if kind in ADVICE else "")
+        )
     return True
 
 
@@ -158,15 +160,13 @@ def prepare(
         )
     """
     stands = host.get_fact(Prepared, folder=folder)
+    bad = [name for name in variables if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)]
     if stands == "prepared":
         host.noop(f"{folder} is prepared")
         return
-    if stands != "absent":
-        yield refuse(f"{folder}: {printable(stands)}")
-        return
-    bad = [name for name in variables if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)]
-    if bad:
-        yield refuse(f"no names of variables: {', '.join(bad)}")
+    if stands != "absent" or bad:
+        words = printable(stands) if stands != "absent" else f"no names of variables: {', '.join(bad)}"
+        yield refuse(f"{folder}: {words}")
         return
     document = {
         "folder": folder,
@@ -180,16 +180,16 @@ def prepare(
         "timeout_s": timeout_s,
     }
     yield FunctionCommand(_prepare, (document,), {})
+    yield verify(lambda: _unprepared(folder))
 
-    def wrong() -> str | None:
-        now = host.get_fact(Prepared, folder=folder)
-        return None if now == "prepared" else f"{folder} after preparing it: {printable(now)}"
 
-    yield verify(wrong)
+def _unprepared(folder: str) -> str | None:
+    now = host.get_fact(Prepared, folder=folder)
+    return None if now == "prepared" else f"{folder} after preparing it: {printable(now)}"
 
 
 def _prepare(state: State, host: Host, document: dict[str, Any]) -> bool:
     limit_s = document["timeout_s"] + SLACK_S
     done, output = run_script(host, "prepare.py", document, show=state.print_output, limit_s=limit_s)
-    said = printable(" ".join(output.stderr_lines)[-1000:]) or "the script said nothing"
-    return done or refused(state, host, f"{document['folder']}: {said}")
+    message = printable(" ".join(output.stderr_lines)[-1000:]) or "the script printed nothing"
+    return done or refused(state, host, f"{document['folder']}: {message}")

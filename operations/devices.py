@@ -202,7 +202,7 @@ def _open(files: _Files, closed: dict[str, list[str]]) -> Commands:
 
 
 def _closed(files: _Files) -> dict[str, list[str]]:
-    """The files with less than the mode wanted, or of another group: path -> mode, group."""
+    """Return the files with less than the mode wanted, or of another group: path -> mode, group."""
     least = int(files.mode, 8)
     access = host.get_fact(Access, patterns=list(files.patterns))
     return {

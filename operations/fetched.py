@@ -15,7 +15,7 @@ class Fetched(Tree):
         self.files, self.words = files, words
 
     def lines(self, path: str) -> list[str]:
-        """The lines of a file. Raises Unreadable."""
+        """Return the lines of a file. Raise Unreadable."""
         if path not in self.files:
             raise Unreadable("missing", path)
         lines = self.files[path]
@@ -24,18 +24,18 @@ class Fetched(Tree):
         return lines
 
     def text(self, path: str) -> str:
-        """The text of a file. Raises Unreadable."""
+        """Return the text of a file. Raise Unreadable."""
         return "\n".join(self.lines(path)).strip()
 
     def names(self, path: str, in_order: bool = True) -> list[str]:
-        """The names in a folder."""
+        """Return the names in a folder."""
         below = path.rstrip("/") + "/"
-        return sorted({each[len(below) :].partition("/")[0] for each in self.files if each.startswith(below)})
+        return sorted({path[len(below) :].partition("/")[0] for path in self.files if path.startswith(below)})
 
     def exists(self, path: str) -> bool:
-        """Whether the file was there."""
+        """Tell whether the file was there."""
         return path in self.files
 
     def registers(self, register: str) -> dict[str, int]:
-        """The register of each PCI function that has it, from setpci."""
+        """Return the register of every PCI function that has it, from setpci."""
         return {bdf: int(word, 16) for bdf, word in self.words[register].items()}

@@ -13,7 +13,7 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from shakedown.common.text import printable
-from shakedown.operations.registries import ADVICE, PASSED_BY, Registry, Told, ask
+from shakedown.operations.registries import ADVICE, PASSED_BY, Manifest, Registry, ask
 from shakedown.operations.scripts import run_script
 from shakedown.state.images import Reference
 
@@ -45,15 +45,15 @@ def fetch(state: State, host: Host, wish: Wish) -> bool:
             problem = f"{wish.image.tagged}: no digest: {answer}"
             host.log_styled(problem, fg="red", log_func=logger.error)
             return False
-        answer = Told(wish.image.digest, 0)
+        answer = Manifest(wish.image.digest, 0)
     return _pull(state, host, wish, answer)
 
 
-def _unpacked(wish: Wish, told: Told) -> int:
-    return wish.size_bytes or UNPACKED * told.compressed_bytes
+def _unpacked(wish: Wish, manifest: Manifest) -> int:
+    return wish.size_bytes or UNPACKED * manifest.compressed_bytes
 
 
-def _pull(state: State, host: Host, wish: Wish, told: Told) -> bool:
+def _pull(state: State, host: Host, wish: Wish, manifest: Manifest) -> bool:
     """Pull from the first source that answers. A source that gives something else than the digest ends the pull."""
     image = wish.image
     for source in wish.sources:
@@ -67,9 +67,9 @@ def _pull(state: State, host: Host, wish: Wish, told: Told) -> bool:
             "name": f"{source.registry}/{source.repository}",
             "tag": image.tag if own else None,
             "tagged": image.tagged if image.tag and not own else None,
-            "digest": told.digest,
-            "room_bytes": _unpacked(wish, told) + told.compressed_bytes,
-            "compressed_bytes": told.compressed_bytes,
+            "digest": manifest.digest,
+            "room_bytes": _unpacked(wish, manifest) + manifest.compressed_bytes,
+            "compressed_bytes": manifest.compressed_bytes,
         }
         with _slot(state, source.registry, wish.at_once):
             limit = wish.timeout_s + 300  # it ends itself
@@ -102,9 +102,9 @@ def _kind(lines: list[str]) -> str:
 
 
 def _explained(image: Reference, lines: list[str], registry: str) -> str:
-    """The failure of pull.py with what to do about it."""
+    """Return the failure of pull.py with what to do about it."""
     words = (lines[-1] if lines else "").partition(": ")[2]
     advice = ADVICE.get(_kind(lines))
-    said = printable(words, 1000) if advice else printable(" ".join(lines)[-500:])
+    message = printable(words, 1000) if advice else printable(" ".join(lines)[-500:])
     what = image.tagged if registry == image.registry else f"{image.tagged} (by {registry})"
-    return f"{what} was not pulled: {said}: {advice}" if advice else f"{what}: {said}"
+    return f"{what} was not pulled: {message}: {advice}" if advice else f"{what}: {message}"

@@ -92,10 +92,13 @@ def pull(
     except (OSError, ValueError) as error:
         yield refuse(f"{reference}: {error}")
         return
-    for source in sources:
-        if source.ca and engine == "docker":
+    yield from _fetch(Wish(image, sources, engine, size_bytes, tries, timeout_s, stall_s, at_once))
+
+
+def _fetch(wish: Wish) -> Commands:
+    for source in wish.sources:
+        if source.ca and wish.engine == "docker":
             yield from _trust(source.registry, source.ca)
-    wish = Wish(image, sources, engine, size_bytes, tries, timeout_s, stall_s, at_once)
 
     def pulled(state: State, host: Host) -> bool:  # no argument of the command: pyinfra can only print plain values
         return fetch(state, host, wish)

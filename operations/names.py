@@ -12,12 +12,12 @@ from shakedown.node.modules import kernel_name
 
 
 def modules(names: Iterable[str]) -> list[str]:
-    """The modules as the kernel names them. Raises OperationValueError."""
+    """Return the modules as the kernel names them. Raise OperationValueError."""
     return [kernel_name(_matching(MODULE, "kernel module", name)) for name in names]
 
 
 def sysctl_key(name: str) -> str:
-    """A sysctl key that leads nowhere but below /proc/sys. Raises OperationValueError."""
+    """Return a sysctl key that leads nowhere but below /proc/sys. Raise OperationValueError."""
     return _matching(SYSCTL_KEY, "sysctl key", name)
 
 

@@ -85,7 +85,7 @@ def apply(path: str, patch_file: str) -> Commands:
 
 
 def rejected(patch: str, errors: list[str]) -> str:
-    """The hunks that git names as failed, each with its header and its lines; git's own words for everything else."""
+    """Return the hunks that git names as failed, with their headers and lines; git's own words for everything else."""
     found, others = [], []
     hunks = _hunks(patch)
     for error in errors:

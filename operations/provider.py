@@ -99,7 +99,7 @@ def _keep(setting: str, path: str, exists: bool) -> Commands:
 
 
 def _unfit(source: Path) -> str | None:
-    """Why a file of the controller is no library for a node, if it is none."""
+    """Return why a file of the controller is no library for a node, if it is none."""
     magic, offset, machine = _ELF_X86_64
     try:
         with source.open("rb") as handle:

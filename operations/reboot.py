@@ -146,7 +146,7 @@ def _came_back(host: Host, before: str, timeout_s: float) -> bool:
 
 
 def _ask_anew(host: Host) -> str | None:
-    """The boot id over a new connection; None while there is none."""
+    """Read the boot id over a new connection; None while there is none."""
     try:
         host.disconnect()
         host.connect(show_errors=False)

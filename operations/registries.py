@@ -62,7 +62,7 @@ class Registry:
 
 
 @dataclass(frozen=True)
-class Told:
+class Manifest:
     """What a registry says of an image."""
 
     digest: str
@@ -74,7 +74,7 @@ class _Answer:
     """What the controller was answered about one reference in this run. None: it has not asked yet."""
 
     lock: RLock = field(default_factory=RLock)
-    result: Told | str | None = None
+    result: Manifest | str | None = None
 
 
 # Kinds of failure after which a mirror is passed by for the registry: it is not there, or has it not.
@@ -86,7 +86,8 @@ _answers: WeakKeyDictionary[State, dict[str, _Answer]] = WeakKeyDictionary()
 
 
 def registry_of(registry: str, repository: str, access: dict[str, Any]) -> Registry:
-    """Raises OSError or ValueError for files that cannot be read, or that others could."""
+    """Return the registry with its certificate and password. Raise OSError or ValueError for files that cannot be read,
+    or that others could."""
     secret = password_of(access.get("password_file"), access.get("password_env"))
     authority = Path(access["ca_file"]).read_text() if access.get("ca_file") else None
     return Registry(registry, repository, bool(access.get("insecure")), authority, access.get("username"), secret)
@@ -98,12 +99,12 @@ def mirror_of(image: Reference, mirror: dict[str, Any]) -> Registry:
 
 
 def sources_of(image: Reference, access: dict[str, Any], mirror: dict[str, Any] | None) -> list[Registry]:
-    """Where an image may be pulled from, the registry last. Raises as `registry_of`."""
+    """Return where an image may be pulled from, the registry last. Raise as `registry_of`."""
     own = registry_of(image.registry, image.repository, access)
     return [mirror_of(image, mirror), own] if mirror else [own]
 
 
-def ask(state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry]) -> Told | str:
+def ask(state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry]) -> Manifest | str:
     """Return what the registry says of an image, or why there is no answer. A mirror is asked where the registry
     itself gives none.
 
@@ -115,18 +116,18 @@ def ask(state: State, host: Host, image: Reference, digest: str | None, sources:
     with answer.lock:
         if answer.result is None:
             answer.result = _ask(_here, {"machine": host.get_fact(Arch)}, wanted, sources)
-            if isinstance(answer.result, Told):
+            if isinstance(answer.result, Manifest):
                 size = format_size(answer.result.compressed_bytes)
                 logger.info(f"{image.tagged} is {answer.result.digest}, {size} compressed")
             else:
                 why = f"the controller has no answer ({answer.result}); each node asks for itself"
                 logger.warning(f"{image.tagged}: {why}")
-    if isinstance(answer.result, Told):
+    if isinstance(answer.result, Manifest):
         return answer.result
     return _ask(lambda document: _there(host, document), {}, wanted, sources)
 
 
-def _ask(run: Run, more: dict[str, Any], wanted: str, sources: list[Registry]) -> Told | str:
+def _ask(run: Run, more: dict[str, Any], wanted: str, sources: list[Registry]) -> Manifest | str:
     """Return the answer of the registry, or else of its mirror, to one machine; or why there is none."""
     problem = ""
     for source in reversed(sources):
@@ -135,7 +136,7 @@ def _ask(run: Run, more: dict[str, Any], wanted: str, sources: list[Registry]) -
             if "token_server" in answer:
                 server = printable(str(answer["token_server"])[:1000], 200)
                 logger.info(f"{source.registry} has the credentials checked by {server}")
-            return Told(answer["digest"], answer["compressed_bytes"])
+            return Manifest(answer["digest"], answer["compressed_bytes"])
         advice = ADVICE.get(answer["error"], "the registry could not be asked")
         problem = f"{source.registry}: {printable(str(answer['detail']), 500)}: {advice}"
         if answer["error"] not in PASSED_BY:
@@ -178,7 +179,8 @@ def parse_answer(lines: list[str]) -> dict[str, Any]:
 
 
 def password_of(file: str | None, variable: str | None) -> str | None:
-    """The password, from where the desired state says. Raises ValueError where it is not, or others could read it."""
+    """Return the password, from where the desired state says. Raise ValueError where it is missing, or where others
+    could read it."""
     if variable:
         if not os.environ.get(variable):
             raise ValueError(f"the environment variable {variable} (password_env) is not set")

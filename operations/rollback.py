@@ -145,7 +145,7 @@ def rollback() -> Commands:
         return
     settings, broken = _settings(records["files"])
     # A group goes after its members.
-    steps = sorted((step for its in settings.values() for step in its), key=lambda step: step.kind == "group")
+    steps = sorted((step for records in settings.values() for step in records), key=lambda step: step.kind == "group")
     if broken:
         yield refuse(f"not a record of shakedown, so nothing is restored: {', '.join(broken)}")
         return
@@ -174,8 +174,8 @@ def rollback() -> Commands:
 
 
 def restored(settings: Mapping[str, list[Step]], now: Mapping[str, str]) -> list[str]:
-    """What is restored, a line for each setting: the value that stands there `now`, and the one before the change.
-    Files of the kernel that have the same (one for each CPU) are a number."""
+    """Return a line for each restored setting: its value `now`, and the value before the change. Files of the kernel
+    with the same values (one for each CPU) are a number."""
     lines = []
     for setting, steps in settings.items():
         values: dict[tuple[str, str], int] = {}
@@ -208,14 +208,14 @@ def _words(step: Step) -> str:
 
 
 def _now(steps: list[Step]) -> dict[str, str]:
-    """What stands in the files of the kernel that are restored."""
+    """Return the contents of the kernel's files that are restored."""
     paths = [step.target for step in steps if step.kind == "file"]
     found = host.get_fact(Contents, patterns=paths) if paths else {}
     return {path: chosen(" ".join(lines or [])) for path, lines in found.items()}
 
 
 def _settings(records: Mapping[str, str]) -> tuple[dict[str, list[Step]], list[str]]:
-    """The steps of all records by their settings, and what makes no sense."""
+    """Return the steps of all records by their settings, and the records that make no sense."""
     settings: dict[str, list[Step]] = {}
     broken: list[str] = []
     for name, text in records.items():

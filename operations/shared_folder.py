@@ -76,12 +76,12 @@ def remove_token(folder: str, token: str) -> Commands:
 
 def _see(state: State, host: Host, folder: str, token: str) -> bool:
     active = set(state.inventory.get_active_hosts())
-    first = next(each for each in state.inventory if each in active)
-    asked = {"folder": folder, "name": _name(token, first.name), "content": first.name}
-    done, _output = run_script(host, "files.py", {"do": "see", **asked, "patience_s": PATIENCE_S}, show=False)
+    first = next(active_host for active_host in state.inventory if active_host in active)
+    marker = {"folder": folder, "name": _name(token, first.name), "content": first.name}
+    done, _output = run_script(host, "files.py", {"do": "see", **marker, "patience_s": PATIENCE_S}, show=False)
     if done:
         return True
-    run_script(host, "files.py", {"do": "untoken", **asked, "name": _name(token, host.name)}, show=False)
+    run_script(host, "files.py", {"do": "untoken", **marker, "name": _name(token, host.name)}, show=False)
     return refused(state, host, f"{folder} is not the folder that {first.name} has: mount the same file system there")
 
 

@@ -107,7 +107,7 @@ def _drive(state: State, host: Host, jobs: Sequence[Job], where: Where | None) -
     """On the driver, run the jobs; elsewhere there is nothing to do."""
 
     def work(where: Where, interrupted: Interrupted) -> None:
-        there = {each.name for each in _hosts(state, host)}
+        there = {other.name for other in _hosts(state, host)}
         carry_out([job for job in jobs if job.node is None or job.node in there], where, interrupted)
 
     return _rounds(state, host, work, where)
@@ -117,7 +117,7 @@ def _hosts(state: State, host: Host) -> list[Host]:
     """Those that are still active of the operation that runs."""
     active = set(state.inventory.get_active_hosts())
     operation_hash = host.executing_op_hash or ""
-    return [each for each in state.inventory if each in active and operation_hash in state.ops[each]]
+    return [other for other in state.inventory if other in active and operation_hash in state.ops[other]]
 
 
 def _rounds(state: State, host: Host, work: Callable[[Where, Interrupted], None], where: Where | None) -> bool:
@@ -126,7 +126,7 @@ def _rounds(state: State, host: Host, work: Callable[[Where, Interrupted], None]
         return True
     with interrupts() as interrupted:
         if where is None:
-            where = Connected(Remote(state, {each.name: each for each in hosts}, host.executing_op_hash or ""))
+            where = Connected(Remote(state, {other.name: other for other in hosts}, host.executing_op_hash or ""))
         try:
             work(where, interrupted)
         finally:
@@ -232,14 +232,15 @@ class Remote:
 
 
 def _connection_is_gone(host: Host) -> bool:
-    """Whether an SSH connection was there and is none any more: the node went down, or something between dropped it."""
+    """Tell whether an SSH connection was there and is none any more: the node went down, or something between dropped
+    it."""
     client = getattr(host.connector, "client", None)
     transport = client.get_transport() if client is not None else None
     return client is not None and (transport is None or not transport.is_active())
 
 
 def _connect_again(host: Host) -> None:
-    """A job outlives a broken connection, and a node that was rebooted can tell so and give its log. Raises
+    """Connect anew: a job outlives a broken connection, and a rebooted node can report that and give its log. Raise
     PyinfraError with the reason."""
     clear_askpass_cache(host)  # the script that it names may have gone with the node's /tmp
     host.disconnect()

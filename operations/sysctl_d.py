@@ -10,7 +10,7 @@ PATTERNS = [*(f"{folder}/*.conf" for folder in sysctl.FOLDERS), "/etc/sysctl.con
 
 
 def at_boot(tree: Fetched, key: str) -> tuple[str | None, str]:
-    """The value that the key will have, and the last file that names it."""
+    """Return the value that the key will have, and the last file that names it."""
     paths = sysctl.effective_files(tree, systemd=tree.exists("/run/systemd/system"))
     assignments = {path: sysctl.parse(tree.files[path] or []) for path in paths}
     value = sysctl.effective([item for found in assignments.values() for item in found], (key,))[key]

@@ -206,7 +206,7 @@ def _set(setting: Setting, wanted: str, detail: str = "") -> Commands:
 
 
 def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
-    """A setting that sysctl.d keeps."""
+    """Set a value that sysctl.d keeps."""
     key = setting.sysctl or detail
     path = proc_path(key)
     name = f"{setting.name}.{detail}" if detail else setting.name
@@ -268,7 +268,7 @@ def _listed(wanted: dict[str, str]) -> str:
 
 
 def _operation(setting: Setting) -> PyinfraOperation[...]:
-    """The operation of a setting that a node has once."""
+    """Return the operation of a setting that a node has once."""
 
     def switch(enabled: bool | int = False) -> Commands:
         yield from _set(setting, setting.word(enabled))
@@ -298,5 +298,5 @@ def _operation(setting: Setting) -> PyinfraOperation[...]:
 
 # tuning.thp, tuning.c2 and so on: one for each module of shakedown/node/settings that a node has once.
 OF_SETTINGS: list[PyinfraOperation[...]] = [
-    globals().setdefault(each.name, _operation(each)) for each in SETTINGS.values() if not each.details
+    globals().setdefault(known.name, _operation(known)) for known in SETTINGS.values() if not known.details
 ]

@@ -61,15 +61,15 @@ def install(
             modules=["torch", "megatron"],
         )
     """
-    asked = _Asked(path, steps, editable, modules or [], rocm, python)
+    request = _Request(path, steps, editable, modules or [], rocm, python)
     try:
-        program = imports(asked.modules, rocm)
-        contents = host.get_fact(Digests, paths=asked.files) if asked.files else {}
-        now = _found(asked)
+        program = imports(request.modules, rocm)
+        contents = host.get_fact(Digests, paths=request.files) if request.files else {}
+        now = _found(request)
     except OperationValueError as error:
         yield refuse(str(error))
         return
-    problem = _problem(asked, contents, now)
+    problem = _problem(request, contents, now)
     if problem:
         yield refuse(problem)
         return
@@ -77,12 +77,12 @@ def install(
     if now.get("digest") == wanted and "import_error" not in now:
         host.noop(f"{path} has what is asked for (digest {wanted[:12]})")
         return
-    yield from _install(asked, program, wanted, anew=now["kind"] == "absent")
-    yield verify(lambda: _lacking(asked, wanted))
+    yield from _install(request, program, wanted, anew=now["kind"] == "absent")
+    yield verify(lambda: _lacking(request, wanted))
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """The arguments of `install`."""
 
     path: str
@@ -94,56 +94,56 @@ class _Asked:
 
     @property
     def files(self) -> list[str]:
-        """The files of requirements, on the node."""
+        """Return the files of requirements, on the node."""
         return [step["requirements"] for step in self.steps if step.get("requirements")]
 
 
-def _found(asked: _Asked) -> dict[str, Any]:
-    """The environment as it is now; empty where it could not be read."""
-    return host.get_fact(Environment, path=asked.path, modules=asked.modules, rocm=asked.rocm)
+def _found(request: _Request) -> dict[str, Any]:
+    """Read the environment as it is now; empty where it could not be read."""
+    return host.get_fact(Environment, path=request.path, modules=request.modules, rocm=request.rocm)
 
 
-def _problem(asked: _Asked, contents: Mapping[str, str], now: Mapping[str, Any]) -> str | None:
-    """Why nothing can be installed there."""
-    absent = [file for file in asked.files if file not in contents]
+def _problem(request: _Request, contents: Mapping[str, str], now: Mapping[str, Any]) -> str | None:
+    """Return why nothing can be installed there."""
+    absent = [file for file in request.files if file not in contents]
     if absent:
-        return f"{asked.path}: no such file of requirements: {', '.join(absent)}"
+        return f"{request.path}: no such file of requirements: {', '.join(absent)}"
     if not now or "error" in now:
-        return f"{asked.path} could not be read: {now.get('error', 'the node said nothing')}"
+        return f"{request.path} could not be read: {now.get('error', 'the node said nothing')}"
     if now["kind"] not in ("absent", "venv"):
-        return f"{asked.path} is there and is no virtual environment: move it away, or name another path"
+        return f"{request.path} is there and is no virtual environment: move it away, or name another path"
     return None
 
 
-def _install(asked: _Asked, program: str, wanted: str, anew: bool) -> Commands:
+def _install(request: _Request, program: str, wanted: str, anew: bool) -> Commands:
     """Install, prove it by import, and only then record it: one that is cut short must not look like a whole one."""
-    where, record = QuoteString(asked.path), f"{asked.path}/{RECORD}"
-    yield atomic.safe(asked.path)
+    where, record = QuoteString(request.path), f"{request.path}/{RECORD}"
+    yield atomic.safe(request.path)
     if anew:
-        yield StringCommand(QuoteString(asked.python), "-I -m venv", where)
+        yield StringCommand(QuoteString(request.python), "-I -m venv", where)
     yield atomic.remove(record)
-    for step in asked.steps:
-        yield StringCommand(*_pip(asked.path, step), _timeout=INSTALL_S)
-    if asked.editable:
-        yield StringCommand(*_pip(asked.path, {}), "--editable", QuoteString(asked.editable), _timeout=INSTALL_S)
-    yield StringCommand("cd / &&", QuoteString(f"{asked.path}/bin/python"), "-I -c", QuoteString(program))
+    for step in request.steps:
+        yield StringCommand(*_pip(request.path, step), _timeout=INSTALL_S)
+    if request.editable:
+        yield StringCommand(*_pip(request.path, {}), "--editable", QuoteString(request.editable), _timeout=INSTALL_S)
+    yield StringCommand("cd / &&", QuoteString(f"{request.path}/bin/python"), "-I -c", QuoteString(program))
     yield atomic.write(record, [wanted])
 
 
-def _lacking(asked: _Asked, wanted: str) -> str | None:
-    """What is wrong with the environment after an installation."""
-    then = _found(asked)
+def _lacking(request: _Request, wanted: str) -> str | None:
+    """Return what is wrong with the environment after an installation."""
+    then = _found(request)
     if "import_error" in then:
-        return f"{asked.path}: {then['import_error']}"
-    return None if then.get("digest") == wanted else f"{asked.path} does not hold what was installed into it"
+        return f"{request.path}: {then['import_error']}"
+    return None if then.get("digest") == wanted else f"{request.path} does not hold what was installed into it"
 
 
 def request_digest(
     steps: Sequence[Mapping[str, Any]], contents: Mapping[str, str], editable: str | None, python: str
 ) -> str:
-    """SHA-256 over what is asked for. An editable checkout counts by its place: its files are used as they are."""
-    asked = {"steps": list(steps), "contents": dict(contents), "editable": editable, "python": python}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    """Digest the request with SHA-256. An editable checkout counts by its place: its files are used as they are."""
+    request = {"steps": list(steps), "contents": dict(contents), "editable": editable, "python": python}
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
 
 def _pip(path: str, step: Mapping[str, Any]) -> list[str | QuoteString]:

@@ -33,8 +33,8 @@ _OF_A_FAMILY = {"limits", "container", "cautions"}  # what the checks read of on
 
 
 def compiled(node: str, desired: DesiredState, account: Account, program: str) -> dict[str, Any]:
-    """The document of a node. `account`: who runs jobs there, as whom the controller examined the node. `program`: the
-    digest of what will read it."""
+    """Compile the document of a node. `account`: who runs jobs there, as whom the controller examined the node.
+    `program`: the digest of the program that will read it."""
     agent = desired.agent or Agent()
     about = {
         "desired": _asked_for(at_home(desired, account.home)),
@@ -58,12 +58,12 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str) -
 
 
 def digest(desired: DesiredState, account: Account) -> str:
-    """The digest that a document compiled now would have: 64 hexadecimal digits."""
+    """Return the digest of a document that is compiled now: 64 hexadecimal digits."""
     return str(compiled("", desired, account, "")["digest"])
 
 
 def text(document: dict[str, Any]) -> str:
-    """The document as the file has it: one line."""
+    """Write the document as the file has it: one line."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
@@ -72,8 +72,8 @@ def _digest(about: dict[str, Any]) -> str:
 
 
 def _asked_for(desired: DesiredState) -> dict[str, Any]:
-    """The sections that checks answer. One that is left out is none that is not asked for: a check that looked for it
-    would fail, and be unknown."""
+    """Return the sections that checks answer, all of them: a check that looks for a missing section would fail, and be
+    unknown."""
     public = desired.smoke.not_secret if desired.smoke else ()
     document: dict[str, Any] = masked(desired.model_dump(mode="json", include=_sections()), public)
     return document
@@ -85,7 +85,7 @@ def _sections() -> set[str]:
 
 
 def _recipes(desired: DesiredState) -> dict[str, Any]:
-    """The recipe that is asked for, by its name."""
+    """Return the requested recipe, by its name."""
     recipe = recipes().get(desired.smoke.recipe) if desired.smoke else None
     if recipe is None:
         return {}
@@ -94,8 +94,8 @@ def _recipes(desired: DesiredState) -> dict[str, Any]:
 
 @cache
 def _cautious() -> dict[str, Any]:
-    """The families that caution against a variable."""
-    return {name: _family(each) for name, each in families().items() if each.cautions}
+    """Return the families that caution against a variable."""
+    return {name: _family(family) for name, family in families().items() if family.cautions}
 
 
 def _family(family: Family) -> dict[str, Any]:
@@ -104,6 +104,6 @@ def _family(family: Family) -> dict[str, Any]:
 
 @cache
 def _profiles() -> dict[str, Any]:
-    """What tells which GPUs are known: names and PCI ids."""
+    """Return what tells which GPUs are known: names and PCI ids."""
     known = {name: profiles.load("gpu", name)["gpu"] for name in profiles.names("gpu")}
     return {name: {"gpu": {key: gpu[key] for key in ("name", "pci_ids") if key in gpu}} for name, gpu in known.items()}

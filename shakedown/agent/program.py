@@ -30,7 +30,7 @@ _CALLED = ("shakedown.state.findings", "shakedown.common.text")
 
 @cache
 def build() -> bundle.Bundle:
-    """All files by their path, and the digest over them. Raises BundleError, and ValueError for a check that no node
+    """All files by their path, and the digest over them. Raise BundleError, and ValueError for a check that no node
     could import."""
     files = dict(bundle.build().files)
     start = [ROOT / name for name in _START]
@@ -42,7 +42,7 @@ def build() -> bundle.Bundle:
 
 @cache
 def carried() -> tuple[Path, ...]:
-    """The modules of the checks, and those that they import."""
+    """Return the modules of the checks, and those that they import."""
     found: set[Path] = set()
     waiting = {path for path in _CHECKS.glob("*.py") if path.stem not in ONLY_ON_THE_CONTROLLER}
     waiting |= {path for name in _CALLED if (path := _path(name))}
@@ -57,12 +57,12 @@ def carried() -> tuple[Path, ...]:
 
 
 def _is_there(module: str) -> bool:
-    """Whether a node has a module anyway: it is one of the probe's, or `models.py` stands for it."""
+    """Tell whether a node has a module anyway: it is one of the probe's, or `models.py` stands for it."""
     return f"{module}.".startswith("shakedown.node.") or module in STANDS_FOR
 
 
 def _imports(statements: list[ast.stmt]) -> Iterator[str]:
-    """The modules that statements import, inside functions too, but not those for the type checker."""
+    """Yield the modules that statements import, inside functions too, but not those for the type checker."""
     for statement in statements:
         if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
             continue  # TYPE_CHECKING
@@ -75,6 +75,6 @@ def _imports(statements: list[ast.stmt]) -> Iterator[str]:
 
 
 def _path(module: str) -> Path | None:
-    """The file of a module of this package; None: the name is no module's."""
+    """Return the file of a module of this package; None: the name is no module's."""
     path = ROOT / module.replace(".", "/")
-    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.exists()), None)
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)

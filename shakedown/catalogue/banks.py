@@ -23,15 +23,15 @@ def _units() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
 
 def describe(message: str, bank: str) -> str:
     """Return what the registers on a line state; empty where the line holds none. `bank`: "aca" or "mce"."""
-    said = []
+    parts = []
     status = bank_status(message)
     if status is not None:
         flags = _FLAGS | (_AMD_FLAGS if bank == "aca" else {})
         names = [name for bit, name in flags.items() if status >> bit & 1]
-        said.append(", ".join([_WORDS[bank_severity(status, bank)], *names]))
+        parts.append(", ".join([_WORDS[bank_severity(status, bank)], *names]))
     if found := _IPID.search(message):
-        said.append(f"unit: {_unit(int(found[1], 16), bank)}")
-    return "; ".join(said)
+        parts.append(f"unit: {_unit(int(found[1], 16), bank)}")
+    return "; ".join(parts)
 
 
 def _unit(ipid: int, bank: str) -> str:

@@ -136,7 +136,7 @@ def _of_json(text: str, number: int) -> Record | None:
         return _record(number, document["msg"], _number(document["pri"]), kernel=True)
     message = document.get("MESSAGE")
     if isinstance(message, list):  # what is no UTF-8 comes as numbers
-        message = bytes(each for each in message if isinstance(each, int) and 0 <= each < 256).decode(
+        message = bytes(byte for byte in message if isinstance(byte, int) and 0 <= byte < 256).decode(
             "utf-8", "replace"
         )
     return _of_fields(document, message, number) if isinstance(message, str) else None
@@ -189,13 +189,19 @@ def read(line: str, number: int = 0) -> Record:
         kernel = True
     elif match := _BARE.match(text):
         kernel, text = True, text[match.end() :]
+    text, priority, kernel = _behind_time(text, priority, kernel)
+    return Record(number, line, text, priority, kernel, program)
+
+
+def _behind_time(text: str, priority: int | None, kernel: bool) -> tuple[str, int | None, bool]:
+    """Skip the kernel's time, and a priority or a second time behind it."""
     if (match := _STAMP.match(text)) and (kernel or _TIME.match(text, match.end())):
         text = text[match.end() :]
+    if (match := _TIME.match(text)) is None:
+        return text, priority, kernel
+    text = text[match.end() :].removeprefix("kernel: ")
+    if match := _PRIORITY.match(text):
+        return text[match.end() :], int(match[1]) & 7, True
     if match := _TIME.match(text):
-        kernel, text = True, text[match.end() :]
-        text = text.removeprefix("kernel: ")
-        if second := _PRIORITY.match(text):
-            priority, text = int(second[1]) & 7, text[second.end() :]
-        elif second := _TIME.match(text):
-            text = text[second.end() :]
-    return Record(number, line, text, priority, kernel, program)
+        text = text[match.end() :]
+    return text, priority, True

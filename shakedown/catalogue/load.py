@@ -39,7 +39,7 @@ def entry(name: str) -> Entry | None:
 
 
 def advice(name: str) -> str:
-    """Return the advice of that name, about what no single line shows. Raises KeyError."""
+    """Return the advice of that name, about what no single line shows. Raise KeyError."""
     return _advice()[name]
 
 

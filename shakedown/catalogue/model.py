@@ -76,7 +76,7 @@ class Entry(BaseModel):
     def forms(self) -> tuple[tuple[str, ...], ...]:
         """Return the literal pieces of each text, in their order; a kernel's in lower case."""
         forms = tuple(pieces(text) for text in self.text)
-        return tuple(tuple(each.lower() for each in form) for form in forms) if self.log == "kernel" else forms
+        return tuple(tuple(text.lower() for text in form) for form in forms) if self.log == "kernel" else forms
 
     @cached_property
     def places(self) -> tuple[tuple[str, ...], ...]:

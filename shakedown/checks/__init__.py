@@ -62,7 +62,7 @@ def check(name: str, *keys: str) -> Callable[[Callable[[DesiredState, NodeState]
                 return None
             if isinstance(compared, Comparison):
                 return compared.finding(name, node)
-            return [each.finding(name, node) for each in compared]
+            return [comparison.finding(name, node) for comparison in compared]
 
         if name in _CHECKS:
             raise ValueError(f"two checks are named {name!r}")

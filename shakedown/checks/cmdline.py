@@ -89,7 +89,7 @@ def _remedy(wanted: list[str], lacks_later: list[str], no_loader: bool, desired:
 
 
 def missing(wanted: Sequence[str], line: Sequence[str]) -> list[str]:
-    """The wanted parameters that a kernel started with this command line does not obey.
+    """Return the wanted parameters that a kernel started with this command line does not obey.
 
     A value may be one of several separated by commas: pci=realloc=off,bfsort holds pci=bfsort.
     """
@@ -100,6 +100,6 @@ def _obeyed(parameter: str, line: Sequence[str]) -> bool:
     key, equals, value = parameter.partition("=")
     if not equals:
         return parameter in line
-    said = [word.partition("=")[2].split(",") for word in line if word.startswith(key + "=")]
-    ruling = said if key in _COLLECTED else said[-1:]
+    values = [word.partition("=")[2].split(",") for word in line if word.startswith(key + "=")]
+    ruling = values if key in _COLLECTED else values[-1:]
     return any(value in values or value.split(",") == values for values in ruling)

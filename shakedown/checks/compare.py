@@ -17,7 +17,8 @@ NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessi
 
 
 def unknown(wanted: Any, reading: Unreadable, *, evidence: str = "", remedy: Remedy | None = None) -> Comparison:
-    """A reading that could not be taken. Its reason is the evidence; for want of permission the remedy says so."""
+    """Judge a reading that could not be taken. Its reason is the evidence; for want of permission the remedy says
+    so."""
     if remedy is None and reading.unreadable == "not permitted":
         remedy = AS_ROOT
     text = f"{evidence}: {reading}" if evidence and evidence not in str(reading) else str(reading)
@@ -32,7 +33,7 @@ def compare_setting(
     remedy: Remedy | None,
     unit: str | None = None,
 ) -> Comparison:
-    """A setting that can be changed now and kept across a reboot.
+    """Judge a setting that can be changed now and kept across a reboot.
 
     Right now but wrong after the next boot has drifted; a value that nothing writes down is the kernel's choice at
     the next boot, and so not known to be right. Text is compared: what the kernel prints with what is wanted.
@@ -74,7 +75,8 @@ def installed(wanted: str, reading: Reading[str], remedy: Remedy) -> Comparison:
 
 
 def at_boot(unit: BootUnit, key: str) -> Reading[str | None]:
-    """What our boot unit would set for a key at the next boot, as the probe tells it of the settings it reads."""
+    """Return what our boot unit would set for a key at the next boot, as the probe tells it of the settings it
+    reads."""
     try:
         return setting_at_boot(unit.model_dump(), key)
     except tree.Unreadable as why:
@@ -84,8 +86,8 @@ def at_boot(unit: BootUnit, key: str) -> Reading[str | None]:
 def boot_remedy(
     text: str, settings: Mapping[str, str | int], state: NodeState, *, right_now: bool, risk: Risk = Risk.SAFE
 ) -> Remedy:
-    """The operation that sets something now and, by our unit, at every boot. Without systemd it can only set it now;
-    what is `right_now` is then a person's to keep, and the finding stays drift."""
+    """Return the operation that sets something now and, by our unit, at every boot. Without systemd it can only set it
+    now; a value that is `right_now` is then a person's to keep, and the finding stays drift."""
     systemd = state.system.service_manager == "systemd"
     if right_now and not systemd:
         return Remedy(text=f"{text}, where this node sets things at boot: without systemd there is no unit that would")
@@ -94,7 +96,7 @@ def boot_remedy(
 
 
 def remedy_of(known: Known, wanted: str | int, state: NodeState, *, right_now: bool, detail: str = "") -> Remedy:
-    """The operation that changes a setting now and for the next boot."""
+    """Return the operation that changes a setting now and for the next boot."""
     text, risk = known.text(str(wanted), detail), Risk(known.risk)
     if known.by_unit:
         key = f"{known.key()}.{detail}" if detail else known.key()

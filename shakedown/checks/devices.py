@@ -108,7 +108,7 @@ def _access(
     mode: str = GPU_MODE,
     group: str | None = GPU_GROUP,
 ) -> Comparison:
-    """Who may open the files. With the right mode and group a user who still cannot lacks the group."""
+    """Return who may open the files. With the right mode and group a user who still cannot lacks the group."""
     devices = list(devices)
     least = int(mode, 8)
     misset = [d for d in devices if int(d.mode, 8) & least != least or (group is not None and d.group != group)]

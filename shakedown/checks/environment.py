@@ -12,8 +12,8 @@ from shakedown.state.node import NodeState
 
 @check("environment", "smoke.environment", "gpu.environment")
 def environment(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
-    """A warning for each variable that a recipe family cautions against on this GPU model: the node trains, only slower
-    than it could."""
+    """Warn of each variable that a recipe family cautions against on this GPU model: the node trains, only slower than
+    it could."""
     of_site = desired.smoke.environment if desired.smoke else {}
     given = {**desired.gpu.environment, **of_site}
     if not given:

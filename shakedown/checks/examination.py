@@ -51,8 +51,8 @@ class Examination:
         self.desired = dict(self.desired)  # our own: what is kept below is nobody else's
 
     def keep(self, node: str, reading: Reading) -> None:
-        """A node's answer. It says where the {home} of its desired state is; one with which that state would not be
-        valid is no answer."""
+        """Keep a node's answer. It says where the {home} of its desired state is; an answer with which that state would
+        be invalid counts as none."""
         if reading.state is not None:
             home = reading.state.account.home
             try:
@@ -64,7 +64,7 @@ class Examination:
         self.readings[node] = reading
 
     def judge(self) -> None:
-        """Compare again after readings came in. Raises nothing for a bad node."""
+        """Compare again after readings came in. Raise nothing for a bad node."""
         self.findings = {node: self._findings_of(node) for node in self.desired if node in self.readings}
         offsets = {n: (r.clock_offset_s, r.clock_error_s) for n, r in self.readings.items() if r.state is not None}
         groups = {node: self.groups.get(node, "") for node in self.states}
@@ -89,19 +89,19 @@ class Examination:
 
     @property
     def states(self) -> dict[str, NodeState]:
-        """The nodes that answered, in inventory order."""
+        """Return the nodes that answered, in inventory order."""
         found = {node: self.readings[node].state for node in self.desired if node in self.readings}
         return {node: state for node, state in found.items() if state is not None}
 
     @property
     def answered(self) -> int:
-        """How many nodes answered: with their state, or with findings of their own."""
+        """Count how many nodes answered: with their state, or with findings of their own."""
         if self.readings:
             return len(self.states)
         return sum(all(finding.name != "reachable" for finding in found) for found in self.findings.values())
 
     def not_secret(self) -> frozenset[str]:
-        """The variables that the sites declare to be no secrets, whatever their names look like."""
+        """Return the variables that the sites declare to be no secrets, whatever their names look like."""
         smokes = [desired.smoke for desired in self.desired.values() if desired.smoke is not None]
         return frozenset(name for smoke in smokes for name in smoke.not_secret)
 
@@ -110,27 +110,27 @@ class Examination:
         return [finding for node in self.desired for finding in self.findings.get(node, [])]
 
     def verdict(self) -> Verdict:
-        """The worst of all findings; unknown when there are none."""
+        """Return the worst of all findings; unknown when there are none."""
         return worst([finding.verdict for finding in self.all_findings()])
 
     def verdict_of(self, node: str) -> Verdict:
-        """A node's worst finding. A node of which nothing was asked is ok as long as it answered."""
+        """Return a node's worst finding. A node without a requested check is ok as long as it answered."""
         verdicts = [finding.verdict for finding in self.findings.get(node, [])]
         if not verdicts and node in self.states:
             return Verdict.OK
         return worst(verdicts)
 
     def blockers(self, node: str) -> list[Finding]:
-        """The findings that keep a node out of the smoke run: what failed, and what could not be read."""
+        """Return the findings that keep a node out of the smoke run: what failed, and what could not be read."""
         return [f for f in self.findings.get(node, []) if f.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
 
     def warnings(self) -> dict[str, list[str]]:
-        """The names of the findings that are advice, by node; they have no part in any verdict."""
-        found = {n: [f.name for f in its if f.verdict == Verdict.WARN] for n, its in self.findings.items()}
+        """Return the names of the findings that are advice, by node; they have no part in any verdict."""
+        found = {n: [f.name for f in findings if f.verdict == Verdict.WARN] for n, findings in self.findings.items()}
         return {node: names for node, names in found.items() if names}
 
     def fixable(self, node: str) -> list[Finding]:
-        """The findings of a node that an operation would fix."""
+        """Return the findings of a node that an operation would fix."""
         return [finding for finding in self.findings.get(node, []) if finding.fixed_by == FixedBy.OPERATION]
 
 
@@ -140,8 +140,8 @@ def _not_compared(node: str, error: Exception) -> Finding:
 
 
 def unreached(node: str, why: str, tried: str) -> Finding:
-    """The finding of a node that could not be examined. `tried`: what was connected to, or `connection` where that is
-    no address of the node's (this machine, or an allocation of Slurm)."""
+    """Return the finding of a node that could not be examined. `tried`: the address, or `connection` where there is
+    none (this machine, or an allocation of a scheduler)."""
     elsewhere = tried == "connection"
     wanted = "answers and runs the probe" if elsewhere else "answers over SSH and runs the probe"
     remedy = (

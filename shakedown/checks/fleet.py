@@ -50,7 +50,7 @@ def outliers(
     desired: Mapping[str, DesiredState],
     clock_offsets: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[Finding]:
-    """Findings over the nodes of `states`; only nodes of one group (node -> group) are compared with each other.
+    """Compare the nodes of `states`; only nodes of one group (node -> group) are compared with each other.
 
     `desired` says which images and which provider are meant. `clock_offsets` are the seconds that a node's clock
     was ahead of the controller's when its state was taken (the readings of different nodes are minutes apart), and how
@@ -70,7 +70,7 @@ def outliers(
         found = [
             finding
             for subject in _subjects(values)
-            for finding in _odd(subject, group, values, asked=is_asked(subject, wanted))
+            for finding in _odd(subject, group, values, declared=is_asked(subject, wanted))
         ]
         findings += found
         odd = {finding.node for finding in found}
@@ -90,23 +90,23 @@ def comparable(states: Mapping[str, NodeState], desired: Mapping[str, DesiredSta
     left out."""
     facts = {node: equal_facts(state, desired.get(node)) for node, state in states.items()}
     values = {node: facts[node].texts | _parts(states[node], desired.get(node)) for node in states}
-    for subject in dict.fromkeys(subject for each in facts.values() for subject in each.amounts):
+    for subject in dict.fromkeys(subject for held in facts.values() for subject in held.amounts):
         for node, label in _classes(subject, facts).items():
             values[node][subject] = label
     for node, rows in _rows(facts).items():
         values[node] |= rows
     for count, layouts in _LAYOUTS.items():
-        usual = Counter(str(each.get(count)) for each in values.values()).most_common(1)
-        for each in values.values():
-            if str(each.get(count)) != usual[0][0]:
-                for subject in [name for name in each if any(fnmatchcase(name, layout) for layout in layouts)]:
-                    del each[subject]
+        usual = Counter(str(texts.get(count)) for texts in values.values()).most_common(1)
+        for texts in values.values():
+            if str(texts.get(count)) != usual[0][0]:
+                for subject in [name for name in texts if any(fnmatchcase(name, layout) for layout in layouts)]:
+                    del texts[subject]
     return values
 
 
 def _classes(subject: str, facts: Mapping[str, Facts]) -> Values:
     """Return the same text for amounts that agree within the subject's share, by the smallest of them."""
-    here = {node: each.amounts[subject] for node, each in facts.items() if subject in each.amounts}
+    here = {node: held.amounts[subject] for node, held in facts.items() if subject in held.amounts}
     labels: Values = {node: amount for node, amount in here.items() if is_unreadable(amount)}
     share = knowledge()["share"][subject]
     least, label = None, ""
@@ -121,8 +121,8 @@ def _classes(subject: str, facts: Mapping[str, Facts]) -> Values:
 def _rows(facts: Mapping[str, Facts]) -> dict[str, Values]:
     """Return the rows of all tables; a row that other nodes have is "none" where a node lacks it."""
     rows: dict[str, Values] = {node: {} for node in facts}
-    for table in dict.fromkeys(table for each in facts.values() for table in each.tables):
-        here = {node: each.tables[table] for node, each in facts.items() if table in each.tables}
+    for table in dict.fromkeys(table for held in facts.values() for table in held.tables):
+        here = {node: held.tables[table] for node, held in facts.items() if table in held.tables}
         for name in dict.fromkeys(name for readings in here.values() for name in readings):
             for node, readings in here.items():
                 rows[node][f"{table}.{name}"] = readings.get(name, NONE)
@@ -183,17 +183,17 @@ def _parts(state: NodeState, desired: DesiredState | None) -> Values:
 
 
 def _lossless(devices: Sequence[RdmaDevice]) -> Values:
-    """How the ports keep RoCE from losing packets. A port whose driver tells nothing differs from one whose driver
-    does; where no port of the node tells anything, or one could not be read, the node cannot be compared."""
+    """Read how the ports keep RoCE from losing packets. A port whose driver reports nothing differs from one whose
+    driver does; where no port of the node reports anything, or one could not be read, the node cannot be compared."""
     ports = [device.lossless for device in devices if device.bdf]
-    told: dict[str, Callable[[Lossless], Reading[str]]] = {
+    subjects: dict[str, Callable[[Lossless], Reading[str]]] = {
         "nic_pfc": lambda port: port.pfc if is_unreadable(port.pfc) else f"priorities {port.pfc}",
         "nic_dscp": lambda port: port.dscp if is_unreadable(port.dscp) else _pairs(port.dscp, ":"),
         "nic_trust": lambda port: port.trust if is_unreadable(port.trust) else ", ".join(port.trust or ["not told"]),
         "nic_congestion": _congestion,
     }
     values: Values = {}
-    for subject, read in told.items():
+    for subject, read in subjects.items():
         readings = [port if is_unreadable(port) else read(port) for port in ports]
         unread = [reading for reading in readings if is_unreadable(reading)]
         hidden = next((reading for reading in unread if reading.unreadable != "missing"), None)
@@ -215,7 +215,7 @@ def _pairs(values: Mapping[str, Reading[int]], sign: str) -> str:
 
 
 def _declared(state: NodeState, desired: DesiredState) -> Values:
-    """The digest of the provider library that the desired state names."""
+    """Return the digest of the provider library that the desired state names."""
     values: Values = {}
     if desired.rdma.provider and (digest := library_digest(desired.rdma.provider, state.verbs)):
         values[f"provider_library.{desired.rdma.provider.name}"] = digest
@@ -223,7 +223,7 @@ def _declared(state: NodeState, desired: DesiredState) -> Values:
 
 
 def _images(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]) -> dict[str, Values]:
-    """Which image each node holds for each that is declared, in words that are the same for the same image."""
+    """Name the image that every node holds for a declared one, in words that are the same for the same image."""
     values: dict[str, Values] = {node: {} for node in states}
     declared = {node: desired[node].images if node in desired else {} for node in states}
     for name in dict.fromkeys(name for images in declared.values() for name in images):
@@ -244,26 +244,26 @@ def _images(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]
 
 
 def _subjects(values: Mapping[str, Values]) -> list[str]:
-    """A part's firmware that could not be read on one node is not there by name: compare what any node has."""
+    """List what any node has: a part's firmware that could not be read on one node is not there by name."""
     return list(dict.fromkeys(subject for of_node in values.values() for subject in of_node))
 
 
-def _odd(subject: str, group: str, values: Mapping[str, Values], *, asked: bool) -> Iterator[Finding]:
-    """The findings of one subject: the minority, or all where there is no majority and the desired state does not say
-    which is right (`asked`), and what could not be read there although it was read elsewhere."""
+def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bool) -> Iterator[Finding]:
+    """Yield the findings of one subject: the minority, or all where there is no majority and the desired state does not
+    say which is right (`declared`), and readings that failed there although they worked elsewhere."""
     here = {node: of_node[subject] for node, of_node in values.items() if subject in of_node}
     read = {node: value for node, value in here.items() if not is_unreadable(value)}
     advice = is_advice(subject)
     if not read or (advice and 2 * len(read) < len(here)):  # advice that most nodes cannot answer for holds up no node
         return
     for node, value in here.items():
-        if is_unreadable(value) and not asked:
+        if is_unreadable(value) and not declared:
             yield _unread(subject, node, value, read)
     ranking = Counter(read.values()).most_common()
     if len(ranking) == 1:
         return
     split = ranking[0][1] == ranking[1][1]
-    if (split and asked) or (needs_majority(subject) and 2 * ranking[0][1] <= len(read)):
+    if (split and declared) or (needs_majority(subject) and 2 * ranking[0][1] <= len(read)):
         return
     usual = ranking[0][0]
     sides = "; ".join(f"{value}: {_names(read, value)}" for value, _ in ranking)
@@ -298,7 +298,7 @@ def _unread(subject: str, node: str, reading: Unreadable, read: Mapping[str, str
 
 
 def _equal(node: str, group: str, values: Mapping[str, Values]) -> Finding:
-    """That the comparison was made, and of what: silence would not tell equal from not compared."""
+    """State that the comparison was made, and of what: silence would not tell equal from not compared."""
     seen = [subject for subject, value in values[node].items() if not is_unreadable(value)]
     return Finding(
         name="fleet",
@@ -311,8 +311,8 @@ def _equal(node: str, group: str, values: Mapping[str, Values]) -> Finding:
 
 
 def _clock_skew(clocks: Mapping[str, tuple[float, float]], desired: Mapping[str, DesiredState]) -> Iterator[Finding]:
-    """The clocks lie within the limit. Where they do not, those further than half of it from the median are suspects:
-    one wrong clock must not make the others look wrong, nor must a slow exchange make a clock look wrong."""
+    """Check that the clocks lie within the limit. Where they do not, those further than half of it from the median are
+    suspects: one wrong clock must not make the others look wrong, nor must a slow exchange."""
     if not clocks:
         return
     offsets = [offset for offset, _ in clocks.values()]

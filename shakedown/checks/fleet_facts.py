@@ -51,7 +51,7 @@ def needs_majority(subject: str) -> bool:
 def is_asked(subject: str, desired: Sequence[DesiredState]) -> bool:
     """Return whether the desired state of every node says what the subject has to be."""
     section, _, key = knowledge()["asked"].get(subject, "").partition(".")
-    return bool(key and desired) and all(getattr(getattr(each, section), key) for each in desired)
+    return bool(key and desired) and all(getattr(getattr(state, section), key) for state in desired)
 
 
 def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
@@ -200,13 +200,13 @@ def _interfaces(state: NodeState, facts: Facts) -> None:
     fabric = [interface for interface in interfaces if interface.name in order]
     if fabric:
         facts.texts["nic_mtu"] = different(interface.mtu.running for interface in fabric)
-        addresses = [_with_vlans(each, interfaces) for each in sorted(fabric, key=lambda each: order[each.name])]
+        addresses = [_with_vlans(port, interfaces) for port in sorted(fabric, key=lambda port: order[port.name])]
         facts.texts["nic_netmask"] = different(map(_netmask, addresses))
         facts.texts["nic_network"] = in_order(map(_network, addresses))
     if devices:
-        facts.texts["nic_interfaces"] = f"{sum(each.up for each in fabric)} of {len(devices)} up"
+        facts.texts["nic_interfaces"] = f"{sum(interface.up for interface in fabric)} of {len(devices)} up"
     default = _default_route(state, facts)
-    others = [each for each in node_interfaces(interfaces) if each.name.partition(".")[0] not in order]
+    others = [interface for interface in node_interfaces(interfaces) if interface.name.partition(".")[0] not in order]
     for interface in others:
         name = interface.name  # on other nodes the same interface may have another one: what they lack is not compared
         facts.texts[f"link.{name}"] = "up" if interface.up else "down"
@@ -231,7 +231,7 @@ def _default_route(state: NodeState, facts: Facts) -> str | None:
 def node_interfaces(interfaces: Iterable[Interface]) -> Iterator[Interface]:
     """Yield the interfaces that lead to other nodes."""
     local = knowledge()["interfaces"]["local"]
-    return (each for each in interfaces if not any(fnmatchcase(each.name, pattern) for pattern in local))
+    return (interface for interface in interfaces if not any(fnmatchcase(interface.name, pattern) for pattern in local))
 
 
 def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
@@ -250,16 +250,20 @@ def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
             yield "mac", interface.mac, interface.name
     yield "hostname", state.system.hostname, "hostname"
     parts: list[tuple[str, Reading[str], str]] = []
-    parts += [] if is_unreadable(state.rdma) else [("guid", each.guid, each.name) for each in state.rdma if each.bdf]
-    parts += [] if is_unreadable(state.gpus) else [("serial", each.serial, f"GPU {each.bdf}") for each in state.gpus]
-    parts += [] if is_unreadable(state.nvme) else [("serial", each.serial, each.name) for each in state.nvme]
+    parts += (
+        [] if is_unreadable(state.rdma) else [("guid", device.guid, device.name) for device in state.rdma if device.bdf]
+    )
+    parts += (
+        [] if is_unreadable(state.gpus) else [("serial", device.serial, f"GPU {device.bdf}") for device in state.gpus]
+    )
+    parts += [] if is_unreadable(state.nvme) else [("serial", device.serial, device.name) for device in state.nvme]
     yield from ((kind, value, part) for kind, value, part in parts if not is_unreadable(value))
 
 
 def _with_vlans(interface: Interface, interfaces: Iterable[Interface]) -> list[str]:
     """Return the addresses of an interface and of its VLANs (`eth0.7`), whose traffic it carries."""
-    above = [each for each in interfaces if each.name.startswith(f"{interface.name}.")]
-    return [text for each in (interface, *above) for text in each.ipv4]
+    above = [other for other in interfaces if other.name.startswith(f"{interface.name}.")]
+    return [text for other in (interface, *above) for text in other.ipv4]
 
 
 def _netmask(addresses: Iterable[str]) -> str:
@@ -274,7 +278,9 @@ def _storage(state: NodeState, facts: Facts) -> None:
     if not is_unreadable(state.disks):
         own = knowledge()["mounts"]["own"]
         held = [disk for disk in state.disks if disk.network or disk.device.startswith("/dev/")]
-        shown = [disk for disk in held if disk.mount != "/" and not any(fnmatchcase(disk.mount, each) for each in own)]
+        shown = [
+            disk for disk in held if disk.mount != "/" and not any(fnmatchcase(disk.mount, pattern) for pattern in own)
+        ]
         facts.tables["mount"] = {disk.mount: disk.fstype for disk in shown}
         facts.texts |= {f"source.{disk.mount}": disk.device for disk in shown if disk.network}
         root = next((disk for disk in state.disks if disk.mount == "/"), None)
@@ -287,8 +293,8 @@ def _storage(state: NodeState, facts: Facts) -> None:
         return
     facts.texts["nvme_count"] = str(len(nvme))
     if nvme:
-        facts.texts["nvme_model"] = different(each.model for each in nvme)
-        facts.texts["nvme_firmware"] = different(each.firmware for each in nvme)
+        facts.texts["nvme_model"] = different(drive.model for drive in nvme)
+        facts.texts["nvme_firmware"] = different(drive.firmware for drive in nvme)
 
 
 def _cmdline(state: NodeState, desired: DesiredState | None) -> Mapping[str, Reading[str]]:
@@ -296,13 +302,13 @@ def _cmdline(state: NodeState, desired: DesiredState | None) -> Mapping[str, Rea
     desired state asks for."""
     if is_unreadable(state.cmdline.running):
         return {}
-    asked = {word.partition("=")[0] for word in (desired.tuning.cmdline if desired else [])}
-    asked |= {word.replace("{cpu}", vendor) for word in asked for vendor in ("amd", "intel")}
+    declared = {word.partition("=")[0] for word in (desired.tuning.cmdline if desired else [])}
+    declared |= {word.replace("{cpu}", vendor) for word in declared for vendor in ("amd", "intel")}
     own = knowledge()["cmdline"]["own"]
     values: dict[str, list[str]] = {}
     for word in state.cmdline.running:
         name, _, value = word.partition("=")
-        if name not in asked and not any(fnmatchcase(name, pattern) for pattern in own):
+        if name not in declared and not any(fnmatchcase(name, pattern) for pattern in own):
             values.setdefault(name, []).append(value or "set")
     return {name: " ".join(sorted(set(given))) for name, given in values.items()}
 

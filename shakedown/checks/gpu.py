@@ -55,7 +55,7 @@ def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
 
 @check("gpu_model", "gpu.pci_ids", "gpu.name", "gpu.vram_bytes")
 def gpu_model(desired: DesiredState, state: NodeState) -> list[Comparison]:
-    """The PCI ids of the profile's model, and its memory."""
+    """Check the PCI ids of the profile's model, and its memory."""
     findings = []
     wrong = Remedy(text="another model than the profile's: correct gpu= in the inventory, or the hardware")
     if desired.gpu.pci_ids:
@@ -137,8 +137,8 @@ def gpu_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
 
 @check("gpu_xgmi", "gpu.xgmi_links")
 def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """The links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: an older one that answers and
-    knows nothing of them is drift, since such a node may train and nobody should read it as a pass."""
+    """Check the links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: an older one that answers
+    and knows nothing of them is drift, since such a node may train and nobody should read it as a pass."""
     wanted = desired.gpu.xgmi_links
     if wanted is None:
         return None
@@ -230,7 +230,7 @@ def gpu_idle(desired: DesiredState, state: NodeState) -> list[Comparison]:
 
 
 def _processes(state: NodeState) -> Comparison:
-    """The finding of processes that hold a GPU."""
+    """Return the finding of processes that hold a GPU."""
     if is_unreadable(state.gpu_processes):
         return unknown("no process", state.gpu_processes)
     holders = {str(process.pid): process.name for process in state.gpu_processes}
@@ -246,7 +246,7 @@ def _processes(state: NodeState) -> Comparison:
 
 @check("kfd_topology", "gpu.count")
 def kfd_topology(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """The compute driver has taken every GPU that is on the bus. Partitioned GPUs are several nodes each."""
+    """Check that the compute driver has taken every GPU that is on the bus. Partitioned GPUs are several nodes each."""
     count, partition = desired.gpu.count, desired.gpu.compute_partition
     if not count:
         return None

@@ -47,7 +47,7 @@ def links_in_use(desired: DesiredState, state: NodeState) -> set[str] | None:
     nobody can say which they are."""
     if is_unreadable(state.rdma):
         return None
-    up = set() if is_unreadable(state.interfaces) else {each.name for each in state.interfaces if each.up}
+    up = set() if is_unreadable(state.interfaces) else {link.name for link in state.interfaces if link.up}
     used: set[str] = set()
     for device in devices_of(desired.rdma, state.rdma):
         names = {name for name in (device.name, device.netdev, device.bdf) if isinstance(name, str)}

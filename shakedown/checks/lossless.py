@@ -36,7 +36,7 @@ def rdma_pfc(desired: DesiredState, state: NodeState) -> Comparison | None:
         None if wanted is None else sorted(wanted),
         sorted(desired.rdma.usual_pfc),
         lambda port: port.pfc,
-        lambda seen, asked: sorted(seen) == asked,
+        lambda seen, wanted: sorted(seen) == wanted,
         "dcb pfc show",
         _PFC,
     )
@@ -44,8 +44,8 @@ def rdma_pfc(desired: DesiredState, state: NodeState) -> Comparison | None:
 
 @check("rdma_dscp", "rdma.dscp")
 def rdma_dscp(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """The priority of each DSCP that is asked for, on ports that trust DSCPs as far as the kernel tells it.
-    Where none is asked for, ports that differ from what is published for the family are a warning."""
+    """Check the priority of each requested DSCP, on ports that trust DSCPs as far as the kernel tells it. Without a
+    request, ports that differ from what is published for the family are a warning."""
     rdma = desired.rdma
 
     def read(port: Lossless) -> Reading[Any]:
@@ -53,8 +53,8 @@ def rdma_dscp(desired: DesiredState, state: NodeState) -> Comparison | None:
             return port.dscp
         return f"trusts {', '.join(port.trust) or 'nothing'}"
 
-    def right(seen: Any, asked: dict[str, int]) -> bool:
-        return isinstance(seen, dict) and all(seen.get(dscp) == priority for dscp, priority in asked.items())
+    def right(seen: Any, wanted: dict[str, int]) -> bool:
+        return isinstance(seen, dict) and all(seen.get(dscp) == priority for dscp, priority in wanted.items())
 
     return _compare(desired, state, rdma.dscp or None, rdma.usual_dscp, read, right, "dcb app show", _DSCP)
 
@@ -62,21 +62,21 @@ def rdma_dscp(desired: DesiredState, state: NodeState) -> Comparison | None:
 @check("rdma_congestion", "rdma.congestion")
 def rdma_congestion(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Congestion control as asked for, by the driver's own names. One that the driver does not show is unknown."""
-    asked = desired.rdma.congestion
+    wanted = desired.rdma.congestion
 
     def read(port: Lossless) -> Reading[Any]:
         if is_unreadable(port.congestion):
             return port.congestion
-        hidden = {name: Unreadable(unreadable="missing", detail=f"the driver does not show {name}") for name in asked}
-        readings = {name: port.congestion.get(name, hidden[name]) for name in asked}
+        hidden = {name: Unreadable(unreadable="missing", detail=f"the driver does not show {name}") for name in wanted}
+        readings = {name: port.congestion.get(name, hidden[name]) for name in wanted}
         values = {name: value for name, value in readings.items() if not is_unreadable(value)}
         unread = next((value for value in readings.values() if is_unreadable(value)), None)
-        return values if unread is None or any(values[name] != asked[name] for name in values) else unread
+        return values if unread is None or any(values[name] != wanted[name] for name in values) else unread
 
-    def right(seen: dict[str, Any], asked: dict[str, int]) -> bool:
-        return seen == asked
+    def right(seen: dict[str, Any], wanted: dict[str, int]) -> bool:
+        return seen == wanted
 
-    return _compare(desired, state, asked or None, {}, read, right, "the driver's files", _CONGESTION)
+    return _compare(desired, state, wanted or None, {}, read, right, "the driver's files", _CONGESTION)
 
 
 def _compare(
@@ -89,22 +89,23 @@ def _compare(
     evidence: str,
     remedy: Remedy,
 ) -> Comparison | None:
-    """One finding over the family's Ethernet ports. `wanted` None: nothing is asked for, and `usual` is only told."""
-    asked = wanted is not None
-    if not asked and not usual:
+    """Make one finding over the family's Ethernet ports. `wanted` None: nothing is requested, and `usual` is only
+    reported."""
+    is_wanted = wanted is not None
+    if not is_wanted and not usual:
         return None
     if is_unreadable(state.rdma):
-        return unknown(wanted, state.rdma) if asked else None
+        return unknown(wanted, state.rdma) if is_wanted else None
     ports = [device for device in devices_of(desired.rdma, state.rdma) if device.link_layer != "InfiniBand"]
     readings = {device.name: _of(device, read) for device in ports}
-    if not asked:
-        told = {name: value for name, value in readings.items() if not is_unreadable(value)}
-        if not told or all(right(value, usual) for value in told.values()):
+    if not is_wanted:
+        reported = {name: value for name, value in readings.items() if not is_unreadable(value)}
+        if not reported or all(right(value, usual) for value in reported.values()):
             return None
         published = Remedy(text=f"if it is meant so, say so in the desired state; {remedy.text}")
         return compare_several(
             usual,
-            told,
+            reported,
             lambda seen: right(seen, usual),
             otherwise=Verdict.WARN,
             evidence=f"{evidence}; published for the family {desired.rdma.family}",

@@ -54,7 +54,7 @@ def _of(interface: str, device: str, wanted: int, setting: Setting | None, state
 
 
 def _set_by_subnet_manager(device: str, wanted: int) -> Comparison:
-    """The value is asked of Ethernet interfaces; an InfiniBand port carries RDMA without one."""
+    """Expect the value of Ethernet interfaces only; an InfiniBand port carries RDMA without one."""
     evidence = f"{device} is an InfiniBand port: the subnet manager sets its MTU (that of IPoIB is another matter)"
     return Comparison(
         verdict=Verdict.OK,

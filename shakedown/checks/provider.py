@@ -48,7 +48,7 @@ def provider_library(desired: DesiredState, state: NodeState) -> Comparison | No
 
 @check("provider_driver", "rdma.provider")
 def provider_driver(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """A file of libibverbs.d names the provider: without it libibverbs never looks for the library."""
+    """Check that a file of libibverbs.d names the provider: without it libibverbs never looks for the library."""
     provider = desired.rdma.provider
     if provider is None or not provider.config_dirs:
         return None
@@ -70,15 +70,15 @@ def provider_driver(desired: DesiredState, state: NodeState) -> Comparison | Non
 
 
 def _shown(library: ProviderLibrary) -> str:
-    """A library with what tells it from another at the same path."""
+    """Name a library with what tells it from another at the same path."""
     if missing(library.sha256):
         return f"{library.path} -> {library.target}"
     return f"{library.path} of ABI {library.abi}, sha256 {library.sha256}"
 
 
 def _judge(provider: Provider, abi: int, found: list[ProviderLibrary]) -> tuple[Verdict, str]:
-    """The verdict with its reason. Of several files with libibverbs' ABI only equal ones are harmless: which of two
-    different ones is loaded depends on the order of folders."""
+    """Return the verdict with its reason. Of several files with libibverbs' ABI only equal ones are harmless: which of
+    two different ones is loaded depends on the order of folders."""
     bad = Verdict.DRIFT if provider.source else Verdict.FAIL
     own = [library for library in found if library.abi == abi]
     if not found:

@@ -151,7 +151,7 @@ def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
 
 @check("rdma_firmware", "rdma.count")
 def rdma_firmware(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """The NICs of one node run one firmware."""
+    """Check that the NICs of one node run one firmware."""
     if not desired.rdma.count:
         return None
     if is_unreadable(state.rdma):
@@ -167,7 +167,7 @@ def rdma_firmware(desired: DesiredState, state: NodeState) -> Comparison | None:
 
 
 def _of_link(device: RdmaDevice, hardware: bool, read: Callable[[PciLink], Reading[float]]) -> Reading[float] | None:
-    """A reading of the device's PCIe link: 0 where it has none beside devices that have one."""
+    """Return a reading of the device's PCIe link: 0 where it has none beside devices that have one."""
     if device.link is None:
         return 0 if hardware else None
     return read(device.link)

@@ -19,9 +19,9 @@ def compare_several(
     evidence: str = "",
     remedy: Remedy | None = None,
 ) -> Comparison:
-    """The finding over `readings` (device -> reading). `actual` maps only the devices that differ to what they have;
-    where all are right it is their common value. Without any device nothing was seen to be right: unknown (see
-    `nothing_there` for who knows why there is none)."""
+    """Judge `readings` (device -> reading) in one finding. `actual` maps only the devices that differ to what they
+    have; where all are right it is their common value. Without any device nothing was seen to be right: unknown (see
+    `nothing_there` for a caller that knows why there is none)."""
     read = {key: value for key, value in readings.items() if not is_unreadable(value)}
     wrong = {key: value for key, value in read.items() if not right(value)}
     unread = {key: value for key, value in readings.items() if is_unreadable(value)}
@@ -45,9 +45,8 @@ def compare_several(
 
 
 def nothing_there(wanted: Any, *, count: int, why: str, unit: str | None = None) -> Comparison:
-    """The finding of something that is asked of devices of which there are none. Where `count` of them are wanted
-    nothing was seen to be right: unknown, and `why` names the finding that says more. Where none is wanted all is well.
-    """
+    """Judge a request about devices of which there are none. Where `count` of them are wanted, nothing was seen to be
+    right: unknown, and `why` names the finding that says more. Where none is wanted all is well."""
     return Comparison(
         verdict=Verdict.UNKNOWN if count else Verdict.OK,
         wanted=wanted,
@@ -58,11 +57,11 @@ def nothing_there(wanted: Any, *, count: int, why: str, unit: str | None = None)
 
 
 def common(values: Mapping[str, Any]) -> Any:
-    """The one value that all have, or the mapping itself where they differ."""
+    """Return the one value that all have, or the mapping itself where they differ."""
     different = list(dict.fromkeys(str(value) for value in values.values()))
     return next(iter(values.values())) if len(different) == 1 else dict(values)
 
 
 def missing(reading: object) -> bool:
-    """True where the reading says that the thing itself is not there, which is knowledge, not ignorance."""
+    """Tell whether the reading says that the thing itself is not there, which is knowledge, not ignorance."""
     return isinstance(reading, Unreadable) and reading.unreadable == "missing"

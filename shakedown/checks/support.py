@@ -39,8 +39,8 @@ def support(desired: DesiredState, state: NodeState) -> Comparison | None:
 
 @check("image_version", "smoke.image", "smoke.recipe")
 def image_version(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """The job's image is the document's very one, by digest, or has in it what the document names, by the image's own
-    labels. A tag is a name that anybody may give, and proves nothing."""
+    """Check that the job's image is the document's very one, by digest, or has in it what the document names, by the
+    image's own labels. A tag is a name that anybody may give, and proves nothing."""
     recipe = _recipe(desired)
     versions = recipe.family.container.versions if recipe else {}
     if recipe is None or not versions or desired.smoke is None or desired.smoke.image not in desired.images:

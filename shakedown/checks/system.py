@@ -52,7 +52,7 @@ def container_engine(desired: DesiredState, state: NodeState) -> Comparison | No
 
 @check("clock", "system.clock_synchronised")
 def clock(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """A time service keeps the clock."""
+    """Check that a time service keeps the clock."""
     wanted = desired.system.clock_synchronised
     if wanted is None:
         return None

@@ -17,11 +17,11 @@ from shakedown.state.node import NOT_READ, NodeState, Setting, Unreadable, is_un
 
 
 def compare(known: Known, desired: DesiredState, state: NodeState) -> Comparison | None:
-    """A setting that a node has once."""
-    asked = getattr(desired.tuning, known.name)
-    if asked is None:
+    """Compare a setting that a node has once."""
+    value = getattr(desired.tuning, known.name)
+    if value is None:
         return None
-    wanted = known.word(asked)
+    wanted = known.word(value)
     setting, more = _now_and_later(known, wanted, state)
     if isinstance(setting, Unreadable):
         return unknown(wanted, setting, evidence=known.evidence)
@@ -35,7 +35,7 @@ def compare(known: Known, desired: DesiredState, state: NodeState) -> Comparison
 
 
 def _now_and_later(known: Known, wanted: str, state: NodeState) -> tuple[Setting | Unreadable, str]:
-    """The setting's values, and what the evidence adds where it stands at several places of the node."""
+    """Return the setting's values, and what the evidence adds where it stands at several places of the node."""
     if not known.place:
         return state.settings.get(known.name, NOT_READ), ""
     reading: Any = state

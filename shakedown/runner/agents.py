@@ -10,7 +10,7 @@ from pyinfra.api import Host, State
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 
-from shakedown.agent import program, told
+from shakedown.agent import program, report
 from shakedown.agent.compile import compiled
 from shakedown.checks.examination import Examination, unreached
 from shakedown.desired import DesiredState
@@ -65,7 +65,7 @@ def _last_of(host: Host, desired: DesiredState, built: str) -> list[Finding]:
         return [unreached(host.name, why, tried(host))]
     try:
         with waiting_for(host, "reading the agent's verdict"):
-            return told.findings(host.name, desired, read_last(host), built, time.time())
+            return report.findings(host.name, desired, read_last(host), built, time.time())
     except Exception as error:  # whatever a node brings about is its own reading that failed
         known = isinstance(error, OSError | EOFError | SSHException | PyinfraError) and str(error)
         return [unreached(host.name, str(error) if known else f"{type(error).__name__}: {error}", tried(host))]

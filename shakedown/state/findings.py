@@ -40,17 +40,17 @@ class Verdict(_Word):
 
     @property
     def passes(self) -> bool:
-        """Whether nothing has to be done: ok, or ok with advice."""
+        """Tell whether nothing has to be done: ok, or ok with advice."""
         return self.severity == 0
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the `shakedown` command when this is the worst verdict."""
+        """Return the exit code of the `shakedown` command when this is the worst verdict."""
         return {"ok": 0, "warn": 0, "fail": 1, "drift": 3, "unknown": 4}[self.value]
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The worst of the verdicts, never `warn`; of none at all, unknown: nothing was seen to be right."""
+    """Return the worst of the verdicts, never `warn`; of none at all, unknown: nothing was seen to be right."""
     found = max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNKNOWN)
     return Verdict.OK if found.passes else found
 
@@ -112,14 +112,14 @@ class Finding(BaseModel):
 
     @model_validator(mode="after")
     def _advice_declares_nothing(self) -> Finding:
-        """A deploy runs the operation of a remedy: what one would fix has drifted, and is more than advice."""
+        """Refuse advice with an operation: a deploy runs the operation of a remedy, so its finding has drifted."""
         if self.verdict == Verdict.WARN and self.remedy and self.remedy.by == FixedBy.OPERATION:
             raise ValueError(f"{self.name}: advice names no operation; what an operation fixes has drifted")
         return self
 
     @property
     def fixed_by(self) -> FixedBy | None:
-        """What fixes it: a person where nobody says; None where it is ok."""
+        """Return what fixes it: a person where nobody says; None where it is ok."""
         if self.verdict == Verdict.OK:
             return None
         return self.remedy.by if self.remedy else FixedBy.PERSON
@@ -154,10 +154,10 @@ class Comparison:
     detail: str = ""
 
     def about(self, detail: str) -> Comparison:
-        """The same, of this one among the things that the check compares."""
+        """Return the same comparison, of this thing among those that the check compares."""
         return replace(self, detail=detail)
 
     def finding(self, check: str, node: str) -> Finding:
-        """The finding of a check on a node."""
+        """Return the finding of a check on a node."""
         values = {name: value for name, value in vars(self).items() if name != "detail"}
         return Finding(name=f"{check}.{self.detail}" if self.detail else check, node=node, **values)

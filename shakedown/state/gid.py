@@ -26,7 +26,7 @@ class NoGid:
 
 
 def gid_index(device: RdmaDevice, addresses: Sequence[str]) -> int | NoGid:
-    """The index of the RoCE v2 entry for the first of `addresses` that has one.
+    """Return the index of the RoCE v2 entry for the first of `addresses` that has one.
 
     `addresses` are IPv4, with or without a prefix length, the preferred first (see `addresses_of`). Of several entries
     for one address the lowest index is taken. An InfiniBand port has one GID of its own, at index 0.
@@ -49,8 +49,8 @@ def gid_index(device: RdmaDevice, addresses: Sequence[str]) -> int | NoGid:
 
 
 def addresses_of(device: RdmaDevice, interfaces: Iterable[Interface]) -> list[str]:
-    """The IPv4 addresses a device can be reached at, the preferred first: those of its own interface, then those of
-    the VLANs on it, which its table names."""
+    """Return the IPv4 addresses of a device, the preferred first: those of its own interface, then those of the VLANs
+    on it, which its table names."""
     by_name: Mapping[str, Interface] = {interface.name: interface for interface in interfaces}
     names = [device.netdev]
     if not is_unreadable(device.gids):

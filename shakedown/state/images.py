@@ -41,18 +41,19 @@ class Reference:
         return f"{self.name}:{self.tag or 'latest'}"
 
     def pinned(self, digest: str) -> str:
-        """The name with a digest and without the tag, as every engine takes it."""
+        """Return the name with a digest and without the tag, as every engine takes it."""
         return f"{self.name}@{digest}"
 
     def names(self, engine: object) -> tuple[str, ...]:
-        """The long names that this reference may have in an engine's store, in the order in which the engine looks:
-        podman keeps what was built on the node as localhost/NAME, and finds it by NAME."""
+        """Return the long names that this reference may have in an engine's store, in the order in which the engine
+        looks: podman keeps what was built on the node as localhost/NAME, and finds it by NAME."""
         short = long_name(self.written) == self.name != self.written
         return (f"localhost/{self.written}", self.name) if engine == "podman" and short else (self.name,)
 
 
 def parse(text: str) -> Reference:
-    """The parts of a reference, with docker's own defaults for the registry. Raises ValueError for what is none."""
+    """Read the parts of a reference, with docker's own defaults for the registry. Raise ValueError for a text that is
+    no reference."""
     rest, at, digest = text.partition("@")
     folder, slash, last = rest.rpartition("/")
     last, colon, tag = last.partition(":")
@@ -72,8 +73,8 @@ def long_name(name: str) -> str:
 
 
 def held(store: Iterable[Image], reference: Reference, engine: object) -> list[Image]:
-    """The images of a store that the reference means: under its digest where it is pinned, else under its tag. What
-    came from a mirror has the tag, and the digest under the mirror's name alone."""
+    """Return the images of a store that the reference means: under its digest where it is pinned, else under its tag.
+    An image from a mirror has the tag, and the digest under the mirror's name alone."""
     names, images = reference.names(engine), list(store)
     found = [[image for image in images if _is(image, reference, name)] for name in names]
     mirrored = [image for image in tagged(images, reference, engine) if reference.digest in every_digest(image)]
@@ -81,21 +82,21 @@ def held(store: Iterable[Image], reference: Reference, engine: object) -> list[I
 
 
 def tagged(store: Iterable[Image], reference: Reference, engine: object) -> list[Image]:
-    """The images that have the reference's tag, whatever their digest; none for a reference without a tag."""
+    """Return the images that have the reference's tag, whatever their digest; none for a reference without a tag."""
     names, images = reference.names(engine), list(store)
     found = [[image for image in images if _has_tag(image, reference, name)] for name in names]
     return next((these for these in found if these), [])
 
 
 def digests_of(image: Image, names: Sequence[str]) -> list[str]:
-    """The registry digests under which an engine holds an image of one of these (long) names, sorted."""
+    """Return the registry digests under which an engine holds an image of one of these (long) names, sorted."""
     pairs = (entry.partition("@") for entry in image.digests)
     return sorted({digest for stored, _, digest in pairs if long_name(stored) in names})
 
 
 def every_digest(image: Image) -> set[str]:
-    """The registry digests of an image under whatever name: a digest is of the content, which a mirror's name does not
-    change."""
+    """Return the registry digests of an image under whatever name: a digest is of the content, which a mirror's name
+    does not change."""
     return {digest for _, _, digest in (entry.partition("@") for entry in image.digests)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.agent import told
+from shakedown.agent import report
 from shakedown.node import records
 from shakedown.node.agent import tell
 from shakedown.state.findings import Finding, Verdict, worst
@@ -41,7 +41,7 @@ def taken(node: Node, verdict: Any, *, age: float = 60, problem: str = "", name:
     at = verdict["at"] if isinstance(verdict, dict) else 0
     text = verdict if isinstance(verdict, str) else json.dumps(verdict)
     answer = {"now": at + age, "problem": problem, "verdict": text}
-    return told.findings(name, node.wanted(agent={"remedy": "safe"}), answer, PROGRAM, at + age)
+    return report.findings(name, node.wanted(agent={"remedy": "safe"}), answer, PROGRAM, at + age)
 
 
 def test_a_verdict_of_now_counts_with_all_its_findings(verdict: tuple[Node, dict[str, Any]]) -> None:
@@ -81,7 +81,7 @@ def test_no_other_verdict_is_ever_ok(
     node, said = verdict
     changed = {**said, **changes}
     answer = {"now": said["at"] + age, "problem": "", "verdict": json.dumps(changed)}
-    agent, *others = told.findings("node01", node.wanted(), answer, PROGRAM, said["at"] + age)
+    agent, *others = report.findings("node01", node.wanted(), answer, PROGRAM, said["at"] + age)
     if not words:
         assert agent.verdict == Verdict.OK, "nothing of this desired state is below the home"
         return
@@ -96,7 +96,7 @@ def test_a_node_whose_clock_is_off_does_not_tell_the_age_of_its_verdict(
     """A clock that was set back makes any verdict look new."""
     node, said = verdict
     answer = {"now": said["at"] + 1, "problem": "", "verdict": json.dumps(said)}
-    (agent,) = told.findings("node01", node.wanted(), answer, PROGRAM, said["at"] + 1 - off)
+    (agent,) = report.findings("node01", node.wanted(), answer, PROGRAM, said["at"] + 1 - off)
     assert agent.verdict == Verdict.UNKNOWN and f"{off:+} s off" in str(agent.actual) and agent.remedy
 
 

@@ -34,7 +34,7 @@ class Remedied(_Part):
     left: str
 
 
-class Told(_Part):
+class Report(_Part):
     """`verdict.json` of a node; docs/agent.md. Times are of the node's clock, seconds since 1970 UTC."""
 
     schema_version: int
@@ -76,37 +76,41 @@ def findings(node: str, desired: DesiredState, answer: Any, program: str, clock:
         now, problem = float(answer["now"]), str(answer["problem"])
         if problem:
             return [_unknown(node, "there is none", problem, AGAIN)]
-        told = Told.model_validate(sound(load_json(answer["verdict"], LIMIT)))
+        report = Report.model_validate(sound(load_json(answer["verdict"], LIMIT)))
     except (ValueError, KeyError, TypeError) as error:
         return [_unknown(node, "it makes no sense", _first(error), AGAIN)]
     if abs(now - clock) > CLOCK_S:
         return [_unknown(node, f"the node's clock is {now - clock:+.0f} s off", "", SYNCHRONISE)]
-    age = clock - told.at
+    age = clock - report.at
     if not -CLOCK_S <= age <= (desired.agent or Agent()).stale_s:
-        evidence = f"it was {told.verdict}; {printable(told.why, 200)}" if told.why else f"it was {told.verdict}"
+        evidence = (
+            f"it was {report.verdict}; {printable(report.why, 200)}" if report.why else f"it was {report.verdict}"
+        )
         return [_unknown(node, f"stale: {_ago(age)}", evidence, LOOK)]
-    if told.why:
-        return [_unknown(node, "it could not check", printable(told.why, 500), LOOK)]
-    found = [each.model_copy(update={"node": node, "name": printable(each.name, 200)}) for each in told.findings]
-    return [_counts(node, desired, told, age, program), *found]
+    if report.why:
+        return [_unknown(node, "it could not check", printable(report.why, 500), LOOK)]
+    found = [
+        finding.model_copy(update={"node": node, "name": printable(finding.name, 200)}) for finding in report.findings
+    ]
+    return [_counts(node, desired, report, age, program), *found]
 
 
-def _counts(node: str, desired: DesiredState, told: Told, age: float, program: str) -> Finding:
-    """Whether it was compared with what is asked for now, by the checks of now."""
+def _counts(node: str, desired: DesiredState, report: Report, age: float, program: str) -> Finding:
+    """Judge whether the report compared with the desired state of now, by the checks of now."""
     try:
-        now = digest(desired, Account(user=told.user, home=told.home, groups=[], at_login=[], members={}))
+        now = digest(desired, Account(user=report.user, home=report.home, groups=[], at_login=[], members={}))
     except ValidationError as error:
-        return _unknown(node, f"its user's home is {told.home}", _first(error), AGAIN)
-    if told.node != node:
-        return _unknown(node, f"it was compiled for {told.node}", "", AGAIN)
-    if told.desired != now:
-        compared = f"compared with another desired state ({told.desired[:12]})"
+        return _unknown(node, f"its user's home is {report.home}", _first(error), AGAIN)
+    if report.node != node:
+        return _unknown(node, f"it was compiled for {report.node}", "", AGAIN)
+    if report.desired != now:
+        compared = f"compared with another desired state ({report.desired[:12]})"
         return _unknown(node, compared, f"that of now is {now[:12]}", AGAIN)
-    if told.program != program:
-        compared = f"compared by another version of shakedown ({told.program[:12]})"
+    if report.program != program:
+        compared = f"compared by another version of shakedown ({report.program[:12]})"
         return _unknown(node, compared, f"this one is {program[:12]}", AGAIN)
-    did = [f"{each.finding}: {each.did}" for each in told.remedied if each.did]
-    evidence = printable("; ".join([*(f"put back {each}" for each in did), *told.not_told]), 2000)
+    did = [f"{remedy.finding}: {remedy.did}" for remedy in report.remedied if remedy.did]
+    evidence = printable("; ".join([*(f"put back {text}" for text in did), *report.not_told]), 2000)
     return Finding(name="agent", node=node, verdict=Verdict.OK, wanted=_WANTED, actual=_ago(age), evidence=evidence)
 
 
