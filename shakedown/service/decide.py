@@ -190,11 +190,11 @@ def _is_present(incident: Incident, facts: Facts) -> bool:
 
 def _budgets(incidents: Sequence[Incident]) -> list[Budget]:
     """Return the steps of the gravest incident; before them the operations, where any incident is drift."""
-    steps = escalation().steps(incidents[0])
+    steps = escalation().of(incidents[0]).steps
     drifted = next((incident for incident in incidents if incident.drift), None)
     if drifted is None or any(step.repair == "mend" for step in steps):
         return steps
-    return [*(step for step in escalation().steps(drifted) if step.repair == "mend"), *steps]
+    return [*(step for step in escalation().of(drifted).steps if step.repair == "mend"), *steps]
 
 
 def _impossible(repair: str, facts: Facts, allowed: Allowed) -> str:
@@ -219,7 +219,7 @@ def _pointless(repair: str, incidents: Sequence[Incident], facts: Facts) -> str:
 def _tried(known: Known, budget: Budget, now: int) -> int:
     """Count the attempts of a repair within its window, without interrupted ones."""
     begun = [step for step in known.steps if step.done == "begun" and step.rung == budget.repair]
-    recent = [step for step in begun if now - step.at <= budget.within_s]
+    recent = [step for step in begun if now - step.at <= 3600 * budget.within_h]
     ends = [_find_end(step, known.steps) for step in recent]
     return sum(end is not None and end.outcome != "interrupted" for end in ends)
 

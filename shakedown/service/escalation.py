@@ -17,49 +17,32 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Defaults(_Part):
-    attempts: Annotated[int, Field(ge=1)]
-    within_h: Annotated[float, Field(gt=0)]
-    wait_s: Annotated[float, Field(ge=0)]
-    reason: str
-
-
 class _Named(_Part):
     names: list[str]
     reason: str
 
 
-class RepairStep(_Part):
-    """A repair of an entry with its budget. None: the default."""
+class Budget(_Part):
+    """A repair with its budget: `attempts` within `within_h` hours, and `wait_s` seconds after the last repair."""
 
     repair: Repair
-    attempts: Annotated[int, Field(ge=1)] | None = None
-    within_h: Annotated[float, Field(gt=0)] | None = None
-    wait_s: Annotated[float, Field(ge=0)] | None = None
+    attempts: Annotated[int, Field(ge=1)]
+    within_h: Annotated[float, Field(gt=0)]
+    wait_s: Annotated[float, Field(ge=0)]
 
 
 class Entry(_Part):
     """The repairs for some incidents, in this order, and the loads that show a success."""
 
     names: list[str]
-    steps: Annotated[list[RepairStep], Field(min_length=1)]
+    steps: Annotated[list[Budget], Field(min_length=1)]
     shown_by: list[str] = []
     reason: str
 
 
-class Budget(_Part):
-    """A repair with its budget: `attempts` within `within_s` seconds, and `wait_s` seconds after the last repair."""
-
-    repair: Repair
-    attempts: int
-    within_s: float
-    wait_s: float
-
-
 class Escalation(_Part):
-    """escalation.toml."""
+    """escalation.toml, with the defaults filled in."""
 
-    defaults: _Defaults
     ignored: _Named
     compared: _Named
     entry: list[Entry]
@@ -80,22 +63,9 @@ class Escalation(_Part):
         """Find the entry of an incident; the last entry matches every incident."""
         return next((entry for entry in self.entry if _matches(entry.names, incident)), self.entry[-1])
 
-    def steps(self, incident: Incident) -> list[Budget]:
-        """List the repairs for an incident in order, with their budgets."""
-        return [self._budget(step) for step in self.of(incident).steps]
-
     def shown_by(self, incident: Incident) -> list[str]:
         """List the loads that the node has to pass; empty: any load."""
         return [load.format(name=incident.name) for load in self.of(incident).shown_by]
-
-    def _budget(self, step: RepairStep) -> Budget:
-        usual = self.defaults
-        return Budget(
-            repair=step.repair,
-            attempts=usual.attempts if step.attempts is None else step.attempts,
-            within_s=3600 * (usual.within_h if step.within_h is None else step.within_h),
-            wait_s=usual.wait_s if step.wait_s is None else step.wait_s,
-        )
 
 
 def _matches(patterns: list[str], incident: Incident) -> bool:
@@ -105,5 +75,8 @@ def _matches(patterns: list[str], incident: Incident) -> bool:
 @cache
 def escalation() -> Escalation:
     """Load the shipped escalation."""
-    text = (files("shakedown.service") / "escalation.toml").read_text("utf-8")
-    return Escalation.model_validate(tomllib.loads(text))
+    document = tomllib.loads((files("shakedown.service") / "escalation.toml").read_text("utf-8"))
+    defaults = document.pop("defaults")
+    for entry in document["entry"]:
+        entry["steps"] = [{**defaults, **step} for step in entry["steps"]]
+    return Escalation.model_validate(document)

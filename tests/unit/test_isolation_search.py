@@ -344,4 +344,4 @@ def test_the_tree_shows_how_the_suspect_was_found() -> None:
     def walk(branches: Sequence[object]) -> int:
         return sum(1 + walk(branch.parts) for branch in branches)  # type: ignore[attr-defined]
 
-    assert walk(tree(found).roots) == len(found.trainings)
+    assert walk(tree(found)) == len(found.trainings)
