@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional
 
 from . import folder, processes
 
@@ -70,20 +70,16 @@ class Sampler:
 
     def own(self, members: List[processes.Process]) -> List[processes.Process]:
         """Return which of a run's processes are the sampler and its children."""
-        family = self._family(members)
-        return [process for process in members if process.pid in family]
-
-    def others(self, members: List[processes.Process]) -> List[processes.Process]:
-        """Return which of a run's processes are the job's."""
-        family = self._family(members)
-        return [process for process in members if process.pid not in family]
-
-    def _family(self, members: List[processes.Process]) -> Set[int]:
         family, before = set(self.pids()), -1
         while len(family) > before:
             before = len(family)
             family |= {process.pid for process in members if process.parent in family}
-        return family
+        return [process for process in members if process.pid in family]
+
+    def others(self, members: List[processes.Process]) -> List[processes.Process]:
+        """Return which of a run's processes are the job's."""
+        own = self.own(members)
+        return [process for process in members if process not in own]
 
     def stop(self, turn: Callable[[], Optional[bool]]) -> None:
         """Ask for the last sample, and wait a moment for it. `turn` passes the time, and says when there is none."""
