@@ -68,7 +68,7 @@ class Bundle:
 
 
 def files_digest(files: dict[str, bytes]) -> str:
-    """Return the digest of node/launch.py: sha256 over a line for each file, as sha256sum(1) prints them, in order."""
+    """Return the digest that node/launch.py computes: sha256 over a line for each file, as sha256sum(1) prints them."""
     lines = (f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
