@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Callable, Dict, Tuple
 
 from .. import gpu, pci
-from ..tree import Tree, Unreadable
+from ..tree import Part, Tree, Unreadable, attempt, is_unreadable
 from .library import REASONS, Library
-from .reading import Source, Values, attempted, together
+from .reading import Source, Values, together
 
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
 # Channel -> files of a hwmon folder, the first that is there, and what one of their units is. temp2 is the junction
@@ -46,7 +46,7 @@ class Gpus(Source):
         monitors = ["%s/hwmon/%s" % (folder, name) for name in tree.names(folder + "/hwmon")]
         for channel, (names, unit) in _HWMON.items():
             paths = ["%s/%s" % (monitor, name) for monitor in monitors for name in names]
-            readable = (path for path in paths if isinstance(attempted(partial(tree.number, path)), int))
+            readable = (path for path in paths if not is_unreadable(attempt(tree.number, path)))
             wanted = next(readable, "%s/hwmon/*/%s" % (folder, names[0]))
             readings[channel] = partial(_scaled, tree, wanted, unit)
         for channel, name in _FILES.items():
@@ -63,7 +63,7 @@ class Gpus(Source):
             answer = answers.get(bdf, {})
             for channel, reading in self._readings[bdf].items():
                 value = answer.get(channel)
-                found["gpu/%s/%s" % (bdf, channel)] = attempted(reading) if value is None else value
+                found["gpu/%s/%s" % (bdf, channel)] = attempt(reading) if value is None else value
             for reason, value in self._throttle(bdf, answer, now).items():
                 found["gpu/%s/throttle_%s_s" % (bdf, reason)] = value
             if with_ras:
@@ -91,7 +91,7 @@ class Gpus(Source):
         self._before[bdf] = (now, answer.get("residency"))
         for reason in kinds:
             self._throttled[bdf, reason] = self._throttled.get((bdf, reason), 0.0) + parts.get(reason, 0.0) * since
-        nothing = Unreadable("missing", "amdsmi: this GPU does not count it")
+        nothing = Unreadable("missing", "amdsmi: this GPU does not count it").as_part()
         return {reason: self._throttled[bdf, reason] if reason in kinds else nothing for reason in REASONS}
 
     def _parts(self, bdf: str, turns: int, counts: Dict[str, int]) -> Dict[str, float]:
@@ -101,10 +101,9 @@ class Gpus(Source):
         grown = {reason: count - before[1].get(reason, count) for reason, count in counts.items()}
         return {reason: min(max(more / (turns - before[0]), 0.0), 1.0) for reason, more in grown.items()}
 
-    def _reason(self, answer: Values) -> Unreadable:
-        if "unreadable" in answer:
-            return Unreadable(answer["unreadable"]["unreadable"], answer["unreadable"]["detail"])
-        return self.library.reason or Unreadable("missing", "amdsmi does not report what limits this GPU")
+    def _reason(self, answer: Values) -> Part:
+        nothing = Unreadable("missing", "amdsmi does not report what limits this GPU").as_part()
+        return dict(answer.get("unreadable") or self.library.reason or nothing)
 
 
 def _scaled(tree: Tree, path: str, unit: float) -> float:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Dict, List, Optional, Tuple
 
 from .. import smi
-from ..tree import Tree, Unreadable, attempt, explain
+from ..tree import Part, Tree, Unreadable, attempt, explain
 
 _START_S = 20.0  # importing the package and asking it for the GPUs
 _ANSWER_S = 2.0
@@ -56,14 +56,14 @@ class Library:
     more."""
 
     def __init__(self, tree: Tree) -> None:
-        self.reason: Optional[Unreadable] = None
+        self.reason: Optional[Part] = None
         self.cpu_s = 0.0  # what the process has used
         self._process: Optional[multiprocessing.process.BaseProcess] = None
         self._deadline = _START_S
         try:
             smi.library_path(tree)
         except Unreadable as error:
-            self.reason = error
+            self.reason = error.as_part()
             return
         self._pipe, far_end = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("fork").Process(target=_serve, args=(tree, far_end, self._pipe))
@@ -80,18 +80,18 @@ class Library:
                 raise Unreadable("timed out", "amdsmi: no answer in %g s" % self._deadline)
             gpus, error, self.cpu_s = self._pipe.recv()
         except (OSError, EOFError):
-            self._end(Unreadable("failed", "amdsmi: its process died"))
+            self._end(Unreadable("failed", "amdsmi: its process died").as_part())
             return {}
         except Unreadable as problem:
-            self._end(problem)
+            self._end(problem.as_part())
             return {}
         self._deadline = _ANSWER_S
         if error:
-            self._end(Unreadable(error["unreadable"], error["detail"]))
+            self._end(error)
         found: Dict[str, Dict[str, Any]] = gpus
         return found
 
-    def _end(self, reason: Unreadable) -> None:
+    def _end(self, reason: Part) -> None:
         self.reason = reason
         self.close()
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional
 from .. import dcb, rdma
 from ..tree import Tree, Unreadable, attempt, is_unreadable
 from ..udev import devices
-from .reading import Reading, Source, Values, attempted
+from .reading import Reading, Source, Values
 
 _WORDS = 4  # bytes: the unit of port_rcv_data and port_xmit_data (InfiniBand specification, PortCounters)
 # Counter -> psutil's name of it. Carrier errors are among the errors, and frames that were missed among those dropped
@@ -46,8 +46,8 @@ class Rates(Source):
         self.names += ["net/%s/%s_bytes" % (name, word) for name in self._interfaces for word in ("rx", "tx")]
 
     def read(self) -> Values:
-        found = {name: attempted(reading) for name, reading in self._ports.items()}
-        counters = attempted(partial(io_counters, self._tree))
+        found = {name: attempt(reading) for name, reading in self._ports.items()}
+        counters = attempt(io_counters, self._tree)
         for name in self._interfaces:
             for word, field in (("rx", "bytes_recv"), ("tx", "bytes_sent")):
                 found["net/%s/%s_bytes" % (name, word)] = of_interface(counters, name, field)
@@ -60,10 +60,11 @@ def io_counters(tree: Tree) -> Any:
 
 
 def of_interface(counters: Any, name: str, field: str) -> Any:
-    """Return a counter, or the Unreadable that says why there is none."""
-    if isinstance(counters, Unreadable):
+    """Return a counter, or the unreadable part that has the reason."""
+    if is_unreadable(counters):
         return counters
-    return getattr(counters[name], field) if name in counters else Unreadable("missing", "interface " + name)
+    missing = Unreadable("missing", "interface " + name).as_part()
+    return getattr(counters[name], field) if name in counters else missing
 
 
 def _words(tree: Tree, path: str) -> int:
@@ -101,10 +102,10 @@ class Errors(Source):
 
     def read(self) -> Values:
         readings = {
-            device: {path.rpartition("/")[2]: attempted(partial(self._tree.number, path)) for path in paths}
+            device: {path.rpartition("/")[2]: attempt(self._tree.number, path) for path in paths}
             for device, paths in self._paths.items()
         }
-        counters = attempted(partial(io_counters, self._tree))
+        counters = attempt(io_counters, self._tree)
         for name in self._interfaces:
             readings["net/" + name] = {
                 counter: of_interface(counters, name, field) for counter, field in _NET_ERRORS.items()
@@ -112,7 +113,7 @@ class Errors(Source):
         return {device + "/errors": self._sum(device, values) for device, values in readings.items()}
 
     def _sum(self, device: str, values: Dict[str, Any]) -> Any:
-        known = {device + "/" + name: value for name, value in values.items() if not isinstance(value, Unreadable)}
+        known = {device + "/" + name: value for name, value in values.items() if not is_unreadable(value)}
         for counter, value in known.items():
             before = self._known.setdefault(counter, value)
             if value > before and self._reported < RISEN:
@@ -121,7 +122,7 @@ class Errors(Source):
             self._known[counter] = value
         if known:
             return sum(known.values())
-        return next(iter(values.values()), Unreadable("missing", device + ": it has no error counter"))
+        return next(iter(values.values()), Unreadable("missing", device + ": it has no error counter").as_part())
 
 
 class Congestion(Source):
@@ -145,11 +146,11 @@ class Congestion(Source):
         self.names += ["net/%s/pauses_%s" % (name, way) for name in self._paused for way in ("rx", "tx")]
 
     def read(self) -> Values:
-        values = {name: attempted(reading) for name, reading in self._counters.items()}
+        values = {name: attempt(reading) for name, reading in self._counters.items()}
         for name in self._paused:
-            found = attempted(partial(_pauses, name))
+            found = attempt(_pauses, name)
             for way in ("rx", "tx"):
-                values["net/%s/pauses_%s" % (name, way)] = found[way] if isinstance(found, dict) else found
+                values["net/%s/pauses_%s" % (name, way)] = found if is_unreadable(found) else found[way]
         return values
 
 

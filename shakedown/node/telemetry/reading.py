@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterable, List
 
-from ..tree import Unreadable, explain
+from ..tree import attempt, is_unreadable
 
 Reading = Callable[[], Any]
 Values = Dict[str, Any]
@@ -12,7 +12,7 @@ Values = Dict[str, Any]
 
 class Source:
     """Some channels that are read together: `names` are fixed when the sampler begins, `read` gives the values that
-    could be had, and leaves an Unreadable in place of one that could not. `every`: only each so-many-th sample."""
+    could be had, and an unreadable part in place of one that could not. `every`: only each so-many-th sample."""
 
     every = 1
 
@@ -21,14 +21,6 @@ class Source:
 
     def read(self) -> Values:
         raise NotImplementedError
-
-
-def attempted(reading: Reading) -> Any:
-    """Return the value, or the Unreadable that says why there is none."""
-    try:
-        return reading()
-    except Exception as error:  # whatever a broken node makes a reading raise costs that reading only
-        return explain(error)
 
 
 def rounded(value: Any) -> Any:
@@ -40,5 +32,5 @@ def rounded(value: Any) -> Any:
 
 def together(names: Iterable[str], reading: Reading) -> Values:
     """Return what a reading gives for several channels, or in each of them why it gives nothing."""
-    values = attempted(reading)
-    return dict.fromkeys(names, values) if isinstance(values, Unreadable) else values
+    values = attempt(reading)
+    return dict.fromkeys(names, values) if is_unreadable(values) else values

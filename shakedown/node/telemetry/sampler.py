@@ -16,9 +16,9 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
-from ..tree import Tree, Unreadable, attempt_or
+from ..tree import Tree, attempt_or, is_unreadable
 from . import network
 from .gpus import Gpus
 from .kernel import KernelLog
@@ -53,7 +53,7 @@ class Sampler:
             network.Congestion(tree, network.interfaces(tree, interface)),
         ]
         self._channels = [name for source in self._sources for name in source.names]
-        self._reported: Dict[str, str] = {}
+        self._reported: Set[str] = set()
         self._turn = 0
         self._spent: List[float] = []  # CPU seconds, behind each of the last samples
 
@@ -113,9 +113,9 @@ class Sampler:
     def _tell_unreadable(self, now: float, values: Dict[str, Any]) -> None:
         reasons: Dict[str, List[str]] = {}
         for name, value in values.items():
-            if isinstance(value, Unreadable) and name not in self._reported and len(self._reported) < REPORTED:
-                self._reported[name] = value.reason
-                reasons.setdefault(("%s: %s" % (value.reason, value.detail))[:400], []).append(name)
+            if is_unreadable(value) and name not in self._reported and len(self._reported) < REPORTED:
+                self._reported.add(name)
+                reasons.setdefault(("%s: %s" % (value["unreadable"], value["detail"]))[:400], []).append(name)
         for reason, channels in reasons.items():
             self._output.tell({"kind": "unreadable", "t": round(now, 3), "why": reason, "channels": channels})
 
