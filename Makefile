@@ -47,8 +47,8 @@ test-from-nothing:  ## smoke and test in Debian's smallest root file system with
 site: setup  ## build the documentation's site into build/site, strictly
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 
-screenshots: setup  ## write docs/images anew, when the report's page has changed
-	$(BIN)/python -m tests.docs.images
+screenshots: setup  ## write the pictures of two runs into docs/images: RUNS='runs/PASSED runs/FAILED'
+	$(BIN)/python -m tests.docs.images $(RUNS)
 
 # Not the training's own packages: torch is another build for each kind of GPU.
 lock: setup  ## write requirements.lock: the versions in the virtual environment, which the tests ran with, and their hashes

@@ -3,7 +3,8 @@
 FOLDER is a checkout of https://github.com/mej/nhc (its `nhc` and `scripts/`). Both check comparable things of this very
 machine and take turns; each ratio is of one turn, and the figures are medians. NHC asks for a dozen things that it has
 checks for: memory, swap, CPUs, file systems, interfaces, device files, processes, kernel settings. The agent reads the
-whole node state and compares all that its desired state asks for. `--write` puts the table into docs/agent.md.
+whole node state and compares all that its desired state asks for. `--write` puts the table into
+docs/developers/accuracy.md.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from shakedown.transport.program import program as assets
 from tests.node_trees import make_tree
 
 PROJECT = Path(__file__).resolve().parents[1]
-PAGE = PROJECT / "docs" / "agent.md"
+PAGE = PROJECT / "docs" / "developers" / "accuracy.md"
 MARKS = "<!-- cost: begin -->", "<!-- cost: end -->"
 PYTHON = "/usr/bin/python3"
 HEALTH = PROJECT / "shakedown/node/assets/shakedown-health"
@@ -149,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nhc", type=Path, help="a checkout of LBNL NHC; without it the agent is measured alone")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/agent.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/developers/accuracy.md")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         raise SystemExit("the agent is root's: run as root")

@@ -109,7 +109,7 @@ def judged(costs: dict[str, Cost], megabytes: int) -> list[Row]:
 
 
 def table(found: list[Row]) -> str:
-    """As docs/speed.md has it."""
+    """As docs/developers/speed.md has it."""
     return "\n".join(["| figure | median | aim | |", "|---|---|---|---|", *(row.line() for row in found)])
 
 

@@ -1,7 +1,7 @@
 """python -m bench.isolation [--seeds 200] [--only shared]: how often the search is right, and what it costs.
 
 Simulated racks behind the same strategy as real ones, with seeds: the same tables every time. They stand in
-docs/isolation.md between their marks, which `--write` rewrites.
+docs/developers/accuracy.md between their marks, which `--write` rewrites.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.plays import halving, least_trainings, play
 from shakedown.runs.isolation import Noise
 
 PROJECT = Path(__file__).resolve().parents[1]
-PAGE = PROJECT / "docs" / "isolation.md"
+PAGE = PROJECT / "docs" / "developers" / "accuracy.md"
 MARKS = "<!-- simulation: begin -->", "<!-- simulation: end -->"
 MARKS_SLOW = "<!-- slow: begin -->", "<!-- slow: end -->"
 MARKS_SHARED = "<!-- shared: begin -->", "<!-- shared: end -->"

@@ -56,7 +56,7 @@ def row(hosts: int, delay: int, costs: dict[str, list[Cost]]) -> str:
 
 
 def main() -> int:
-    """Print the table of docs/speed.md."""
+    """Print the table of docs/developers/speed.md."""
     parser = options(__doc__, [0, 50, 200])
     parser.add_argument("--hosts", type=int, nargs="+", default=[20, 100], choices=range(1, 255), metavar="N")
     asked = parser.parse_args()

@@ -2,7 +2,7 @@
 
 512 nodes with 60 findings each: on a good day, and on a day on which nearly every node is odd in its own way. Opened in
 headless Chromium from a file: from the start of the navigation to the end of the first frame after the load event.
-`--write` puts the table into docs/reports.md between its marks.
+`--write` puts the table into docs/developers/accuracy.md between its marks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 from shakedown.report.formats import Findings, text_of
 from tests.reports import many
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "reports.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "developers" / "accuracy.md"
 BEGIN, END = "<!-- opening: begin -->", "<!-- opening: end -->"
 _FRAME = "() => new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0)))"
 

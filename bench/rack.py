@@ -172,7 +172,7 @@ def measured(nodes: int, seed: int) -> Cost:
 
 
 def main() -> None:
-    """Print the tables of docs/speed.md."""
+    """Print the tables of docs/developers/speed.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1250, 2500, 5000])
     parser.add_argument("--seed", type=int, default=1)

@@ -55,7 +55,7 @@ def measured(folder: Path, samples: int, library: bool) -> tuple[float, float, f
 
 
 def main() -> None:
-    """Print the table of docs/evidence.md."""
+    """Print the table of docs/developers/accuracy.md."""
     samples = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     print("| GPUs | to begin, s | a sample, ms of CPU | the dearest | of one core at 2 s | bytes of a sample |")
     print("|---|---|---|---|---|---|")

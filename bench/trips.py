@@ -52,7 +52,7 @@ def table(least: dict[int, dict[str, float]]) -> str:
 
 
 def main() -> int:
-    """Print the table of docs/speed.md."""
+    """Print the table of docs/developers/speed.md."""
     asked = options(__doc__, [50, 300]).parse_args()
     try:
         print(table(measured(asked.delays, asked.runs)))

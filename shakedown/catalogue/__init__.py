@@ -1,7 +1,7 @@
 """What the field knows, as data: lines of the kernel's log, of jobs and of RCCL, and advice.
 
 The data files stand beside this module: `kernel_*.toml`, `job_*.toml`, `rccl.toml`, `advice.toml`.
-docs/catalogue.md says how to add an entry.
+docs/reference/catalogue.md says how to add an entry.
 """
 
 from shakedown.catalogue.load import advice, entries, entry

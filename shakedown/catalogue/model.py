@@ -26,13 +26,13 @@ Part = Literal[
 ]
 Severity = Literal["fatal", "error", "corrected", "user", "noise"]
 Role = Literal["origin", "echo", "either"]
-"""What a line proves of the node that shows the line. See docs/catalogue.md."""
+"""What a line proves of the node that shows the line. See docs/reference/catalogue.md."""
 
 _WILD = re.compile(r"(?<!\\)\*")
 
 
 class Entry(BaseModel):
-    """One kind of line. docs/catalogue.md explains every field."""
+    """One kind of line. docs/reference/catalogue.md explains every field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -17,7 +17,7 @@ PEERS = 4  # fewer other nodes show nothing
 SHARE = 0.1  # of the other nodes: a form that as many have is usual in the group
 _SHOWN, _LONGEST = 3, 300
 _REMEDY = Remedy(
-    text="read the line with those around it (dmesg -T); where it is harmless, add an entry: docs/catalogue.md"
+    text="read the lines around it (dmesg -T); where the line is harmless, add an entry: docs/reference/catalogue.md"
 )
 
 

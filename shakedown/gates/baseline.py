@@ -29,7 +29,7 @@ def figures_and_past(expected: Expected, speed: Speed) -> dict[str, Outcome]:
     """One figure is no worse than earlier passes of the same job differ anyway, nor are the last runs together with it.
     Statistic: the median of the judged iterations, and in a gate of its own (`.mean`) their mean.
 
-    docs/baselines.md has the method. With fewer earlier runs than it needs the gate is skipped.
+    docs/ledger.md has the method. With fewer earlier runs than it needs the gate is skipped.
     """
     values = speed.figures.values()
     judged = expected.past.judged if expected.past else {}

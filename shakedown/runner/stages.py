@@ -181,7 +181,7 @@ def _declare(
         # A dry run shows what it can: a fact that cannot be read (yet) is told, and ends nothing.
         on_error = {"_ignore_errors": True} if invocation.dry else {}
         operation(name=f"{finding.name}: {what}", **{**arguments, **on_error})
-    except Exception as error:  # one node's exception would end the run for all (docs/pyinfra.md)
+    except Exception as error:  # one node's exception would end the run for all (docs/developers/pyinfra.md)
         _fail_here(current, f"{finding.name}: {type(error).__name__}: {error}")
         return
     _note_change(current, finding)

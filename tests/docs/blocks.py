@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.docs import channels, commands, configuration, documents, judgement, reports, schemas
+from tests.docs import channels, commands, configuration, documents, house, judgement, reports, schemas
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -32,6 +32,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
 _BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end: \2 -->)", re.DOTALL)
 
 
+_MEASURED = re.compile(r"<!-- ([a-z ]+): begin -->.*?<!-- \1: end -->", re.DOTALL)
+_PLAYED = "# What is said when something is wrong"  # reference/faults.md: tests/lab/faults writes it whole
+
+
 def pages() -> list[Path]:
     """Every page that a person reads."""
     beside = ("README.md", "CONTRIBUTING.md", "bench/README.md", "tests/lab/README.md", "shakedown/site/README.md")
@@ -48,6 +52,11 @@ def blocks_of(page: str) -> list[str]:
     return [found[2] for found in _BLOCK.finditer(page)]
 
 
+def written(page: str) -> str:
+    """Return what people wrote of a page: without its blocks, and without the tables that a bench writes."""
+    return _MEASURED.sub("", "" if page.startswith(_PLAYED) else _BLOCK.sub("", page))
+
+
 def wanted() -> dict[Path, str]:
     """Every file that has something generated -> its whole text."""
     found = {}
@@ -55,4 +64,5 @@ def wanted() -> dict[Path, str]:
         text = path.read_text("utf-8")
         if blocks_of(text):
             found[path] = filled(text)
+    found[DOCS / "images" / "house.svg"] = house.house()
     return found | {DOCS / "schemas" / name: text for name, text in schemas.schemas().items()}

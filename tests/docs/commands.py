@@ -1,4 +1,4 @@
-"""docs/commands.md: what every command says of itself."""
+"""docs/reference/commands.md: what every command says of itself."""
 
 from __future__ import annotations
 

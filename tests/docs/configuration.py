@@ -1,4 +1,4 @@
-"""docs/configuration.md: every key of the desired state, from the models and the profiles."""
+"""docs/reference/configuration.md: every key of the desired state, from the models and the profiles."""
 
 from __future__ import annotations
 

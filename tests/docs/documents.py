@@ -1,4 +1,4 @@
-"""docs/documents.md: the documents and the recipes that follow them, from the data files."""
+"""docs/reference/recipes.md: the documents and the recipes that follow them, from the data files."""
 
 from __future__ import annotations
 

@@ -1,43 +1,32 @@
-"""python -m tests.docs.images (make screenshots): the pictures in docs/images, of the pages that the tests look at too.
+"""python -m tests.docs.images PASSED FAILED (make screenshots): pictures of the pages of two real runs, in docs/images.
 
-They are made by hand when the page has changed: fonts differ from one machine to the next.
+They are made by hand when the page has changed: fonts differ from one machine to the next. The failed run of today is
+`make smoke` with one rank killed by SIGKILL.
 """
 
 from __future__ import annotations
 
-import tempfile
+import sys
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from shakedown.report.formats import text_of
 from tests.docs.blocks import DOCS
-from tests.reports import a_failed_run, a_rack
-
-IMAGES = DOCS / "images"
 
 
-def main() -> None:
-    """Write the pictures."""
-    IMAGES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        root = Path(folder)
-        documents = {
-            "report-light": (a_failed_run(root / "runs"), "light", 1150),
-            "report-dark": (a_failed_run(root / "again"), "dark", 1150),
-            "report-rack": (a_rack(), "light", 900),
-        }
+def main(passed: str, failed: str) -> None:
+    """Write the pictures of the two run directories."""
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
         )
-        for name, (document, scheme, height) in documents.items():
-            page = browser.new_page(viewport={"width": 1100, "height": height}, color_scheme=scheme)
-            (root / f"{name}.html").write_text(text_of(document, "html"))
-            page.goto((root / f"{name}.html").as_uri())
-            page.screenshot(path=IMAGES / f"{name}.png")
+        for name, run in (("passed", passed), ("failed", failed)):
+            page = browser.new_page(viewport={"width": 1100, "height": 800}, color_scheme="light")
+            page.goto((Path(run).resolve() / "report.html").as_uri())
+            page.screenshot(path=DOCS / "images" / f"{name}.png")
             page.close()
         browser.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""docs/verdicts.md and docs/catalogue.md: findings, metrics, exit codes, from the code that judges; the catalogue."""
+"""docs/reference/findings.md and catalogue.md: findings, metrics, exit codes, from the code that judges; catalogue."""
 
 from __future__ import annotations
 

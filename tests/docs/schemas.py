@@ -52,7 +52,7 @@ def schemas() -> dict[str, str]:
 
 def listed() -> str:
     """Which file has which schema."""
-    rows = [(_file(file), f"[{name}](schemas/{name})", summary(model)) for file, (name, model) in MODELS.items()]
+    rows = [(_file(file), f"[{name}](../schemas/{name})", summary(model)) for file, (name, model) in MODELS.items()]
     return table(("what", "schema", "one of it"), rows)
 
 

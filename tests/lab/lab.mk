@@ -18,5 +18,5 @@ lab-ssh:  ## log in to node N=1 of the standing rack, by number or name; C='host
 	@$(LAB_PYTHON) -m tests.lab ssh $(N) $(if $(C),'$(C)')
 lab-down:  ## end the standing rack
 	$(LAB_PYTHON) -m tests.lab down
-lab-faults: setup  ## play every fault of tests/lab/faults/table.toml; prints the table and keeps it in docs/faults.md
+lab-faults: setup  ## play every fault of tests/lab/faults/table.toml; prints the table and keeps it in docs/reference/faults.md
 	$(LAB_PYTHON) -m tests.lab.faults

@@ -141,7 +141,7 @@ def test_quantiles_between_whole_degrees_of_freedom_lie_between_theirs() -> None
     assert student_quantile(1e6, 0.0078) == pytest.approx(NormalDist().inv_cdf(1 - 0.0078), rel=1e-5)
 
 
-# The same simulation as `make bench`, smaller: docs/baselines.md has its tables.
+# The same simulation as `make bench`, smaller: docs/developers/accuracy.md has its tables.
 
 
 @pytest.mark.parametrize("noise", simulated.NOISES, ids=lambda noise: noise.name)

@@ -12,13 +12,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from shakedown import gates
 from shakedown.desired import profiles
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.runner.features import resolve
 from shakedown.state.findings import Finding, Verdict
-from tests.docs import commands, links, schemas, shell
-from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted
+from tests.docs import commands, house, links, schemas, shell
+from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted, written
 from tests.slurm_commands import Programs
 
 WANTED = wanted()
@@ -117,7 +116,7 @@ for n in 1 2 3 4; do echo "NodeName=node0$n State=IDLE Partitions=mi300x"; done"
 
 def test_the_readme_is_read_in_five_minutes() -> None:
     text = PAGES["README.md"].read_text("utf-8")
-    assert len(text.splitlines()) <= 150
+    assert len(text.splitlines()) <= 90
     prose = [line for line in text.splitlines() if not line.startswith("|")]
     assert max(len(line) for line in prose) <= 120
 
@@ -137,13 +136,38 @@ def test_a_schema_refuses_what_is_not_of_it() -> None:
     assert list(validator.iter_errors({**finding, "more": 1}))
 
 
-def test_the_readmes_run_and_verdicts_are_those_of_today() -> None:
-    """Its run is a recording: what has been renamed since would stand there still."""
-    text = PAGES["README.md"].read_text("utf-8")
-    block = text.partition("gate                  verdict")[2].partition("\n\n")[0]
-    assert set(re.findall(r"^(\w+) +ok ", block, re.M)) <= {rule.name for rule in gates.rules()}
-    table = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", text, re.M))
+def test_the_index_leads_to_each_entry_and_the_readme_to_the_site() -> None:
+    """The four entries are for four readers; the README has the same four."""
+    index = PAGES["docs/index.md"].read_text("utf-8")
+    readme = PAGES["README.md"].read_text("utf-8")
+    for entry, page in (("Bring up a rack", "bring-up"), ("A run failed", "failed"), ("Extend", "extending")):
+        assert f"**{entry}**" in index and f"({page}.md)" in index and f"(docs/{page}.md)" in readme
+    assert "**Operate**" in index and "(docs/reports.md)" in readme
+
+
+def test_the_verdicts_of_the_readme_are_those_of_today() -> None:
+    table = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", PAGES["README.md"].read_text("utf-8"), re.M))
     assert table == {verdict.value: str(verdict.exit_code) for verdict in Verdict}
+
+
+def test_the_picture_of_the_house_shows_each_room_and_no_arrow_that_others_imply() -> None:
+    """That it is new, `test_what_is_generated_is_new` holds."""
+    edges = house.imports()
+    picture = house.house()
+    assert {"common", "node", "runner", "cli"} <= set(edges)
+    assert [room for room in edges if f">{room}</text>" not in picture] == []
+    assert house.arrows({"cli": {"gates", "common"}, "gates": {"common"}, "common": set()}) == {
+        ("cli", "gates"),
+        ("gates", "common"),
+    }
+
+
+def test_what_people_write_stays_short() -> None:
+    """Words outside of what the code or a bench writes. A page that grows pushes another one out."""
+    count = {name: len(written(path.read_text("utf-8")).split()) for name, path in PAGES.items()}
+    whole = sum(words for name, words in count.items() if name.startswith(("docs/", "README", "CONTRIBUTING")))
+    assert whole <= 28_000, count
+    assert len((ROOT / "CHANGELOG.md").read_text("utf-8").split()) <= 10_000
 
 
 def test_completion_as_the_quick_start_has_it() -> None:

@@ -112,7 +112,7 @@ def test_the_folders_at_the_top_are_imported_through_the_package() -> None:
 
 
 def test_the_house_is_small() -> None:
-    """One line for each room; a new one needs a reason in docs/rooms.md."""
+    """One line for each room; a new one needs a reason in docs/developers/rooms.md."""
     entries = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
     assert len(entries) <= 28, entries
 

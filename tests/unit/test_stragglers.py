@@ -244,7 +244,7 @@ def test_a_search_begins_with_them() -> None:
 
 
 def test_equal_nodes_are_not_named_and_one_at_60_percent_is() -> None:
-    """The figures of docs/stragglers.md, of fewer runs. In the scatter that was measured on a busy host nobody can tell
+    """The figures of docs/developers/accuracy.md, of fewer runs. In the scatter of a busy host nobody can tell
     a node at 60 % from the others, and a quarter of the CPU shows."""
     measured = next(name for name in bench.draws() if name.startswith("measured"))
     for noise in (USUAL.name, measured):
@@ -296,5 +296,5 @@ def test_options_with_which_ranks_have_unequal_work_name_no_node() -> None:
 )
 @pytest.mark.parametrize("nodes", [4, 8, 32])
 def test_equal_nodes_are_not_named_where_noise_is_heavy_or_correlated(noise: str, nodes: int) -> None:
-    """At most 1 % of runs (docs/stragglers.md has the figures of more); of 200, six are more than chance allows."""
+    """At most 1 % of runs (docs/developers/accuracy.md has more); of 200, six are more than chance allows."""
     assert bench.row(noise, nodes, 1.0, 200).innocent <= 0.025

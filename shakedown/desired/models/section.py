@@ -24,7 +24,7 @@ def key(
     ge: int | None = None,
     max_length: int | None = None,
 ) -> Any:
-    """Describe a key of the desired state as docs/configuration.md shows it.
+    """Describe a key of the desired state as docs/reference/configuration.md shows it.
 
     What it requests, a value that a site may write, the unit of its number, and the document
     (shakedown/recipes/documents.toml) that it comes from. `...` as the default: it is required.

@@ -29,7 +29,7 @@ class System(Section):
     reboot_at_once: Positive = key(1, "nodes that may be down together", 4, unit="nodes")
     reboot_timeout_s: Positive = key(900, "time in which a node has to be back", 900, unit="s")
     kernel_log_clean: bool | None = key(
-        None, "no line of a fault (docs/catalogue.md) in the kernel's log since boot", True
+        None, "no line of a fault (docs/reference/catalogue.md) in the kernel's log since boot", True
     )
 
     @field_validator("memory", mode="before")

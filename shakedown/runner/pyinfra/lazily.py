@@ -1,5 +1,5 @@
 """What others load on the way and seldom use is loaded when it is used, and what they read again and again is read
-once. See docs/pyinfra.md."""
+once. See docs/developers/pyinfra.md."""
 
 from __future__ import annotations
 

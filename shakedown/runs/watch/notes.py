@@ -2,7 +2,7 @@
 
 It is written for whoever watches, and is no evidence: the gates never read it, it is bounded, and a run whose notes
 cannot be written goes on. The file is locked as long as the controller lives, and touched now and then, so that a
-reader knows a run that goes on from one whose controller was killed (docs/run-directory.md).
+reader knows a run that goes on from one whose controller was killed (docs/reference/run-directory.md).
 """
 
 from __future__ import annotations

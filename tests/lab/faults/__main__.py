@@ -1,4 +1,4 @@
-"""`python -m tests.lab.faults` (make lab-faults): play every fault, print the table, keep it in docs/faults.md."""
+"""`python -m tests.lab.faults` (make lab-faults): play every fault, print the table, keep docs/reference/faults.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.lab.faults.play import Fault, Outcome, faults, play
 from tests.lab.product import PROJECT
 
-DOCUMENT = PROJECT / "docs/faults.md"
+DOCUMENT = PROJECT / "docs/reference/faults.md"
 HEAD = """# What is said when something is wrong
 
 Played on {day} by `make lab-faults`, each fault on a fresh rack of two SSH nodes; tests/lab/faults/table.toml says how
