@@ -13,10 +13,10 @@ def line(value: object, limit: int = TEXT) -> str:
 
 
 def plain(serial: str) -> str:
-    """A number without what tools write into it differently: case, colons, 0x and zeros in front."""
+    """Return a number without what tools write into it differently: case, colons, 0x and zeros in front."""
     return serial.strip().lower().removeprefix("0x").replace(":", "").replace("-", "").replace(" ", "").lstrip("0")
 
 
 def name(value: object) -> str:
-    """A name, by which things are also looked for."""
+    """Return a name, by which things are also looked for."""
     return line(value, NAME)

@@ -27,8 +27,8 @@ def make_folders(path: Path) -> None:
 
 
 def create(path: Path) -> FileIO:
-    """A new file for its owner alone, in a folder that is made where it is missing. Raises FileExistsError for one that
-    is there (a link too), and OSError. It has no buffer: a write that fails says so itself."""
+    """Create a new file for its owner alone, in a folder that is made where it is missing. Raises FileExistsError for
+    one that is there (a link too), and OSError. It has no buffer: a write that fails says so itself."""
     make_folders(path.parent)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.fchmod(descriptor, 0o600)

@@ -26,7 +26,8 @@ class SecretError(ValueError):
 
 
 def read_secret(name: str | Path) -> str:
-    """The one line of the file. Raises SecretError where others could read or replace it, or where it is not one line.
+    """Read the one line of the file. Raises SecretError where others could read or replace it, or where it is not one
+    line.
 
     A link is followed where root or the user has laid it, as secrets that are mounted into containers are links.
     """

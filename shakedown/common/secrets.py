@@ -33,20 +33,20 @@ def is_secret(name: str, public: Collection[str] = ()) -> bool:
 
 
 def values_of(document: Any, public: Collection[str] = ()) -> set[str]:
-    """The values of the secrets in a document that are long enough to be recognised anywhere."""
+    """Return the values of the secrets in a document that are long enough to be recognised anywhere."""
     return {value for value in _values(document, public) if len(value) >= _LONG}
 
 
 def masked(document: Any, public: Collection[str] = (), more: Collection[str] = ()) -> Any:
-    """The document (of dicts, lists and texts, as of JSON) without the value of any secret: neither under its name, nor
-    as `NAME=value` on a line of its own, nor in front of a URL's host, nor, where it is long enough to be recognised,
-    anywhere else; nor any of the values `more`."""
+    """Return the document (of dicts, lists and texts, as of JSON) without the value of any secret: neither under its
+    name, nor as `NAME=value` on a line of its own, nor in front of a URL's host, nor, where it is long enough to be
+    recognised, anywhere else; nor any of the values `more`."""
     values = sorted(values_of(document, public).union(more), key=len, reverse=True)
     return _masked(document, public, values)
 
 
 def masked_model(model: Model, public: Collection[str] = (), more: Collection[str] = ()) -> Model:
-    """The same for a model: it holds the mask where a text was."""
+    """Mask a model: it holds the mask where a text was."""
     return type(model).model_validate(masked(model.model_dump(mode="json"), public, more))
 
 
@@ -57,7 +57,7 @@ class Masker:
         self._values = forms.Values(values, _LONG)
 
     def text(self, text: str) -> tuple[str, int]:
-        """The text with the mask in each secret's place, and in how many places one stood."""
+        """Return the text with the mask in each secret's place, and in how many places one stood."""
         text, of_commands = _without_commands(text)
         of_users = 0
         if "://" in text:
@@ -73,8 +73,8 @@ class Masker:
 
 
 def found_in(text: str) -> Iterator[str]:
-    """The values of secrets that a text gives away by their names: they are masked wherever else they stand. A number
-    or a date may stand anywhere by chance."""
+    """Yield the values of secrets that a text gives away by their names: they are masked wherever else they stand. A
+    number or a date may stand anywhere by chance."""
     for line in _without_masks(text).split("\n"):
         for begin, end in (*command_secrets.spans(line), *named.spans(line)):
             if end - begin >= _LONG and _LETTER.search(line, begin, end):
@@ -82,7 +82,8 @@ def found_in(text: str) -> Iterator[str]:
 
 
 def _without_masks(text: str) -> str:
-    """The text with what nobody takes for a secret, as long, in the place of each mask: "secret:" is a name, too."""
+    """Return the text with what nobody takes for a secret, as long, in the place of each mask: "secret:" is a name,
+    too."""
     return text.replace(MASK, "*" * len(MASK))
 
 
@@ -95,7 +96,7 @@ def _without_spans(line: str, spans: Iterable[command_secrets.Span]) -> str:
 
 
 def _without_commands(text: str) -> tuple[str, int]:
-    """The text without the secrets that stand on command lines, and how many there were."""
+    """Return the text without the secrets that stand on command lines, and how many there were."""
     count, lines = 0, text.split("\n")
     for at, line in enumerate(lines):
         spans = command_secrets.spans(_without_masks(line))

@@ -28,26 +28,26 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9@._-]")
 
 
 def strip_escapes(text: str) -> str:
-    """The text without terminal escape sequences."""
+    """Return the text without terminal escape sequences."""
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
 def incoming(line: str) -> str:
-    """A line as it may come in from a node: no escape sequences, each control character but the tab as U+FFFD, which
-    is also what stands for bytes that are no UTF-8. A line end of the other kind (CR LF) goes."""
+    """Return a line as it may come in from a node: no escape sequences, each control character but the tab as U+FFFD,
+    which is also what stands for bytes that are no UTF-8. A line end of the other kind (CR LF) goes."""
     return _INCOMING.sub("\ufffd", strip_escapes(line.rstrip("\r\n")))
 
 
 def unhidden(line: str) -> str:
-    """The line as a reader of words sees it: no escape sequences, no characters that are not seen, and ordinary blanks;
-    a page or a chat puts such characters into a log that somebody copies from it."""
+    """Return the line as a reader of words sees it: no escape sequences, no characters that are not seen, and ordinary
+    blanks; a page or a chat puts such characters into a log that somebody copies from it."""
     line = strip_escapes(line)
     return line if line.isascii() else _BLANKS.sub(" ", _INCOMING.sub("", line))
 
 
 def printable(text: str, limit: int | None = None, *, lines: bool = False) -> str:
-    """The text as it may reach a terminal: no escape sequences, each control character as U+FFFD, at most `limit`
-    characters. Tabs become blanks; line ends stay with `lines`, and are blanks otherwise."""
+    """Return the text as it may reach a terminal: no escape sequences, each control character as U+FFFD, at most
+    `limit` characters. Tabs become blanks; line ends stay with `lines`, and are blanks otherwise."""
     if limit is not None and len(text) > 4 * limit + 64:  # the rest cannot be seen: it must not cost time either
         text = text[: 4 * limit + 64]
     text = strip_escapes(text).replace("\r\n", "\n").replace("\t", " ")
@@ -62,7 +62,7 @@ def _one_line(text: str) -> str:
 
 
 def counted(count: int, one: str, more: str = "") -> str:
-    """A number with its noun: "1 log", "2 logs"; `more` where the plural is not the singular with an s."""
+    """Return a number with its noun: "1 log", "2 logs"; `more` where the plural is not the singular with an s."""
     return f"{count} {one if count == 1 else more or one + 's'}"
 
 
@@ -70,14 +70,14 @@ _COUNTED = re.compile(r"\b([A-Za-z]{2,}?)(ies|s)\b")  # of a unit, what is count
 
 
 def in_unit(value: str, unit: str) -> str:
-    """A value as text, with its unit: "1 log", "2 logs", "1 link up", "1 frame/s/GPU"."""
+    """Return a value as text, with its unit: "1 log", "2 logs", "1 link up", "1 frame/s/GPU"."""
     if value == "1" and len(unit) > 2:
         unit = _COUNTED.sub(lambda found: found[1] + ("y" if found[2] == "ies" else ""), unit, count=1)
     return f"{value} {unit}"
 
 
 def file_name(name: str) -> str:
-    """A name of a node as the name of a file or folder: never a path, never hidden, and no two names become one.
+    """Return a name of a node as the name of a file or folder: never a path, never hidden, and no two names become one.
 
     A name that is safe stays as it is; any other gets a digest behind "~", which no safe name holds.
     """
@@ -95,9 +95,9 @@ def load_json(
     pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
     **numbers: Any,
 ) -> Any:
-    """The document, its objects made by `pairs` where that is given, and its `numbers` by the functions that json.loads
-    has for them. Raises ValueError for what is no JSON, is nested too deeply, or is longer than `limit` (characters or
-    bytes, whichever the text is in)."""
+    """Return the document, its objects made by `pairs` where that is given, and its `numbers` by the functions that
+    json.loads has for them. Raises ValueError for what is no JSON, is nested too deeply, or is longer than `limit`
+    (characters or bytes, whichever the text is in)."""
     if len(text) > limit:
         raise ValueError(f"{len(text)} long, where at most {limit} are taken")
     try:
@@ -113,9 +113,9 @@ _SURE = 19  # characters of a whole number that is below in any case
 
 
 def sound(value: Any, path: str = "") -> Any:
-    """A document of JSON as it may be worked with: its texts without control characters (but tabs and line ends) and
-    not too long, its numbers finite and of 64 bits. Raises ValueError, with the place, for numbers that are not, and
-    for what is nested too deeply."""
+    """Return a document of JSON as it may be worked with: its texts without control characters (but tabs and line ends)
+    and not too long, its numbers finite and of 64 bits. Raises ValueError, with the place, for numbers that are not,
+    and for what is nested too deeply."""
     return _sound(value, path, 0)
 
 
@@ -137,7 +137,8 @@ def _sound(value: Any, path: str, depth: int) -> Any:
 
 
 def load_sound(text: str, limit: int) -> Any:
-    """A document of JSON as `sound` leaves it. One that can hold nothing unsound is not walked through for it."""
+    """Return a document of JSON as `sound` leaves it. One that can hold nothing unsound is not walked through for
+    it."""
     odd: list[str] = []  # numbers that are worth a closer look
 
     def whole(digits: str) -> int:
@@ -161,8 +162,8 @@ _NESTED = (dict, list)
 
 
 def shallow(document: Any) -> Any:
-    """A document of JSON, if it is nested no deeper than DEEPEST levels: what walks one later has no limit of its own.
-    Raises ValueError."""
+    """Return a document of JSON, if it is nested no deeper than DEEPEST levels: what walks one later has no limit of
+    its own. Raises ValueError."""
     level: list[Any] = [[document]]
     for _ in range(DEEPEST + 1):
         inner = (value.values() if type(value) is dict else value for value in level)

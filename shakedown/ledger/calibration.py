@@ -111,8 +111,8 @@ def _until(left_s: float) -> str:
 
 
 def _run(argv: Sequence[str]) -> tuple[int, int]:
-    """The exit code, and the signal that was passed on, if any. In a process group of its own: a terminal's Ctrl-C
-    would otherwise come twice."""
+    """Run a command; return its exit code, and the signal that was passed on, if any. It has a process group: a terminal's
+    Ctrl-C would otherwise come twice."""
     with _Signals() as signals:
         out = sys.stderr.fileno()
         with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, process_group=0) as child:
@@ -156,8 +156,8 @@ def _read(file: Path) -> RunRecord | None:
 
 
 def baselines_of(record: RunRecord, folder: Path | None = None) -> list[Row]:
-    """What is known of each figure of a run's jobs by now, that run's among it. Raises CalibrationError for a ledger
-    that cannot be read."""
+    """Return what is known of each figure of a run's jobs by now, that run's among it. Raises CalibrationError for a
+    ledger that cannot be read."""
     states = _states(RunDirectory((folder or runs_folder()) / record.run_id), record)
     rows = []
     for job in record.jobs:

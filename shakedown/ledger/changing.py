@@ -45,7 +45,7 @@ def settled(state: NodeState) -> dict[str, str]:
 
 
 def without_missing(one: dict[str, str], two: dict[str, str]) -> dict[str, str]:
-    """The first node's values, of an entry that the other has not only that it is there."""
+    """Return the first node's values, of an entry that the other has not only that it is there."""
     missing = tuple(f"{path}." for path, value in one.items() if value == THERE and path not in two)
     return {path: value for path, value in one.items() if not path.startswith(missing)}
 

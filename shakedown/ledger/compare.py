@@ -80,8 +80,8 @@ class _Run:
 
 
 def compare(first: RunDirectory, second: RunDirectory) -> Comparison:
-    """What differs between two runs. Raises ValueError and OSError for a record that cannot be read; a node's state
-    that cannot be is a note."""
+    """Return what differs between two runs. Raises ValueError and OSError for a record that cannot be read; a node's
+    state that cannot be is a note."""
     one, two = _Run(first), _Run(second)
     parts: dict[Group, Callable[[_Run, _Run], Iterator[Difference]]] = {
         "verdict": _verdicts,
@@ -97,7 +97,7 @@ def compare(first: RunDirectory, second: RunDirectory) -> Comparison:
 
 
 def _verdicts(one: _Run, two: _Run) -> Iterator[Difference]:
-    """The runs' own, then gates, nodes and findings whose verdict changed."""
+    """Yield the runs' own, then gates, nodes and findings whose verdict changed."""
     yield from _differ("verdict", {"run": one.record.verdict}, {"run": two.record.verdict})
     gates = _differ("verdict", _gates(one.record), _gates(two.record))
     yield from sorted(gates, key=lambda gate: {gate.first, gate.second} <= {Verdict.OK, _NOTHING})  # not ok is first
@@ -140,7 +140,7 @@ def _figures(one: _Run, two: _Run) -> Iterator[Difference]:
 
 
 def _keyed(run: _Run) -> dict[str, Any]:
-    """What the job over all nodes, or where there is none the first, is keyed by."""
+    """Return what the job over all nodes, or where there is none the first, is keyed by."""
     jobs = sorted(run.record.jobs, key=lambda job: job.node is not None)
     key = next((key for job in jobs if (key := key_of(job, run.states))), None)
     return key.model_dump() if key else {}
@@ -171,7 +171,7 @@ def _states(one: _Run, two: _Run) -> Iterator[Difference]:
 
 
 def _matters(path: str) -> int:
-    """What moves figures before what seldom does."""
+    """Return what moves figures before what seldom does."""
     return next((rank for rank, begin in enumerate(_MATTERS) if path.startswith(begin)), len(_MATTERS))
 
 
@@ -201,7 +201,7 @@ def _of_plan(job: JobRecord | None) -> dict[str, object]:
 
 
 def _of_nodes(job: JobRecord | None) -> dict[str, dict[str, str]]:
-    """What each node of a plan has for itself: its environment, its devices."""
+    """Return what each node of a plan has for itself: its environment, its devices."""
     nodes = job.plan.nodes if job and job.plan else []
     return {
         node.name: {
@@ -246,7 +246,7 @@ def _differ(
 def _folded(
     group: Group, before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
 ) -> Iterator[Difference]:
-    """The differences of the nodes that are in both, those with the same values as one."""
+    """Yield the differences of the nodes that are in both, those with the same values as one."""
     same: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for node in (node for node in before if node in after):
         for change in _differ(group, before[node], after[node]):

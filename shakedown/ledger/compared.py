@@ -41,7 +41,7 @@ class Wanted:
 
 
 def usual_ledger() -> Ledger | None:
-    """The ledger, for who asks it of many jobs. None where it cannot be told which it is: `past_of` says why."""
+    """Open the ledger, for who asks it of many jobs. None where it cannot be told which it is: `past_of` says why."""
     from shakedown.ledger.place import LedgerError
     from shakedown.ledger.store import open_ledger
 
@@ -54,8 +54,8 @@ def usual_ledger() -> Ledger | None:
 def past_of(
     job: JobRecord, states: Mapping[str, NodeState], run_id: str | None, wanted: Wanted, ledger: Ledger | None = None
 ) -> Past:
-    """The earlier passes of a job, as far as they were over when its run (if one is named) began, from the ledger
-    (None: the usual one). A ledger that cannot be read is named in it, and raises nothing."""
+    """Return the earlier passes of a job, as far as they were over when its run (if one is named) began, from the
+    ledger (None: the usual one). A ledger that cannot be read is named in it, and raises nothing."""
     from shakedown.ledger.jobs import key_of  # the database's library takes its time: not before it is needed
     from shakedown.ledger.store import open_ledger
 
@@ -80,13 +80,13 @@ def know_peers(pasts: Mapping[str, Past]) -> None:
 
 
 def own_figures(job: JobRecord, run_id: str) -> OneAlone | None:
-    """What a node did in a job of its own; None where it measured nothing."""
+    """Return what a node did in a job of its own; None where it measured nothing."""
     measured = job.figures.values() if job.figures else {}
     return OneAlone(runs=[run_id], ranks=job.plan.world_size, figures=measured) if job.plan and measured else None
 
 
 def earlier_own_figures(past: Past, ranks: int) -> OneAlone | None:
-    """The same of its newest earlier passes; None where there are none."""
+    """Return the same of its newest earlier passes; None where there are none."""
     newest = [run for run in past.earlier if not run.worse][-NEWEST:]
     kept = [*METRICS, *(name + MEAN for name in METRICS)]
     found = {name: [run.figures[name] for run in newest if name in run.figures] for name in kept}

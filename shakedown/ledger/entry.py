@@ -51,7 +51,8 @@ class Entry:
 
 
 def seconds(when: str | None) -> int | None:
-    """A record's time as seconds since 1970 UTC; one without a zone is UTC. Raises ValueError for what is no time."""
+    """Return a record's time as seconds since 1970 UTC; one without a zone is UTC. Raises ValueError for what is no
+    time."""
     if when is None:
         return None
     at = datetime.fromisoformat(when)
@@ -64,7 +65,7 @@ def entry_of(
     directory: RunDirectory,
     evidence: Mapping[str, Evidence],
 ) -> Entry:
-    """The rows of a run. Raises ValueError for a record whose times are none."""
+    """Return the rows of a run. Raises ValueError for a record whose times are none."""
     wrong = sorted(_wrong(record), key=lambda row: -Verdict(row["verdict"]).severity)
     row = {
         "run_id": name(record.run_id),
@@ -141,12 +142,12 @@ def kept_apart(entry: Entry, origin: str) -> Entry:
 
 
 def _fit(column: str, value: Any) -> Any:
-    """A value of a key as its column takes it."""
+    """Return a value of a key as its column takes it."""
     return value if isinstance(value, int) else line(value, getattr(schema.jobs.c[column].type, "length", NAME))
 
 
 def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Iterator[Row]:
-    """What a job measured, by the metric. A benchmark's figures stand in its report and its log."""
+    """Yield what a job measured, by the metric. A benchmark's figures stand in its report and its log."""
     if job.benchmark is not None and not job.error:
         units = document().metrics
         for found in {figure.metric: figure for figure in figures_of(results_of(directory, job, evidence)[0])}.values():
@@ -165,8 +166,8 @@ def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Ite
 
 
 def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:
-    """What the trials of a node measured. A figure that stood out is no history of what is usual; one that nobody could
-    judge is: where there are no peers there would never be any."""
+    """Yield what the trials of a node measured. A figure that stood out is no history of what is usual; one that nobody
+    could judge is: where there are no peers there would never be any."""
     if record.trials is None or job.trials != NODES or job.node is None:
         return
     for part in record.trials.judged:
@@ -179,7 +180,7 @@ def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:
 
 
 def _wrong(record: RunRecord) -> Iterator[Row]:
-    """The findings and gates that are not ok."""
+    """Yield the findings and gates that are not ok."""
     every: list[Finding | Gate] = [*record.findings, *record.gates]
     for result in every:
         if result.verdict != Verdict.OK:
@@ -195,7 +196,7 @@ def _wrong(record: RunRecord) -> Iterator[Row]:
 
 
 def _in_words(wrong: Iterable[Row]) -> str:
-    """The names of what is wrong, each once; advice is not."""
+    """Return the names of what is wrong, each once; advice is not."""
     names = list(dict.fromkeys(row["name"] for row in wrong if not Verdict(row["verdict"]).passes))
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

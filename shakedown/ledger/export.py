@@ -53,7 +53,7 @@ def _page(connection: Connection, after: tuple[int, str] | None) -> list[dict[st
 
 
 def _of(connection: Connection, table: Table, ids: list[str]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of these runs by their ids, in the order of the table's key."""
+    """Return the rows of these runs by their ids, in the order of the table's key."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
     query = select(table).where(table.c.run_id.in_(ids)).order_by(*table.primary_key.columns)
     for row in connection.execute(query).mappings():

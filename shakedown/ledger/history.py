@@ -107,8 +107,8 @@ def _rows(connection: Connection, request: Asked, equipment: str | None = None) 
 
 
 def _with_part(connection: Connection, request: Asked, equipment: Mapping[str, int]) -> list[Any]:
-    """The newest runs that saw any of these sets of parts, each asked for by itself: an index has its runs in order.
-    Those that were last seen before the runs that there are already need no look."""
+    """Return the newest runs that saw any of these sets of parts, each asked for by itself: an index has its runs in
+    order. Those that were last seen before the runs that there are already need no look."""
     rows: list[Any] = []
     for which, last in equipment.items():
         if len(rows) == request.limit and rows[-1]["started"] > last:
@@ -119,7 +119,7 @@ def _with_part(connection: Connection, request: Asked, equipment: Mapping[str, i
 
 
 def _runs(request: Asked, equipment: str | None) -> Select[Any]:
-    """The newest runs. What comes first is what narrows most, by an index that has them in order of time."""
+    """Return the newest runs. What comes first is what narrows most, by an index that has them in order of time."""
     runs, nodes, jobs = schema.runs, schema.nodes, schema.jobs
     by_node = [nodes.c.node == name(request.node)] if request.node else []
     by_node += [nodes.c.equipment == equipment] if equipment is not None else []
@@ -156,7 +156,7 @@ def _run(row: Any, jobs: list[JobRow]) -> RunRow:
 
 
 def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> dict[str, list[JobRow]]:
-    """The jobs over all nodes, and of each node that is asked for its own, by the runs' ids."""
+    """Return the jobs over all nodes, and of each node that is asked for its own, by the runs' ids."""
     jobs, figures = schema.jobs, schema.figures
     if not wanted:
         return {}
@@ -177,7 +177,7 @@ def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> d
 
 
 def _equipment(connection: Connection, part: str) -> dict[str, int]:
-    """The sets of parts that hold a part, and when each was seen last; the newest."""
+    """Return the sets of parts that hold a part, and when each was seen last; the newest."""
     parts, last = schema.parts, _last().label("last")
     found = select(parts.c.equipment, last).where(parts.c.number == name(plain(part))).order_by(last.desc())
     return {which: at for which, at in connection.execute(found.limit(_PLACES)) if at is not None}
@@ -223,7 +223,7 @@ def _stays(connection: Connection, request: Asked, equipment: Sequence[str]) -> 
 
 
 def _append(stays: list[Stay], stay: Stay) -> None:
-    """A stay, as one with the next where only something else of the node has changed between them."""
+    """Return a stay, as one with the next where only something else of the node has changed between them."""
     following = stays[-1] if stays else None
     same = ("kind", "serial", "model", "firmware", "slot", "node")
     if following and all(getattr(following, key) == getattr(stay, key) for key in same):
@@ -233,7 +233,7 @@ def _append(stays: list[Stay], stay: Stay) -> None:
 
 
 def _newest(connection: Connection, equipment: Sequence[str], until: int | None) -> list[tuple[int, str]]:
-    """The last time at which each of these sets was seen, up to a time; the newest first."""
+    """Return the last time at which each of these sets was seen, up to a time; the newest first."""
     which = schema.parts.c.equipment
     found = select(_last(until), which).where(which.in_(equipment)).distinct()
     return sorted(((at, digest) for at, digest in connection.execute(found) if at is not None), reverse=True)

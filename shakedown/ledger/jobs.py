@@ -16,8 +16,8 @@ _LONGEST = 200  # characters of a value
 
 
 def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
-    """The key of a job, from its plan and the states of its nodes as they were before the run. None: it has no plan, so
-    nobody knows what was to be run."""
+    """Return the key of a job, from its plan and the states of its nodes as they were before the run. None: it has no
+    plan, so nobody knows what was to be run."""
     plan, benchmark = job.plan, job.benchmark
     if benchmark is not None:
         recipe, parameters, names, image = "pytorch-training", _of_benchmark(benchmark), [job.node or ""], ""
@@ -42,7 +42,8 @@ def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
 
 
 def parameters_of(plan: LaunchPlan) -> dict[str, object]:
-    """What a plan asks for that its figures depend on; addresses, paths and the number of iterations are none of it."""
+    """Return what a plan asks for that its figures depend on; addresses, paths and the number of iterations are none of
+    it."""
     return {
         "runtime": plan.runtime,
         "world_size": plan.world_size,
@@ -84,5 +85,5 @@ def _read(reading: Unreadable | str) -> str:
 
 
 def _line(text: str) -> str:
-    """What a node said, as one line that may be shown."""
+    """Return what a node said, as one line that may be shown."""
     return " ".join(printable(text, _LONGEST).split())

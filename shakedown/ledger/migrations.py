@@ -34,7 +34,7 @@ MIGRATIONS: Sequence[Migration] = (_first, _service, _claims)
 
 
 def version_of(connection: Connection) -> int:
-    """The version of the tables that are there; 0: none are."""
+    """Return the version of the tables that are there; 0: none are."""
     if not inspect(connection).has_table("ledger_version"):
         return 0
     return int(connection.execute(select(_VERSION.c.version)).scalar_one())

@@ -37,8 +37,8 @@ class Part(BaseModel):
 
 
 def parts_of(state: NodeState) -> list[Part]:
-    """What of a node can be told from another of its kind. A part whose number could not be read is none: there is no
-    following it."""
+    """Return what of a node can be told from another of its kind. A part whose number could not be read is none: there
+    is no following it."""
     found = {(part.kind, part.slot): part for part in _all(state) if part.number not in _NO_NUMBER}
     return [found[place] for place in sorted(found)]
 

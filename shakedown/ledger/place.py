@@ -32,14 +32,14 @@ class Place:
     path: Path | None = None  # of SQLite
 
     def plain(self, text: str) -> str:
-        """What somebody said of it, as it may be shown: one line, without the password."""
+        """Return what somebody said of it, as it may be shown: one line, without the password."""
         if self.url.password:
             text = text.replace(str(self.url.password), "***")
         return printable(" ".join(text.split()), 300)
 
 
 def place_of(given: str | Path | None = None) -> Place:
-    """The ledger that is meant: `given`, else $SHAKEDOWN_LEDGER, else ledger.sqlite in the folder of the runs.
+    """Return the ledger that is meant: `given`, else $SHAKEDOWN_LEDGER, else ledger.sqlite in the folder of the runs.
 
     Either is a path, or a URL of PostgreSQL. A path of a file that is no database names one that holds the URL, for its
     owner alone. Raises LedgerError.

@@ -24,8 +24,8 @@ _PAGE = 500  # nodes that are asked for at once
 
 
 def known_of(ledger: Ledger, nodes: Iterable[str], now: int | None = None) -> dict[str, Known]:
-    """The service of these nodes, each in the order of time; of one that the ledger does not know nothing. Where there
-    is no ledger yet it knows none. Raises LedgerError."""
+    """Return the service of these nodes, each in the order of time; of one that the ledger does not know nothing. Where
+    there is no ledger yet it knows none. Raises LedgerError."""
     wanted = {node: name(node) for node in nodes}
     if not ledger.exists():
         return {node: Known() for node in wanted}
@@ -46,7 +46,7 @@ def known_of(ledger: Ledger, nodes: Iterable[str], now: int | None = None) -> di
 
 
 def _of(connection: Connection, table: Table, nodes: list[str], since: int) -> dict[str, deque[dict[str, Any]]]:
-    """The rows of these nodes, by their names, the newest of each."""
+    """Return the rows of these nodes, by their names, the newest of each."""
     found: dict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=_MOST))
     order = table.c.number if table is schema.steps else table.c.run_id
     for at in range(0, len(nodes), _PAGE):
@@ -57,7 +57,8 @@ def _of(connection: Connection, table: Table, nodes: list[str], since: int) -> d
 
 
 def under_way(ledger: Ledger, since: int) -> set[str]:
-    """The nodes of which the last step, since then, was no end: begun, or a rung after which no load was passed."""
+    """Return the nodes of which the last step, since then, was no end: begun, or a rung after which no load was
+    passed."""
     steps, last = schema.steps, dict[str, Any]()
     if not ledger.exists():
         return set()
@@ -78,8 +79,8 @@ def write(ledger: Ledger, step: Step) -> Step:
 
 
 def newest_run(ledger: Ledger, node: str, since: int, kind: str = "") -> str:
-    """The id of the last run that a node had a part in, of those (of this kind, where one is named) that began at
-    `since` or later; empty: none."""
+    """Return the id of the last run that a node had a part in, of those (of this kind, where one is named) that began
+    at `since` or later; empty: none."""
     nodes, runs = schema.nodes, schema.runs
     if not ledger.exists():
         return ""
@@ -92,7 +93,7 @@ def newest_run(ledger: Ledger, node: str, since: int, kind: str = "") -> str:
 
 
 def parts_of(ledger: Ledger, nodes: Iterable[str]) -> dict[str, list[str]]:
-    """What of each node's parts has changed, the newest first: "2026-11-20 gpu 0000:04:00.0: A1 (was B2)"."""
+    """Return what of each node's parts has changed, the newest first: "2026-11-20 gpu 0000:04:00.0: A1 (was B2)"."""
     if not ledger.exists():
         return {}
     found: dict[str, list[str]] = {}
@@ -106,8 +107,8 @@ _SETS = 6  # of parts, the newest
 
 
 def _sets(connection: Connection, node: str) -> list[tuple[int, Mapping[tuple[str, str], str]]]:
-    """The sets of parts that a node had, the newest first, with when each was seen first after the one before it: a
-    part may come back."""
+    """Return the sets of parts that a node had, the newest first, with when each was seen first after the one before
+    it: a part may come back."""
     nodes, parts = schema.nodes, schema.parts
     last = func.max(nodes.c.started)
     seen = select(nodes.c.equipment, last).where(nodes.c.node == name(node), nodes.c.equipment.is_not(None))

@@ -39,7 +39,7 @@ _OF_A_RUN = (  # children before parents
 
 
 def open_ledger(given: str | Path | None = None, wait_s: float = WAIT_S) -> Ledger:
-    """The ledger at a path or URL; None: at $SHAKEDOWN_LEDGER, or beside the runs. Nothing is opened yet. Raises
+    """Return the ledger at a path or URL; None: at $SHAKEDOWN_LEDGER, or beside the runs. Nothing is opened yet. Raises
     LedgerError for what names none."""
     return Ledger(place_of(given), wait_s)
 
@@ -146,7 +146,7 @@ class Ledger:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that writes, over tables that are there and up to date."""
+        """Open a transaction that writes, over tables that are there and up to date."""
         path = self.place.path
         if path is not None:
             try:
@@ -163,7 +163,7 @@ class Ledger:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that reads."""
+        """Open a transaction that reads."""
         if not self.exists():
             remedy = "runs write it at their end, and `shakedown ledger add --all` makes it from the runs that are kept"
             raise LedgerError(f"ledger {self.place.name}: there is none yet: {remedy}")

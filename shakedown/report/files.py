@@ -32,7 +32,7 @@ SUFFIXES = {
 
 
 def format_for(path: Path, known: Sequence[str]) -> str | None:
-    """The format of a file by its suffix, of those that are `known`; the first of them where it has no suffix
+    """Return the format of a file by its suffix, of those that are `known`; the first of them where it has no suffix
     (/dev/stdout, a pipe). None where the suffix says none of them."""
     form = SUFFIXES.get(path.suffix.lower()) if path.suffix else known[0]
     return form if form in known else None

@@ -48,7 +48,7 @@ class FoldedGate:
 
 
 def fold(findings: Iterable[Finding]) -> list[Folded]:
-    """Findings that say the same of different nodes as one, in the order in which each was first seen.
+    """Return findings that say the same of different nodes as one, in the order in which each was first seen.
 
     The same are name, verdict, values, unit, evidence and remedy. Of what is ok the evidence is not looked at: nobody
     is shown it. Nor are the arguments of a remedy, which hold what its text says. A node's own name in evidence and
@@ -66,7 +66,7 @@ def fold_gates(gates: Iterable[Gate]) -> list[FoldedGate]:
 
 
 def passing(findings: Iterable[Finding]) -> list[str]:
-    """The nodes of which every finding passes, in their order."""
+    """Return the nodes of which every finding passes, in their order."""
     verdicts: dict[str, list[Verdict]] = {}
     for finding in findings:
         verdicts.setdefault(finding.node, []).append(finding.verdict)
@@ -101,7 +101,7 @@ def _said(finding: Finding) -> Hashable:
 
 
 def without_name(text: str, node: str) -> str:
-    """The text with NODE where the node's own name stood as a word."""
+    """Return the text with NODE where the node's own name stood as a word."""
     return _word(node).sub(NAME, text) if node and node in text else text
 
 

@@ -74,7 +74,7 @@ class Overview:
 
 
 def overview(document: Findings | Judged | Run | Remembered) -> Overview:
-    """What the document comes to."""
+    """Sum up a document."""
     if isinstance(document, Remembered):
         return _of_ledger(document)
     if isinstance(document, Findings):
@@ -101,7 +101,7 @@ def _of_findings(document: Findings) -> Overview:
 
 
 def _of_ledger(document: Remembered) -> Overview:
-    """The verdict is the last run's."""
+    """Sum up a history: the verdict is the last run's."""
     runs = document.history.runs
     last = next((Verdict(run.verdict) for run in runs if run.verdict in set(Verdict)), Verdict.UNKNOWN)
     passed = sum(run.verdict == Verdict.OK for run in runs)
@@ -191,7 +191,7 @@ def _of_run(document: Run) -> Overview:
 
 
 def _of_drift(document: Run) -> Overview:
-    """A drift check that was kept: the same as one that is shown at once, and with what became of its nodes."""
+    """Sum up a drift check that was kept: the same as one that is shown at once, and with what became of its nodes."""
     record = document.record
     at = record.finished_at or record.started_at
     found = Findings(record.verdict, len(record.nodes), record.findings, inventory=record.inventory, at=at)
@@ -200,7 +200,7 @@ def _of_drift(document: Run) -> Overview:
 
 
 def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
-    """What a job died of, as the first thing to look at."""
+    """Yield what a job died of, as the first thing to look at."""
     if diagnosis is None:
         return
     from shakedown.evidence.diagnosis import words
@@ -213,7 +213,7 @@ def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
 
 
 def _suspects(search: Result | None) -> Iterator[Action]:
-    """What a search for bad nodes came to."""
+    """Yield what a search for bad nodes came to."""
     for suspect in search.suspects if search else ():
         evidence = f"failed in {', '.join(suspect.trainings)}{f': {suspect.why}' if suspect.why else ''}"
         remedy = "take it out of the inventory, and measure it by itself: shakedown trials"
@@ -306,7 +306,8 @@ def _of_findings_actions(findings: Sequence[Finding]) -> Iterator[Action]:
 
 
 def _said(findings: Iterable[Finding]) -> list[str]:
-    """What was wanted and what is, of findings that one remedy mends: the first few of those that differ in it."""
+    """Return what was wanted and what is, of findings that one remedy mends: the first few of those that differ in
+    it."""
     values = (shown_values(finding) for finding in findings)
     differences = list(dict.fromkeys(f"wanted {wanted}, actual {actual}" for wanted, actual in values))
     return [

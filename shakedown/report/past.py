@@ -67,7 +67,7 @@ def history(found: History) -> Iterator[RenderableType]:
 
 
 def comparison(found: Comparison) -> Iterator[RenderableType]:
-    """The two runs, then a table for each group that has differences."""
+    """Yield the two runs, then a table for each group that has differences."""
     sides = table("", "run", "started (UTC)", "verdict", "nodes")
     for word, side in (("first", found.first), ("second", found.second)):
         verdict = _verdict(side.verdict.value)
@@ -91,7 +91,7 @@ def comparison(found: Comparison) -> Iterator[RenderableType]:
 
 
 def _job(row: RunRow) -> JobRow | None:
-    """The node's own job where one node was asked for, else the one over all nodes."""
+    """Return the node's own job where one node was asked for, else the one over all nodes."""
     own = [job for job in row.jobs if row.node and job.job.startswith("each/")]
     return next(iter([*own, *row.jobs]), None)
 
@@ -115,8 +115,8 @@ def _when(at: datetime) -> str:
 
 
 def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
-    """What earlier runs say of each figure: their centre with its error, how far one run is off it, and what the next
-    one must not be worse than."""
+    """Yield what earlier runs say of each figure: their centre with its error, how far one run is off it, and what the
+    next one must not be worse than."""
     from shakedown.gates.baselines.model import short  # who looks back has no use for it
 
     shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")

@@ -66,7 +66,7 @@ class Summary:
 
 
 def summary_lines(summary: Summary) -> Iterator[str]:
-    """The lines, as they may reach a terminal."""
+    """Yield the lines, as they may reach a terminal."""
     yield f"verdict: {summary.verdict}{' (interrupted)' if summary.interrupted else ''}"
     if summary.error:
         yield f"  ended by {printable(summary.error, WHY)}"
@@ -99,8 +99,8 @@ def summary_lines(summary: Summary) -> Iterator[str]:
 
 
 def _outcomes(summary: Summary) -> Iterator[str]:
-    """What became of the nodes. What most of them share is no node's own, and is said so, but where a diagnosis says
-    it; an address in the reason differs from node to node."""
+    """Yield what became of the nodes. What most of them share is no node's own, and is said so, but where a diagnosis
+    says it; an address in the reason differs from node to node."""
     alike: dict[tuple[int, str], list[HostOutcome]] = {}
     for outcome in summary.outcomes:
         what = _ADDRESS.sub("*", outcome.why) if outcome.kind == "unreached" else outcome.why

@@ -31,7 +31,7 @@ _COLUMNS = {
 
 
 def table(nodes: Mapping[str, NodeTelemetry]) -> Table | None:
-    """A line for each node, median and in brackets the range; None where nothing was sampled."""
+    """Return a line for each node, median and in brackets the range; None where nothing was sampled."""
     head, rows = cells(nodes)
     if not rows:
         return None
@@ -44,7 +44,7 @@ def table(nodes: Mapping[str, NodeTelemetry]) -> Table | None:
 
 
 def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]]]:
-    """The same as texts: the columns' titles, and the rows; none where nothing was sampled."""
+    """Return the same as texts: the columns' titles, and the rows; none where nothing was sampled."""
     seen = {name: node for name, node in nodes.items() if node.samples}
     columns = {title: where for title, where in _COLUMNS.items() if any(where[0] in n.channels for n in seen.values())}
     if not columns:
@@ -65,7 +65,7 @@ def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]
 
 
 def lines(nodes: Mapping[str, NodeTelemetry]) -> Iterator[str]:
-    """What could not be read, and on which nodes."""
+    """Yield what could not be read, and on which nodes."""
     reasons: dict[str, list[str]] = {}
     for name, node in nodes.items():
         for kind, why in node.unreadable.items():

@@ -44,8 +44,8 @@ COLOURS = {
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that folds lines for a terminal, or where $COLUMNS says how wide it is, and leaves them whole for a
-    pipe, where grep reads them."""
+    """Return a console that folds lines for a terminal, or where $COLUMNS says how wide it is, and leaves them whole
+    for a pipe, where grep reads them."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns[:6]) > 0:
@@ -56,7 +56,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def table(*columns: str) -> Table:
-    """An empty table: no lines, a blank between two columns, and long words broken where it would not fit."""
+    """Return an empty table: no lines, a blank between two columns, and long words broken where it would not fit."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(column, overflow="fold")
@@ -64,12 +64,12 @@ def table(*columns: str) -> Table:
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """A verdict with its colour."""
+    """Return a verdict with its colour."""
     return f"[{COLOURS[verdict]}]{verdict.value}[/]"
 
 
 def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
-    """A wanted or actual value on one line, with its unit; `digits` that count of a float."""
+    """Return a wanted or actual value on one line, with its unit; `digits` that count of a float."""
     if value is None:
         return "-"
     if unit == "bytes" and isinstance(value, int | float) and value >= 2**20:
@@ -91,8 +91,8 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
 
 
 def findings_table(findings: Sequence[Finding], show_all: bool = False) -> Table | None:
-    """The findings that differ, those that are the same on several nodes in one row; or (`show_all`) each finding of
-    each node. None when there is nothing to show."""
+    """Return the findings that differ, those that are the same on several nodes in one row; or (`show_all`) each
+    finding of each node. None when there is nothing to show."""
     if show_all:
         shown = [(safe(finding.node), finding) for finding in findings]
     else:
@@ -121,13 +121,13 @@ def nodes_that_pass(findings: Sequence[Finding]) -> str:
 
 
 def safe(text: str) -> str:
-    """A text that came from outside, for rich: one line of printable characters, and no markup."""
+    """Return a text that came from outside, for rich: one line of printable characters, and no markup."""
     return escape(printable(text, CELL))
 
 
 def shown_values(finding: Finding) -> tuple[str, str]:
-    """What was wanted and what is. Of a finding that is not ok the two differ: values that look alike once they are
-    rounded are shown whole, and where only the next boot would be wrong it is named."""
+    """Return what was wanted and what is. Of a finding that is not ok the two differ: values that look alike once they
+    are rounded are shown whole, and where only the next boot would be wrong it is named."""
     if finding.verdict == Verdict.OK:
         return value_text(finding.wanted, finding.unit), value_text(finding.actual, finding.unit)
     wanted, actual = (value_text(value, finding.unit, digits=12) for value in (finding.wanted, finding.actual))
@@ -145,7 +145,8 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def finding_line(finding: Finding, verdict: str | None = None) -> str:
-    """A finding that is not ok on one line of plain text: what was wanted, what is, where that was seen, what to do."""
+    """Return a finding that is not ok on one line of plain text: what was wanted, what is, where that was seen, what to
+    do."""
     wanted, actual = shown_values(finding)
     pending = f" ({finding.pending})" if finding.pending and verdict is None else ""
     remedy = _remedy(finding)
@@ -174,8 +175,8 @@ def findings_summary(findings: Sequence[Finding], nodes: int) -> str:
 
 
 def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: bool = False) -> Iterator[Any]:
-    """The gates of a run and the figures of its jobs: where several nodes had jobs of their own, a line for each of
-    them, and of their gates those that did not pass; or (`show_all`) each gate of each node."""
+    """Yield the gates of a run and the figures of its jobs: where several nodes had jobs of their own, a line for each
+    of them, and of their gates those that did not pass; or (`show_all`) each gate of each node."""
     from shakedown.report.trials import of_trials
 
     measured = [gate for gate in gates if of_trials(gate) and (show_all or gate.verdict != Verdict.OK)]
@@ -204,8 +205,9 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
 
 
 def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:
-    """What each node came to by itself: its verdict, its gates, and its figures beside the median of the others'. Of
-    more than a few nodes (unless `show_all`) those that came to the same are one row, with their figures' span."""
+    """Return what each node came to by itself: its verdict, its gates, and its figures beside the median of the
+    others'. Of more than a few nodes (unless `show_all`) those that came to the same are one row, with their figures'
+    span."""
     from shakedown.gates import verdict as verdict_of
     from shakedown.logs.metrics import METRICS
 
@@ -235,7 +237,7 @@ def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool
 
 
 def _beside_others(nodes: Sequence[str], values: Mapping[str, float]) -> str:
-    """A node's figure, and what the others have, for information, since nobody has said how near it must be; of
+    """Return a node's figure, and what the others have, for information, since nobody has said how near it must be; of
     several nodes the median, and the lowest and the highest with their nodes."""
     measured = sorted((values[node], node) for node in nodes if node in values)
     if not measured:
@@ -250,13 +252,14 @@ def _beside_others(nodes: Sequence[str], values: Mapping[str, float]) -> str:
 
 
 def outcome(verdict: Verdict) -> str:
-    """What a job has come to, in capitals and its colour: it neither passed nor failed where something is not known."""
+    """Return what a job has come to, in capitals and its colour: it neither passed nor failed where something is not
+    known."""
     word = "PASSED" if verdict.passes else "UNKNOWN" if verdict == Verdict.UNKNOWN else "FAILED"
     return f"[{COLOURS[verdict]}]{word}[/]"
 
 
 def closing(gates: Sequence[Gate]) -> Iterator[str]:
-    """What a run came to, in a line for the nodes' own jobs and one for the job over all of them."""
+    """Yield what a run came to, in a line for the nodes' own jobs and one for the job over all of them."""
     from shakedown.gates import verdict as verdict_of
 
     nodes = list(dict.fromkeys(gate.node for gate in gates if gate.node is not None))
@@ -296,8 +299,8 @@ def figures_table(
     node: str | None = None,
     baselines: Mapping[str, Baseline] | None = None,
 ) -> Table:
-    """The measured figures, of a `node` by itself or of all: the median of the steady iterations, whether anybody
-    expected one, and what earlier runs say of it where they were asked."""
+    """Return the measured figures, of a `node` by itself or of all: the median of the steady iterations, whether
+    anybody expected one, and what earlier runs say of it where they were asked."""
     from shakedown.logs.metrics import METRICS
 
     known = baselines or {}
@@ -313,8 +316,8 @@ def figures_table(
 
 
 def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
-    """A whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several nodes is
-    said once; with `show_all` everything of each."""
+    """Yield a whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several
+    nodes is said once; with `show_all` everything of each."""
     from shakedown.evidence.diagnosis import words
 
     span = f"{record.started_at} to {record.finished_at or 'not finished'}"
@@ -348,7 +351,7 @@ def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
 
 
 def _run_nodes(nodes: Sequence[RunNode], show_all: bool) -> Table:
-    """A run's nodes; those that came to the same are one row, with their ranks."""
+    """Return a run's nodes; those that came to the same are one row, with their ranks."""
     alike: dict[tuple[str, ...], list[RunNode]] = {}
     for node in nodes:
         part = f"{node.part}: {node.why}" if node.why else node.part

@@ -28,12 +28,12 @@ def of_trials(gate: Gate) -> bool:
 
 
 def of_training(gates: Iterable[Gate]) -> list[Gate]:
-    """The gates that are not of trials."""
+    """Return the gates that are not of trials."""
     return [gate for gate in gates if not of_trials(gate)]
 
 
 def tables(record: TrialsRecord) -> Iterator[Any]:
-    """What was measured: each node's figures, then every pair's."""
+    """Yield what was measured: each node's figures, then every pair's."""
     if record.judged:
         yield _nodes(record)
         yield from _of_the_fleet(record.judged)
@@ -77,7 +77,7 @@ def _cell(parts: Sequence[Judged]) -> str:
 
 
 def _of_the_fleet(judged: Sequence[Judged]) -> Iterator[str]:
-    """What all parts have, in a line for each figure."""
+    """Yield what all parts have, in a line for each figure."""
     for trial, figure in dict.fromkeys((part.trial, part.figure) for part in judged):
         parts = [part for part in judged if (part.trial, part.figure) == (trial, figure) and part.median is not None]
         values = sorted(part.median for part in parts if part.median is not None)

@@ -23,7 +23,7 @@ _CHUNK = 1 << 18
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A file of a run directory by the path that its record has. Raises ValueError where that leads out of the
+    """Return a file of a run directory by the path that its record has. Raises ValueError where that leads out of the
     directory, or is no file."""
     parts = PurePosixPath(name).parts
     path = folder.joinpath(*parts)
@@ -61,7 +61,7 @@ class Fetched:
                 yield chunk
 
     def changed(self) -> str:
-        """What differs, when all has been read; empty: nothing."""
+        """Return what differs, when all has been read; empty: nothing."""
         if self._size != self._kept.kept:
             size = "more" if self._size > self._kept.kept else self._size
             return f"{self._kept.path} was changed since: it has {size} bytes, {self._kept.kept} were fetched"
@@ -71,8 +71,8 @@ class Fetched:
 
 
 def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
-    """A copy as it was fetched. Raises ValueError with its path where it is not there, was changed since, or has more
-    than `limit` bytes."""
+    """Return a copy as it was fetched. Raises ValueError with its path where it is not there, was changed since, or has
+    more than `limit` bytes."""
     if kept.kept > limit:
         raise ValueError(f"{kept.path}: {kept.kept} bytes, where at most {limit} are read")
     try:
@@ -86,7 +86,7 @@ def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
 
 
 def read_kept(folder: Path, kept: KeptLog) -> NodeLog:
-    """A log, with what it lacks: of what the node had, and of what was fetched."""
+    """Return a log, with what it lacks: of what the node had, and of what was fetched."""
     try:
         fetched = Fetched(folder, kept)
         log = read_log(fetched.chunks())
@@ -97,7 +97,7 @@ def read_kept(folder: Path, kept: KeptLog) -> NodeLog:
 
 
 def text_of(folder: Path, kept: KeptLog | None) -> tuple[str | None, str]:
-    """A log as one text, and what it lacks. None: there is no such log."""
+    """Return a log as one text, and what it lacks. None: there is no such log."""
     if kept is None:
         return None, ""
     parts, size = [], 0
@@ -114,7 +114,7 @@ def text_of(folder: Path, kept: KeptLog | None) -> tuple[str | None, str]:
 
 
 def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:
-    """What of the logs behind each node's first is not as it was fetched, each as a sentence."""
+    """Return what of the logs behind each node's first is not as it was fetched, each as a sentence."""
     changes = []
     for node, every in logs.items():
         for kept in every[1:]:
@@ -130,7 +130,7 @@ def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:
 
 
 def watched(folder: Path, logs: Mapping[str, Sequence[KeptLog]], timing: Timing) -> Watched:
-    """What the nodes' samplers have written, with what it lacks."""
+    """Return what the nodes' samplers have written, with what it lacks."""
     series: dict[str, Series | None] = {}
     kernel: dict[str, KernelWindow | None] = {}
     for node, every in logs.items():

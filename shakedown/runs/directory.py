@@ -109,7 +109,7 @@ class RunDirectory:
         return _validated(RunRecord, _versioned(path), path)
 
     def load_state(self, node: str) -> NodeState:
-        """A node's state before the run; the same errors as `load`."""
+        """Read a node's state before the run; the same errors as `load`."""
         path = self.path / "states" / f"{file_name(node)}.json"
         return _validated(NodeState, read_document(path), path)
 
@@ -149,8 +149,8 @@ _RESTORE = "take it from an archive (shakedown bundle) or from another copy of t
 
 
 def read_document(path: Path) -> Any:
-    """A JSON document of a run directory. Raises ValueError, OSError (FileNotFoundError) with its path, what that means
-    and the remedy."""
+    """Read a JSON document of a run directory. Raises ValueError, OSError (FileNotFoundError) with its path, what that
+    means and the remedy."""
     if not path.is_file():
         try:
             path.stat()
@@ -167,8 +167,8 @@ def read_document(path: Path) -> Any:
 
 
 def _validated(model: type[_Model], document: Any, path: Path) -> _Model:
-    """The document as a model. Raises ValueError with the first thing that is wrong: a file from elsewhere may hold
-    millions, and names that would move a terminal."""
+    """Validate the document as a model. Raises ValueError with the first thing that is wrong: a file from elsewhere may
+    hold millions, and names that would move a terminal."""
     try:
         return model.model_validate(document)
     except ValidationError as error:

@@ -13,8 +13,8 @@ from shakedown.node.owners import closed
 
 
 def why_none_can_be_kept(root: Path | None = None) -> str:
-    """What stands in the way of runs in the folder that is to hold them, with the remedy; empty: nothing does. Tried by
-    writing where it is, or where it would be made, and leaves nothing there."""
+    """Return what stands in the way of runs in the folder that is to hold them, with the remedy; empty: nothing does.
+    Tried by writing where it is, or where it would be made, and leaves nothing there."""
     root = root or runs_folder()
     there = next(folder for folder in (root.absolute(), *root.absolute().parents) if os.access(folder, os.F_OK))
     try:
@@ -26,8 +26,8 @@ def why_none_can_be_kept(root: Path | None = None) -> str:
 
 
 def find_run(name: str, root: Path | None = None) -> Path:
-    """The directory of a run, by its id, by a part that only its id begins with, as `latest`, or by its path (that of
-    its run.json too). Raises ValueError that says what there is."""
+    """Find the directory of a run, by its id, by a part that only its id begins with, as `latest`, or by its path (that
+    of its run.json too). Raises ValueError that says what there is."""
     root = root or runs_folder()
     path = Path(name)
     found = _runs_in(root)
@@ -54,8 +54,8 @@ def find_run(name: str, root: Path | None = None) -> Path:
 
 
 def own(path: Path, *names: str) -> None:
-    """Raises ValueError where another user could have written these files of a run directory: a run that goes on from
-    it would leave out what they say is done. Raises OSError."""
+    """Raise ValueError where another user could have written these files of a run directory: a run that goes on from it
+    would leave out what they say is done. Raises OSError."""
     for file in (path, *(path / name for name in names)):
         found = file.stat() if file is path else file.lstat()
         if not closed(found):
@@ -65,12 +65,12 @@ def own(path: Path, *names: str) -> None:
 
 
 def run_ids(root: Path | None = None) -> list[str]:
-    """The runs that are kept, the newest first."""
+    """Return the runs that are kept, the newest first."""
     return _runs_in(root or runs_folder())
 
 
 def _runs_in(root: Path) -> list[str]:
-    """The ids of the runs in a folder, the newest first."""
+    """Return the ids of the runs in a folder, the newest first."""
     try:
         folders = [entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()]
     except OSError:

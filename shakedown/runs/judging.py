@@ -45,7 +45,7 @@ def judge_run(
 
 
 def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Judgement]:
-    """The gates of each job, with what they rest on; the same errors as `judge_run`."""
+    """Apply the gates of each job, with what they rest on; the same errors as `judge_run`."""
     if record.kind == "drift":
         raise ValueError(f"{directory.path}: a drift check has no job to be judged: shakedown report shows it")
     if not record.jobs and record.isolation is not None:
@@ -56,7 +56,7 @@ def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str
 
 
 def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> TrialsRecord | None:
-    """The trials of a run, read again from its logs and judged; None where it has none."""
+    """Judge the trials of a run, read again from its logs; None where it has none."""
     if record.trials is None:
         return None
     readings: list[Reading] = []
@@ -79,14 +79,14 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
 
 
 def past_by_node(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Past]:
-    """What the ledger knew of each node's trials by itself when the run ended."""
+    """Return what the ledger knew of each node's trials by itself when the run ended."""
     kept = {job.node: evidence[job.name] for job in record.jobs if job.trials == NODES and job.name in evidence}
     return {node: job.past for node, job in kept.items() if node and job.past}
 
 
 def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
-    """What a run comes to by its gates, as they are judged now, and by what its record says of the nodes. One that took
-    no part, and a run that nobody finished, are never better than unknown."""
+    """Return what a run comes to by its gates, as they are judged now, and by what its record says of the nodes. One
+    that took no part, and a run that nobody finished, are never better than unknown."""
     verdicts = [finding.verdict for finding in record.findings] + [gate.verdict for gate in judged]
     verdicts += [Verdict.UNKNOWN for node in record.nodes if node.part in ("excluded", "unreached")]
     if record.finished_at is None or not judged:
@@ -134,7 +134,7 @@ def _end(evidence: Evidence) -> JobEnd:
 
 
 def results_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> tuple[Results, str]:
-    """What a benchmark's log and report say, and why they are not whole."""
+    """Return what a benchmark's log and report say, and why they are not whole."""
     node = job.node or ""
     kept = {log.name: log for log in evidence.logs.get(node, [])}
     if [log.path for log in kept.values()] != job.logs.get(node, []):
@@ -160,7 +160,7 @@ def _logs_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> dic
 
 
 def log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:
-    """The job's own output on a node. None: there was none; one that is not what was fetched says so."""
+    """Return the job's own output on a node. None: there was none; one that is not what was fetched says so."""
     named, kept = job.logs.get(node, []), evidence.logs.get(node, [])
     if not named and not kept:
         return None

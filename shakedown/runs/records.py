@@ -134,7 +134,7 @@ class RunRecord(BaseModel):
         return self.job(TOGETHER).figures
 
     def job(self, name: str) -> JobRecord:
-        """The job of that name; an empty one where the run has none."""
+        """Return the job of that name; an empty one where the run has none."""
         return next((job for job in self.jobs if job.name == name), JobRecord())
 
     @model_validator(mode="before")

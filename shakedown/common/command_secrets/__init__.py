@@ -128,14 +128,14 @@ def _closed(text: str, quote: str, at: int, end: int) -> int | None:
 
 
 def of_list(words: Sequence[str]) -> dict[int, Span]:
-    """The same of a command as a list: the number of a word -> where in it the secret stands."""
+    """Return the secrets of a command that is a list: the number of a word -> where in it the secret stands."""
     if not any(_program().fullmatch(word) for word in words):
         return {}
     return {number: (begin, len(words[number])) for number, begin in _secrets(words)}
 
 
 def _secrets(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """(number of a word, where in it a secret begins)."""
+    """Yield (number of a word, where in it a secret begins)."""
     rules: tuple[Program, ...] = ()
     seen: dict[str, int] = {}  # a rule's `after` -> how many words that are no option have come behind it
     since, option, before = 0, "", ""
@@ -172,7 +172,7 @@ def _secrets(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_joint(word: str) -> bool:
-    """What joins the words of a list as JSON and Python write it."""
+    """Return what joins the words of a list as JSON and Python write it."""
     return not word.strip("[](){},:")
 
 

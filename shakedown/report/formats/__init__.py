@@ -146,14 +146,14 @@ def shows(
 
 
 def names(kind: type) -> list[str]:
-    """The formats that show this kind of document; what people read comes first."""
+    """Return the formats that show this kind of document; what people read comes first."""
     _load()
     found = [name for name, kinds in _FORMATS.items() if kind in kinds]
     return sorted(found, key=lambda name: (name not in FIRST, name))
 
 
 def write(document: Any, form: str) -> None:
-    """A document on standard output. KeyError for a format that does not show its kind."""
+    """Write a document to standard output. KeyError for a format that does not show its kind."""
     import click
 
     out = None
@@ -169,7 +169,7 @@ def write(document: Any, form: str) -> None:
 
 
 def text_of(document: Any, form: str) -> str:
-    """A document as the text of a file, in lines of any width. KeyError as `write`."""
+    """Return a document as the text of a file, in lines of any width. KeyError as `write`."""
     import io
 
     from rich.console import Console

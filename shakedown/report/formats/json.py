@@ -67,7 +67,7 @@ def plans(document: Plans) -> Iterator[str]:
 
 @shows(SiteLayer)
 def layer(document: SiteLayer) -> Iterator[str]:
-    """The layer, what is open in it, and the remarks."""
+    """Yield the layer, what is open in it, and the remarks."""
     imported = document.imported
     remarks = {"derived": imported.derived, "refused": imported.refused, "flagged": imported.flagged}
     whole = {

@@ -32,8 +32,8 @@ shows(Run)(_show)
 
 
 def _suites(shown: Overview) -> str:
-    """The verdict has a test case of its own: it may be worse than all that was found (a node that nobody reached, a
-    run that was killed), and then the CI's must be too."""
+    """Return the test suites. The verdict has a test case of its own: it may be worse than all that was found (a node
+    that nobody reached, a run that was killed), and then the CI's must be too."""
     from junitparser import JUnitXml, TestSuite
 
     whole = JUnitXml(_text(f"shakedown {shown.title}"))

@@ -97,8 +97,8 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def code(text: str) -> str:
-    """A text of others as a code span, in which nothing is markup and nobody is mentioned: between more backticks than
-    it has in a row, a pipe escaped as tables want it."""
+    """Return a text of others as a code span, in which nothing is markup and nobody is mentioned: between more
+    backticks than it has in a row, a pipe escaped as tables want it."""
     text = printable(text, TEXT).replace("|", "\\|")
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
@@ -107,5 +107,5 @@ def code(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    """A text of ours that may hold words of others: without markup."""
+    """Return a text of ours that may hold words of others: without markup."""
     return _MARKS.sub(r"\\\1", printable(text, TEXT))

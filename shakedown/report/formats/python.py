@@ -11,7 +11,7 @@ from shakedown.report.formats import SiteLayer, shows
 
 @shows(SiteLayer)
 def layer(document: SiteLayer) -> Iterator[str]:
-    """A module with `layer`, to be imported by an inventory or pasted into it as a group's data."""
+    """Yield a module with `layer`, to be imported by an inventory or pasted into it as a group's data."""
     imported = document.imported
     notes = [*(str(problem).removeprefix(f"{imported.name}: ") for problem in imported.open), *imported.remarks]
     comments = "".join(f"#   {note}\n" for note in notes)
@@ -19,7 +19,7 @@ def layer(document: SiteLayer) -> Iterator[str]:
 
 
 def _literal(value: Any, indent: str = "") -> str:
-    """A value as Python, one entry of an object on a line."""
+    """Return a value as Python, one entry of an object on a line."""
     if isinstance(value, list):
         return f"[{', '.join(_literal(item) for item in value)}]"
     if not isinstance(value, dict):

@@ -60,7 +60,7 @@ def desired(document: Desired) -> Iterator[str]:
 
 
 def _marked(text: str) -> RenderableType:
-    """A text with rich's markup: as a text alone it would be written as it stands."""
+    """Return a text with rich's markup: as a text alone it would be written as it stands."""
     from rich.text import Text
 
     return Text.from_markup(text)

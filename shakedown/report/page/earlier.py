@@ -23,7 +23,7 @@ Run = tuple[datetime, float]
 
 
 def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
-    """A plot for each figure that earlier runs have; of the job over all nodes first."""
+    """Return a plot for each figure that earlier runs have; of the job over all nodes first."""
     now = moment(shown.started)
     made = []
     for job in sorted(shown.jobs, key=lambda job: job.node is not None)[:JOBS]:
@@ -39,7 +39,7 @@ def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
 
 
 def moment(text: str) -> datetime | None:
-    """A time of a record; None for one that is none, or has no zone to compare it in."""
+    """Return a time of a record; None for one that is none, or has no zone to compare it in."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -69,8 +69,8 @@ def history(title: str, runs: Sequence[Run], this: Run | None, baseline: Baselin
 
 
 def weeks(history: History | None) -> list[Plot]:
-    """What a ledger's runs measured: for each figure the jobs over all nodes, those of one recipe on as many nodes as
-    one line. Runs that did not pass are in it as well: that is what is looked for here."""
+    """Return what a ledger's runs measured: for each figure the jobs over all nodes, those of one recipe on as many
+    nodes as one line. Runs that did not pass are in it as well: that is what is looked for here."""
     made: list[Plot] = []
     for name, metric in METRICS.items() if history else ():
         assert history is not None

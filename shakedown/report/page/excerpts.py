@@ -40,7 +40,7 @@ class Excerpt:
 
 
 def of(shown: Overview) -> list[Excerpt]:
-    """What a diagnosis rests on, then the logs of jobs that did not pass: those that show a failure first."""
+    """Return what a diagnosis rests on, then the logs of jobs that did not pass: those that show a failure first."""
     if shown.directory is None:
         return []
     found: list[Excerpt] = []
@@ -67,7 +67,8 @@ def of(shown: Overview) -> list[Excerpt]:
 
 
 def link_to(shown: Overview, path: str) -> str:
-    """A file of the run directory, as the page leads to it; nothing where the record names none that is there."""
+    """Return a file of the run directory, as the page leads to it; nothing where the record names none that is
+    there."""
     if shown.directory is None:
         return ""
     try:
@@ -78,8 +79,8 @@ def link_to(shown: Overview, path: str) -> str:
 
 
 def _of(shown: Overview, job: str, node: str, path: str, at: Match | None = None) -> Iterator[Excerpt]:
-    """The lines of a log around what failed, which is looked for where nobody says; nothing where it cannot be read:
-    the gate logs_complete says what is wrong with it."""
+    """Yield the lines of a log around what failed, which is looked for where nobody says; nothing where it cannot be
+    read: the gate logs_complete says what is wrong with it."""
     assert shown.directory is not None
     try:
         file = copies.inside(shown.directory, path)
@@ -112,7 +113,7 @@ def _first_failure(path: Path) -> Match | None:
 
 
 def _around(path: Path, match: Match | None) -> list[tuple[int, str]]:
-    """The lines around a failure; without one, the last lines of what is looked through."""
+    """Return the lines around a failure; without one, the last lines of what is looked through."""
     number = 0
     kept: deque[tuple[int, str]] = deque(maxlen=BEFORE + 1 + AFTER)
     for batch in _batches(path):

@@ -29,7 +29,7 @@ class Grid:
 
 
 def of(shown: Overview, index: Index) -> Grid | None:
-    """The grid of all findings; None where there are none."""
+    """Return the grid of all findings; None where there are none."""
     by_node: dict[str, dict[str, list[Verdict]]] = {}
     names: dict[str, bool] = {}  # finding -> whether it is ok everywhere
     for finding in shown.findings:
@@ -52,7 +52,8 @@ def of(shown: Overview, index: Index) -> Grid | None:
 
 
 def _of(verdicts: Sequence[Verdict] | None) -> Verdict | None:
-    """A node's verdict on one name; the worst, where it has several findings of that name; advice is more than ok."""
+    """Return a node's verdict on one name; the worst, where it has several findings of that name; advice is more than
+    ok."""
     if not verdicts:
         return None
     return max(verdicts, key=lambda verdict: (verdict.severity, verdict == Verdict.WARN))

@@ -40,7 +40,7 @@ class Trials:
 
 
 def of(record: TrialsRecord | None) -> Trials | None:
-    """What the page shows of trials; None where there were none."""
+    """Return what the page shows of trials; None where there were none."""
     if record is None:
         return None
     odd = [(part, STANDINGS[part.standing]) for part in record.judged if part.standing != "ok"]

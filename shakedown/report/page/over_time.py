@@ -38,7 +38,7 @@ class _Moment:
 
 
 def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
-    """The plots of the job over all nodes, or else of the first that was sampled."""
+    """Return the plots of the job over all nodes, or else of the first that was sampled."""
     if shown.directory is None:
         return []
     for job in sorted(shown.jobs, key=lambda job: job.node is not None):
@@ -63,7 +63,7 @@ def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
 
 
 def _chosen(shown: Overview, job: JobRecord) -> list[str]:
-    """The nodes that have a line: those of a diagnosis, and those that are furthest from the others."""
+    """Return the nodes that have a line: those of a diagnosis, and those that are furthest from the others."""
     names = [sign.node for sign in shown.signs if sign.node in job.telemetry]
     for kind in CHANNELS:
         known = sorted(

@@ -25,7 +25,7 @@ TEXT = 2000  # characters of one text of a node that are shown
 
 
 def page(shown: Overview) -> str:
-    """The whole page."""
+    """Render the whole page."""
     index = rows.Index(shown.names)
     logs = excerpts.of(shown)
     evidence = _evidence(shown)
@@ -63,7 +63,8 @@ def page(shown: Overview) -> str:
 
 
 def _evidence(shown: Overview) -> dict[str, Evidence]:
-    """What the gates of a run's jobs were given; nothing where it cannot be read: what was judged by it is judged."""
+    """Return what the gates of a run's jobs were given; nothing where it cannot be read: what was judged by it is
+    judged."""
     if shown.directory is None:
         return {}
     try:
@@ -79,12 +80,12 @@ def _places(log: excerpts.Excerpt) -> tuple[str, str]:
 
 @cache
 def _own(name: str) -> Markup:
-    """A file of this folder, as it stands: it is ours."""
+    """Return a file of this folder, as it stands: it is ours."""
     return Markup(files(__package__).joinpath(name).read_text("utf-8"))
 
 
 def _policy() -> str:
-    """What the page may load and run: its own style and script, by their digests, and images that it carries."""
+    """Return what the page may load and run: its own style and script, by their digests, and images that it carries."""
     style, script = (
         base64.b64encode(hashlib.sha256(str(_own(name)).encode()).digest()).decode()
         for name in ("style.css", "script.js")

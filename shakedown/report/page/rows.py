@@ -78,7 +78,7 @@ class Rows:
 
 
 def findings(shown: Overview, index: Index) -> Rows:
-    """What differs, the worst first; then advice. What is as it should be is in the grid."""
+    """Return what differs, the worst first; then advice. What is as it should be is in the grid."""
     different = [finding for finding in shown.findings if finding.verdict != Verdict.OK]
     alike = sorted(fold(different), key=lambda row: -row.finding.verdict.severity)
     made = [_row(row.finding, index.of(row.nodes)) for row in alike[:MOST]]
@@ -102,12 +102,12 @@ def _row(finding: Finding, nodes: Nodes) -> FindingRow:
 
 
 def actions(shown: Overview, index: Index) -> list[tuple[Action, Nodes]]:
-    """What is to be done, in its order."""
+    """Return what is to be done, in its order."""
     return [(action, index.of(action.nodes)) for action in shown.actions]
 
 
 def nodes(shown: Overview, index: Index) -> list[tuple[RunNode, Nodes]]:
-    """The nodes' parts in a run; those of which the same is to be said are one row."""
+    """Return the nodes' parts in a run; those of which the same is to be said are one row."""
     alike: dict[tuple[object, ...], list[RunNode]] = {}
     for node in shown.nodes:
         content = (node.verdict, node.part, node.why, node.exit_code, tuple(node.changes))
@@ -116,7 +116,7 @@ def nodes(shown: Overview, index: Index) -> list[tuple[RunNode, Nodes]]:
 
 
 def some(items: Sequence[str], most: int) -> Iterator[str]:
-    """The first few, and how many more there are."""
+    """Yield the first few, and how many more there are."""
     yield from items[:most]
     if len(items) > most:
         yield f"and {len(items) - most} more"

@@ -77,7 +77,7 @@ def make(directory: RunDirectory, output: Path, pseudonyms: bool = False) -> Mad
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """The paths of what belongs to the evidence, in order. Links and what is no file are not followed."""
+    """Yield the paths of what belongs to the evidence, in order. Links and what is no file are not followed."""
     yield from (name for name in (*DOCUMENTS, *TEXTS) if (folder / name).is_file())
     for top in FOLDERS:
         found = []
@@ -88,7 +88,8 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _secrets(folder: Path, files: list[str], own: Collection[str]) -> set[str]:
-    """The secrets that are known: those of this environment, and whatever a file of the run gives away by its name.
+    """Return the secrets that are known: those of this environment, and whatever a file of the run gives away by its
+    name.
 
     What a log calls a secret, and consists of words that documents and logs are read by, is masked there alone.
     """
@@ -130,7 +131,8 @@ def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> lis
 
 
 def _document(source: Path, name: str) -> Any:
-    """A file of JSON; None where it is none. What a node has written so named is taken for a log where it is not."""
+    """Return a file of JSON; None where it is none. What a node has written so named is taken for a log where it is
+    not."""
     if not name.endswith(".json"):
         return None
     try:
@@ -142,8 +144,8 @@ def _document(source: Path, name: str) -> Any:
 
 
 def _renew(source: Path, value: Any, logs: Mapping[str, Written]) -> None:
-    """What evidence.json says of each log is said of its copy in the archive. One that is not as it was fetched keeps
-    what is said of it: nobody's change becomes right by packing it."""
+    """Make evidence.json say of each copy in the archive what it says of the log. One that is not as it was fetched
+    keeps what is said of it: nobody's change becomes right by packing it."""
     if isinstance(value, dict) and value.keys() >= {"path", "kept", "sha256"} and value.keys() <= _KEPT:
         kept = KeptLog.model_validate(value)
         written = logs.get(kept.path)
@@ -215,13 +217,13 @@ def _written(run: Path, path: str, text: bytes) -> Member:
 
 
 def _left_out(folder: Path, files: list[str], redactor: Redactor) -> list[str]:
-    """What lies in the run's folder besides, by its first name."""
+    """Return what lies in the run's folder besides, by its first name."""
     tops = {name.partition("/")[0] for name in files} | set(FOLDERS)
     return [redactor.text(printable(entry.name, 200)) for entry in folder.iterdir() if entry.name not in tops]
 
 
 def _versions(states: list[Any]) -> dict[str, Any]:
-    """What ran where: of the controller, and of the nodes how many had which."""
+    """Return what ran where: of the controller, and of the nodes how many had which."""
     nodes: dict[str, dict[str, int]] = {}
     for state in states:
         system = state.get("system") if isinstance(state, dict) else None

@@ -19,7 +19,7 @@ _PART = re.compile(r"[A-Za-z0-9@_][A-Za-z0-9@._~-]{0,99}")
 
 
 def safe_path(path: str) -> str:
-    """A member's path: relative, of parts that are names on every file system. Raises ValueError."""
+    """Return a member's path: relative, of parts that are names on every file system. Raises ValueError."""
     parts = path.split("/")
     if len(path) > 240 or len(parts) > DEPTH + 1 or not all(_PART.fullmatch(part) for part in parts):
         raise ValueError(f"{printable(path, 200)!r} is no path that a member may have")
@@ -51,10 +51,10 @@ class Manifest(BaseModel):
     members: Annotated[list[Member], Field(max_length=MEMBERS)]
 
     def text(self) -> bytes:
-        """The file, always the same for the same manifest."""
+        """Return the file, always the same for the same manifest."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
 
 def digest(text: bytes) -> str:
-    """What a receiver compares: SHA-256 of manifest.json."""
+    """Return what a receiver compares: SHA-256 of manifest.json."""
     return hashlib.sha256(text).hexdigest()

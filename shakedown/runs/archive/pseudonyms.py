@@ -58,7 +58,7 @@ class Pseudonyms:
         self._words = re.compile("|".join([*sorted(odd, key=len, reverse=True), _HOME, _WORD]))
 
     def text(self, text: str) -> str:
-        """The text with every one replaced."""
+        """Return the text with every one replaced."""
         return self._words.sub(self._word, _FORMS.sub(self._form, text))
 
     def _form(self, found: re.Match[str]) -> str:
@@ -78,7 +78,7 @@ class Pseudonyms:
         )
 
     def value(self, text: str) -> str:
-        """A text of a document, which may be a name as a whole."""
+        """Return a text of a document, which may be a name as a whole."""
         return self._known.get(text) or self.text(text)
 
     def _word(self, found: re.Match[str]) -> str:

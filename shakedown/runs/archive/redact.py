@@ -38,17 +38,18 @@ class Redactor:
         self._names = names
 
     def text(self, text: str) -> str:
-        """A text of any length."""
+        """Redact a text of any length."""
         found, count = self._masker.text(text)
         self.masked += count
         return self._names.text(found) if self._names else found
 
     def path(self, path: str) -> str:
-        """A member's path: each part by itself."""
+        """Redact a member's path, part by part."""
         return "/".join(self._names.value(part) for part in path.split("/")) if self._names else path
 
     def document(self, value: Any, key: str = "") -> Any:
-        """A document of JSON: its keys and texts; of a key that says that it holds a secret, the whole of the text."""
+        """Redact a document of JSON: its keys and texts; of a key that says that it holds a secret, the whole of the
+        text."""
         if isinstance(value, dict):
             return {self._word(name): self.document(inner, name) for name, inner in value.items()}
         if isinstance(value, list):

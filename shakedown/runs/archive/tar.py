@@ -35,7 +35,7 @@ class Writer:
         self._tar = tarfile.open(fileobj=self._gzip, mode="w|", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
 
     def add(self, path: str, content: BinaryIO, size: int) -> None:
-        """A file of that size. Raises OSError."""
+        """Begin a file of that size. Raises OSError."""
         member = tarfile.TarInfo(f"{self._top}/{path}")
         member.size, member.mode = size, 0o600
         self._tar.addfile(member, content)
@@ -104,7 +104,7 @@ class Reader:
         self.top = ""
 
     def members(self) -> Iterator[tuple[str, int]]:
-        """Raises Refused."""
+        """Raise Refused."""
         while True:
             header = self._stream.read(_BLOCK)
             if not header.strip(b"\0"):
@@ -115,7 +115,7 @@ class Reader:
             yield self._member(header)
 
     def content(self, size: int) -> Iterator[bytes]:
-        """The bytes of a member, with its padding taken off."""
+        """Yield the bytes of a member, with its padding taken off."""
         rest = size
         while rest > 0:
             part = self._stream.read(min(rest, _CHUNK))
@@ -150,7 +150,7 @@ def _text(field: bytes) -> bytes:
 
 
 def _number(field: bytes) -> int:
-    """An octal number, as ustar has them; GNU's binary ones (of 8 GiB and more) are refused."""
+    """Return an octal number, as ustar has them; GNU's binary ones (of 8 GiB and more) are refused."""
     digits = field.rstrip(b"\0 ").lstrip(b" ")
     if not digits or digits.strip(b"01234567"):
         raise Refused("it is damaged, or has numbers that are not ustar's")

@@ -82,5 +82,6 @@ def _alive(reader: NotesReader) -> str:
 
 
 def verdict_of(record: RunRecord, picture: Picture) -> Verdict:
-    """What a run that is over came to: as its record says, or as it was noted where that could not be written."""
+    """Return what a run that is over came to: as its record says, or as it was noted where that could not be
+    written."""
     return record.verdict if record.finished_at is not None or picture.verdict is None else picture.verdict

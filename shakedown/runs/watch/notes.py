@@ -56,7 +56,7 @@ class Notes:
     """The notes of one run, open until `close`. `mask` takes the values of secrets out of a text."""
 
     def __init__(self, folder: Path, mask: Callable[[str], str] = lambda text: text) -> None:
-        """Raises OSError."""
+        """Open the file of the notes. Raises OSError."""
         self._mask = mask
         self._path = folder / NAME
         self._file = private.create(self._path)
@@ -73,12 +73,12 @@ class Notes:
         self._write(kind, text, job, node, count=count)
 
     def plan(self, job: str, plan: LaunchPlan) -> None:
-        """The plan of a job: over which nodes, and what it is."""
+        """Return the plan of a job: over which nodes, and what it is."""
         nodes = folded(node.name for node in plan.nodes)
         self.note("plan", f"{plan.recipe} on {nodes}", job=job, count=len(plan.nodes))
 
     def taking(self, job: str) -> Callable[[Event], None]:
-        """What takes the events of a job."""
+        """Return what takes the events of a job."""
         return lambda event: self._event(job, event)
 
     def beat(self) -> None:

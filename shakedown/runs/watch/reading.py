@@ -42,7 +42,7 @@ class NotesReader:
         self._file.close()
 
     def __iter__(self) -> Iterator[Note]:
-        """The notes that have come since the last time."""
+        """Yield the notes that have come since the last time."""
         while self._read < _MOST and (chunk := self._file.read(_AT_ONCE)):
             self._read += len(chunk)
             *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -79,7 +79,7 @@ class NotesReader:
 
 
 def unfinished(folder: Path) -> str:
-    """What there is to say of a run whose record has no end: that it goes on, or that its controller is gone."""
+    """Return what there is to say of a run whose record has no end: that it goes on, or that its controller is gone."""
     try:
         reader = NotesReader(folder)
     except (OSError, ValueError):

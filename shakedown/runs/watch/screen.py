@@ -23,8 +23,8 @@ _PLAIN_BARS = "_.-=*#"  # for a terminal that has no others
 
 
 def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
-    """The values as one character each, from the lowest to the highest; "!" stands for a value that is missing or no
-    finite number."""
+    """Return the values as one character each, from the lowest to the highest; "!" stands for a value that is missing
+    or no finite number."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
         return "!" * len(values)
@@ -40,7 +40,8 @@ def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
 
 
 def drawn(picture: Picture, run: str, alive: str, console: Console, now: datetime | None = None) -> Group:
-    """The whole picture. `alive` is what there is to say of the controller, empty where it goes on as it should."""
+    """Draw the whole picture. `alive` is what there is to say of the controller, empty where it goes on as it
+    should."""
     now = now or datetime.now(UTC)
     bars = _PLAIN_BARS if console.options.ascii_only else _BARS
     since = f", for {timedelta(seconds=round((now - picture.began).total_seconds()))}" if picture.began else ""
@@ -75,7 +76,7 @@ def _figures(job: JobPicture, width: int, bars: str) -> Iterator[Text]:
 
 
 def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
-    """The nodes' own jobs of one kind in one line: how many are through, which have failed, and which is the
+    """Return the nodes' own jobs of one kind in one line: how many are through, which have failed, and which is the
     slowest."""
     over, running = [job for job in jobs if job.over], [job for job in jobs if not job.over]
     kind = "each node by itself" if jobs[0].kind == EACH else f"{jobs[0].kind} of each node"
