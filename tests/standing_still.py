@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from shakedown.jobs.workload.standstill import listen
+from shakedown.jobs.workload.hang import listen
 
 RANKS = 4
 ODD = 2  # the rank that goes its own way

@@ -33,7 +33,7 @@ class Timeouts:
     poll_s: float = 1.0  # between two polls of a node
     poll_timeout_s: float = 8.0  # for one command on a node
     unreachable_s: float = 20.0  # without an answer until the job is stopped for it
-    lease_s: float = 45.0  # without a poll until the node ends the job by itself
+    lease_s: float = 45.0  # without a poll until the node ends the job
     grace_s: float = 3.0  # between SIGTERM and SIGKILL
     prepare_s: float = 300.0  # for uploads and the setup commands
     last_exit_s: float = 30.0  # for all leaders to exit after the first one has
@@ -56,8 +56,10 @@ class Timeouts:
 
 
 def job_name(node: str | None, trials: str = "") -> str:
-    """How a run's record calls a job: that of one node by itself, or (None) the one over all nodes. `trials`: one that
-    does not train, by the name of its kind (shakedown/trials)."""
+    """Return the name of a job in a run's record: that of a single node, or (None) the one over all nodes.
+
+    `trials`: the name of the kind of a job that does not train (shakedown/trials).
+    """
     if node is None:
         return trials or TOGETHER
     return f"{trials or EACH}/{node}"
@@ -98,8 +100,11 @@ class Job:
 
 
 class Clock:
-    """The controller's time. Every duration and every order goes by the monotonic clock, which nobody can set; the wall
-    clock is read once, so that a step of it in mid-run changes nothing, not even the times that are shown."""
+    """The controller's time.
+
+    Every duration and every order goes by the monotonic clock, which no user can set. The wall clock is read once, so
+    that a step of it during the run changes nothing, not even the times that are shown.
+    """
 
     def __init__(self) -> None:
         self._wall, self._began = time.time(), time.monotonic()

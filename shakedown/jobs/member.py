@@ -159,7 +159,7 @@ class Member:
             )
         return (
             f"may be busy ({reason}): its answer to the preparation was lost. A watchdog that was left there"
-            f" ends by itself within {self._timeouts.lease_s:.0f} s; to end it at once, send SIGTERM to the process for"
+            f" ends within {self._timeouts.lease_s:.0f} s; to end it at once, send SIGTERM to the process for"
             f" which the next run is refused, and remove ~/.cache/shakedown/runs/{self._node.run_id}"
         )
 

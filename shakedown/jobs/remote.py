@@ -112,7 +112,7 @@ class Node:
 
     @property
     def confirmed(self) -> bool:
-        """Whether an answer has said that there is."""
+        """Whether an answer of the node shows that there is."""
         return bool(self._launcher)
 
     def _locate(self, location: Location) -> None:

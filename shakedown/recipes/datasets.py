@@ -63,7 +63,7 @@ def problems_of(name: str, dataset: Dataset, images: Mapping[str, Image]) -> Ite
     elif (why := shipped.cannot.get(image.reference)) is not None:
         yield Problem("datasets", f"{path}.image", image.reference, f"a newer image: {why}")
     if dataset.tokenizer and gated(dataset.tokenizer):
-        expected = "one that Hugging Face gives to anybody, as the preparation gets no token: an open copy, or a folder"
+        expected = "one that Hugging Face gives without a token, as the preparation has none: an open copy, or a folder"
         yield Problem("datasets", f"{path}.tokenizer", dataset.tokenizer, expected)
 
 

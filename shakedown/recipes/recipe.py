@@ -342,7 +342,7 @@ class Recipe(_Data):
 
     @property
     def not_alone(self) -> str:
-        """What was expected of a recipe that each node is to run by itself; empty: this is one."""
+        """What was expected of a recipe for single-node jobs; empty: this is one."""
         nodes = self.entry.nodes
         if nodes in (None, 1):
             return ""

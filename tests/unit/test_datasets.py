@@ -52,7 +52,7 @@ def test_the_scripts_that_were_read_have_what_they_need(name: str) -> None:
         ("wiki", Dataset(folder="/d"), "datasets.wiki.image = None: expected a name in images (megatron, old)"),
         ("wiki", Dataset(folder="/d", image="absent"), "datasets.wiki.image"),
         ("wiki", Dataset(folder="/d", image="old"), "a newer image: prepare_dataset.sh at fd6f0d1"),
-        ("wiki", Dataset(folder="/d", image="megatron", tokenizer="meta-llama/Llama-2-7b"), "gets no token"),
+        ("wiki", Dataset(folder="/d", image="megatron", tokenizer="meta-llama/Llama-2-7b"), "without a token"),
         ("deepseek", Dataset(folder="/d", tokenizer="x/y"), "it is downloaded, not prepared"),
         ("deepseek", Dataset(folder="/d", sha256={"SlimPajama.jsonl": SHA}), "expected one of its files"),
         ("wiki", OWN.model_copy(update={"image": "megatron"}), "name your own data otherwise"),

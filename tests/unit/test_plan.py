@@ -131,14 +131,14 @@ def test_rccl_says_between_nodes_what_the_gate_on_its_lines_has_to_read() -> Non
 def test_a_level_that_keeps_warnings_back_is_raised_and_told(level: str, nodes: int) -> None:
     plan = rack(TWO, nodes, environment={"NCCL_DEBUG": level})
     assert {node.environment["NCCL_DEBUG"] for node in plan.nodes} == {"WARN"}
-    assert f"{level or 'an empty value'} was asked for" in render(plan)
+    assert f"{level or 'an empty value'} was requested" in render(plan)
 
 
 @pytest.mark.parametrize("level", ["WARN", "warn", "Info", "INFO", "TRACE", "ABORT"])
 def test_a_level_at_which_warnings_are_heard_stays(level: str) -> None:
     plan = rack(TWO, 2, environment={"NCCL_DEBUG": level})
     assert plan.nodes[0].environment["NCCL_DEBUG"] == level
-    assert "was asked for" not in render(plan)
+    assert "was requested" not in render(plan)
 
 
 @pytest.mark.parametrize("site", [{"gpu": {"profile": "mi300x"}}, {"rdma": {}}])
@@ -150,13 +150,13 @@ def test_it_does_not_matter_who_set_the_level(site: dict[str, Any]) -> None:
     wanted = desired(**{"gpu": "mi300x", **site, **own})
     plan = make_plan({"a": wanted, "b": wanted}, {"a": state, "b": other}, ["a", "b"], RUN_ID)
     assert plan.nodes[0].environment["NCCL_DEBUG"] == "WARN"
-    assert "ERROR was asked for" in render(plan)
+    assert "ERROR was requested" in render(plan)
 
 
 def test_rccls_lines_stay_in_the_log_that_is_judged() -> None:
     plan = rack(TWO, 2, environment={"NCCL_DEBUG_FILE": "/tmp/rccl.%h"})
     assert "NCCL_DEBUG_FILE" not in plan.nodes[0].environment
-    assert "/tmp/rccl.%h was asked for" in render(plan)
+    assert "/tmp/rccl.%h was requested" in render(plan)
     alone = rack("llama3.1-8b-fp8", environment={"NCCL_DEBUG_FILE": "/tmp/x"})
     assert alone.nodes[0].environment["NCCL_DEBUG_FILE"] == "/tmp/x"
 

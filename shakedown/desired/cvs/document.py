@@ -30,7 +30,7 @@ class Given:
 
     @property
     def is_open(self) -> bool:
-        """Left for somebody to fill in: <changeme>, or <changeme> with an explanation."""
+        """Whether the value is left for a person to fill in: <changeme>, or <changeme> with an explanation."""
         return isinstance(self.value, str) and PLACEHOLDER in self.value
 
     @property

@@ -16,7 +16,7 @@ from shakedown.desired.models import EACH, TOGETHER
 CVS_GPUS, CVS_GPUS_PER_NODE = 32, 8
 _PROVIDER = re.compile(r"lib(?P<name>\w+)-rdmav\d+\.so")
 _NO_DEVICES = ("/dev/shm", "/dev/hugepages", "/dev/mqueue")  # file systems that are mounted below /dev
-# Where distributions keep libibverbs' configuration: a NIC family's profile looks there by itself.
+# Where distributions keep libibverbs' configuration: a NIC family's profile looks there anyway.
 _USUAL_CONFIG = ("/etc/libibverbs.d", "/lib/libibverbs.d")
 
 
@@ -49,7 +49,7 @@ def _topology(draft: LayerDraft) -> None:
         )
     else:
         draft.put("smoke.scope", EACH)
-        why = "every node of the inventory runs it by itself, at the same time, and is judged by itself (smoke.scope)"
+        why = "every node of the inventory runs it alone, at the same time, and is judged alone (smoke.scope)"
         draft.notes.derive(Given("model_params", job.path, "one node"), why)
 
 

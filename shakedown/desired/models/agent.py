@@ -38,7 +38,7 @@ class Agent(Section):
         "safe",
     )
     remedies_per_day: Annotated[int, Field(ge=1, le=100)] = key(
-        3, "how often a day it puts back one thing, after which it only tells", 3
+        3, "how often a day it puts back one thing, after which it only reports", 3
     )
 
     @field_validator("memory_bytes", mode="before")

@@ -12,7 +12,7 @@ from shakedown.desired.names import Text
 
 
 class Benchmark(Section):
-    """AMD's PyTorch training benchmark on each node by itself, as its document has it; deploy/pytorch_training.py."""
+    """AMD's PyTorch training benchmark on single nodes, as its document has it; deploy/pytorch_training.py."""
 
     mode: Literal["pretrain", "finetune_fw", "finetune_lora"] = key(
         ..., "what is measured", "pretrain", source="pytorch-training"

@@ -63,7 +63,7 @@ class Gpu(Section):
     )
     no_throttling: list[Literal["power", "current", "thermal", "vr_thermal", "hbm_thermal", "prochot"]] = key(
         [],
-        "reasons for which no GPU may be throttled in the steady iterations of a job; for others it is told",
+        "reasons for which no GPU may be throttled in the steady iterations of a job; other reasons are reported",
         ["thermal", "hbm_thermal", "prochot"],
     )
     environment: Environment = key(

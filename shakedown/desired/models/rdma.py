@@ -91,7 +91,7 @@ class Rdma(Section):
     congestion: dict[Annotated[str, AfterValidator(_congestion)], Annotated[int, Field(ge=0)]] = key(
         {}, "congestion control (ECN, DCQCN) of every port, by the driver's own names", {"enable_cc": 1}
     )
-    usual_pfc: list[Priority] = key([], "what is published for the family: told where pfc asks for nothing", [3])
+    usual_pfc: list[Priority] = key([], "what is published for the family: reported where pfc is not set", [3])
     usual_dscp: dict[Dscp, Priority] = key({}, "the same for dscp", {"26": 3, "48": 7})
     modules: list[Module] = key([], "kernel modules of the NIC and of RDMA", ["bnxt_re", "ib_uverbs", "rdma_ucm"])
     environment: Environment = key({}, "variables of every job over these NICs", {"RDMAV_DRIVERS": "bnxt_re"})

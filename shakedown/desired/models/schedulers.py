@@ -44,7 +44,7 @@ class Slurm(Section):
         "slurm",
     )
     allow_allocated: bool = key(
-        False, "change nodes on which somebody's job runs; otherwise such a node is left as it is, and fails", True
+        False, "change nodes on which another user's job runs; otherwise such a node is left as it is, and fails", True
     )
     partition: Word | None = key(None, "partition of the jobs; None: the cluster's default", "mi300x")
     reservation: Word | None = key(None, "reservation that the jobs run in", "maintenance")

@@ -69,14 +69,14 @@ class Service(Section):
     )
     at_once: Some = key(
         "1",
-        "nodes that may be out of service together, drained by us or being mended: a number, or a share of all",
+        "nodes that may be out of service together, drained by Shakedown or under repair: a number, or a share of all",
         "5%",
         unit="nodes",
     )
     stop_at: Some = key(
         "25%",
-        "when more nodes than this are named at once, none is drained; when more fail to be mended within a day, no "
-        "other is tried: a number, or a share of all; a single one never stops it",
+        "when more nodes than this are named at once, none is drained; when the repair of more nodes fails within a "
+        "day, no other is tried: a number, or a share of all; a single one never stops it",
         "10%",
         unit="nodes",
     )

@@ -33,7 +33,7 @@ class Smoke(Section):
 
     recipe: Text = key(..., "the recipe, by its name", "llama3.1-8b-fp8")
     scope: list[Literal["each", "together"]] = key(
-        [TOGETHER], "one job over all nodes, or one on each by itself, or both, in this order", ["each", "together"]
+        [TOGETHER], "one job over all nodes, or a single-node job on each, or both, in this order", ["each", "together"]
     )
     via: JobVia = key(
         "ssh",
@@ -44,7 +44,7 @@ class Smoke(Section):
         False, "after a training over all nodes that failed, search for the node or link that makes it fail", True
     )
     exclude: Literal["suspects"] | None = key(
-        None, "leave out the nodes that the last search over this inventory named; None: nobody", "suspects"
+        None, "leave out the nodes that the last search over this inventory named; None: no node", "suspects"
     )
     runtime: Literal["container", "process"] | None = key(
         None, "containers, or processes in a virtual environment; None: as the recipe says", "container"
@@ -129,12 +129,12 @@ class Smoke(Section):
     )
     stragglers: Literal["off", "told", "gate"] = key(
         "told",
-        "measure each rank's own time where the program can: not at all, told, or judged too; of others than the"
+        "measure each rank's own time where the program can: not at all, reported, or judged too; of others than the"
         " small GPT only where it is judged, since Megatron's --log-straggler opens a port",
         "gate",
     )
-    straggler_notice: Share = key(0.05, "share by which a node's ranks need longer than their peers: told", 0.05)
-    straggler_warn: Share = key(0.10, "the same, told as a warning", 0.10)
+    straggler_notice: Share = key(0.05, "share by which a node's ranks need longer than their peers: reported", 0.05)
+    straggler_warn: Share = key(0.10, "the same, reported as a warning", 0.10)
     straggler_fail: Share = key(0.33, "the same, from which a node fails where it is judged", 0.33)
     start_timeout_s: Positive = key(600, "time to the first iteration", 600, unit="s")
     stall_timeout_s: Positive = key(300, "time between two iterations", 300, unit="s")

@@ -20,7 +20,7 @@ class Trials(Section):
         3, "how often each figure is taken; what is named is so in every one of them", 3
     )
     slower: Annotated[float, Field(gt=0, lt=1)] = key(
-        0.1, "fraction below the median of its peers from which a part is named; half of it is told", 0.1
+        0.1, "fraction below the median of its peers from which a part is named; half of it is reported", 0.1
     )
     floors: dict[Text, float] = key(
         {},

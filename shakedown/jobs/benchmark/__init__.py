@@ -1,5 +1,5 @@
 """Benchmarks: programs that measure one node and write their own report, as AMD's "Training a model with PyTorch for
 ROCm" documents them.
 
-Not a recipe: each node trains by itself, the program chooses its batch sizes, and its report is what is judged.
+Not a recipe: each node trains alone, the program chooses its batch sizes, and its report is what is judged.
 """

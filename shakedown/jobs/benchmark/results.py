@@ -1,4 +1,4 @@
-"""What a benchmark said: MAD's report, torchtitan's lines, the programs' summaries.
+"""What a benchmark printed: MAD's report, torchtitan's lines, the programs' summaries.
 
 torchtitan prints one line per step: `step: 10  loss:  7.8123  memory: 42.1GiB(22.0%)  tps: 5,043  tflops: 295.26
 mfu: 22.71%`, with a grad_norm in newer versions, after `Training starts at step 1, ..., total steps 50`.

@@ -93,7 +93,7 @@ def container_devices(
 
 
 def _absent(path: str, state: NodeState) -> str | None:
-    """Why a device is not there; None where it is, or where the node state does not tell."""
+    """Return why a device is not there; None where it is, or where the node state lacks the answer."""
     devices = state.devices
     if path == "/dev/kfd":
         return str(devices.kfd) if is_unreadable(devices.kfd) else None
@@ -193,7 +193,7 @@ def cache_of_one(name: str, chosen: ResolvedOptions, desired: DesiredState, stat
     disk = None if folder is None or is_unreadable(state.disks) else file_system(folder, state.disks)
     if disk is None or not disk.network:
         return []
-    why = "every node by itself writes the same index there, at the same time: give each a folder of its own with the"
+    why = "every node writes the same index there, at the same time: give each a folder of its own with the"
     why += " host's smoke.volumes, or let one run fill it before"
     return [Derived(name=f"{name}: warning", value=f"{folder} is on {disk.device}", why=why)]
 

@@ -99,7 +99,7 @@ def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -
     return found | node.smoke.environment
 
 
-# What each rank keeps of its collectives, for who looks into a standstill: the older names are read by PyTorch before
+# What each rank keeps of its collectives, for the record of a hang: the older names are read by PyTorch before
 # 2.9, the newer by what comes after. No stacks: they need Python's lock, and a rank may hang that holds it.
 # https://github.com/pytorch/pytorch, torch/csrc/distributed/c10d, FlightRecorder.hpp and ProcessGroupNCCL.hpp
 _RECORDED = 2000  # collectives

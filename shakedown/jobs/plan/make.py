@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
@@ -54,17 +55,8 @@ def make_plan(
 
 def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     smoke, recipe = draft.smoke, draft.recipe
-    runtime = smoke.runtime or recipe.family.runtimes[0]
-    if runtime not in recipe.family.runtimes:
-        expected_runtime = f"{' or '.join(recipe.family.runtimes)} with {recipe.name}"
-        draft.refuse("smoke", "smoke.runtime", runtime, expected_runtime)
-    chosen, problems = choose(recipe, smoke)
-    draft.problems += problems
-    for name, why in chosen.forced.items():
-        draft.note(name, chosen.given[name], why)
-    for name, why in recipe.entry.corrected.items():
-        value = chosen.value(name)
-        draft.note(name, "left out" if value is None else value, why)
+    runtime = _runtime(draft)
+    chosen = _options(draft)
     node_count(draft)
     supported_gpus(draft)
     ranks = ranks_per_node(recipe, smoke, draft.states, draft.problems, draft.derived)
@@ -111,18 +103,45 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         derived=draft.derived,
         expect=figures,
         recorded=recorded,
-        start_timeout_s=smoke.start_timeout_s,
-        stall_timeout_s=smoke.stall_timeout_s,
-        timeout_s=smoke.timeout_s,
-        unreachable_s=smoke.unreachable_s,
-        telemetry_s=smoke.telemetry_s,
-        no_throttling=sorted({reason for node in draft.desired.values() for reason in node.gpu.no_throttling}),
-        kernel_log_clean=smoke.telemetry_s is not None
-        and any(node.system.kernel_log_clean for node in draft.desired.values()),
+        **_limits(draft),
         stragglers=stragglers,
         gpus=sorted({node.gpu.profile for node in draft.desired.values() if node.gpu.profile}),
         steady=smoke.steady,
     )
+
+
+def _runtime(draft: PlanDraft) -> Literal["container", "process"]:
+    runtimes = draft.recipe.family.runtimes
+    runtime = draft.smoke.runtime or runtimes[0]
+    if runtime not in runtimes:
+        draft.refuse("smoke", "smoke.runtime", runtime, f"{' or '.join(runtimes)} with {draft.recipe.name}")
+    return runtime
+
+
+def _options(draft: PlanDraft) -> ResolvedOptions:
+    """Choose the options, and note those that a rule or a correction sets."""
+    chosen, problems = choose(draft.recipe, draft.smoke)
+    draft.problems += problems
+    for name, reason in chosen.forced.items():
+        draft.note(name, chosen.given[name], reason)
+    for name, reason in draft.recipe.entry.corrected.items():
+        value = chosen.value(name)
+        draft.note(name, "left out" if value is None else value, reason)
+    return chosen
+
+
+def _limits(draft: PlanDraft) -> dict[str, Any]:
+    """Return the plan's limits in time, and what its nodes' GPUs and kernel logs must not show."""
+    smoke, nodes = draft.smoke, draft.desired.values()
+    return {
+        "start_timeout_s": smoke.start_timeout_s,
+        "stall_timeout_s": smoke.stall_timeout_s,
+        "timeout_s": smoke.timeout_s,
+        "unreachable_s": smoke.unreachable_s,
+        "telemetry_s": smoke.telemetry_s,
+        "no_throttling": sorted({reason for node in nodes for reason in node.gpu.no_throttling}),
+        "kernel_log_clean": smoke.telemetry_s is not None and any(node.system.kernel_log_clean for node in nodes),
+    }
 
 
 def _reference(draft: PlanDraft) -> str | None:

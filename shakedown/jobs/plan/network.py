@@ -67,7 +67,7 @@ def find_rendezvous(
     complete = [address for address in candidates if len(reached[address]) == len(others)]
     if not complete:
         return None, _nowhere(states, candidates, reached)
-    default = _path(states[master], "192.0.2.1")  # an address of nobody: the way is the default route
+    default = _path(states[master], "192.0.2.1")  # an address that no host has: the way is the default route
 
     def rank(address: str) -> tuple[bool, bool]:
         indirect = any(not path.direct for path in reached[address].values())

@@ -47,7 +47,7 @@ def participants(
         if alone in missing:
             problems.append(Problem(alone, "state", missing[alone], "a node that is fit to train"))
         return names, problems + _seen(order, seen)
-    who = ", ".join(f"{name}: {why}" for name, why in missing.items()) or "nobody is missing"
+    who = ", ".join(f"{name}: {why}" for name, why in missing.items()) or "no node is missing"
     if missing and least is None:
         expected = f"all {counted(len(order), 'node')}, since min_nodes is not set ({who})"
         problems.append(Problem("plan", "nodes", str(len(names)), expected))

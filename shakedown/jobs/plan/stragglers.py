@@ -1,4 +1,4 @@
-"""Whether the ranks of a job tell their own time, and how it is held against that of others."""
+"""Whether the ranks of a job report their own time, and how it compares with that of others."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _unequal(draft: PlanDraft, chosen: ResolvedOptions) -> str:
 
 
 def _switch_on(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference: str | None) -> None:
-    """Megatron's own: the count makes it tell of all ranks, of the lower half and of the upper one. It ignores a count
+    """Megatron's own: the count makes it report all ranks, of the lower half and of the upper one. It ignores a count
     that is not below the world size."""
     many = (world + 1) // 2
     wanted: list[tuple[tuple[str, ...], str | int]] = [(_SWITCHES, "true")]

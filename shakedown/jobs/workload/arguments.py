@@ -48,7 +48,7 @@ class Arguments:
         return self.global_batch_size // (self.micro_batch_size * self.data_parallel(world_size))
 
     def errors(self, world_size: int) -> list[str]:
-        """Everything that does not fit, each with the arguments that it is about; empty when all is well."""
+        """Everything that does not fit, each with the arguments that it is about; empty when all fits."""
         sizes = [f for f in fields(self) if f.name not in _OTHER_RULES]
         small = [f"{flag(f.name)}: {getattr(self, f.name)} is not above 0" for f in sizes if getattr(self, f.name) <= 0]
         if not 0 < self.lr < float("inf"):

@@ -1,7 +1,7 @@
 """What a rank spends on its own work, apart from waiting for others: time of the clock, less the time in collectives.
 
-CPU time would not tell: gloo's threads use some while they wait, and a rank that gets too little of its CPU uses no
-more. On GPUs a wait is the stream's and returns at once, so nothing can be told from here.
+CPU time would not show it: gloo's threads use some while they wait, and a rank that gets too little of its CPU uses no
+more. On GPUs a wait is the stream's and returns at once, so nothing can be measured from here.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from . import cpu, standstill
+from . import cpu, hang
 from .arguments import Arguments, parser
 
 
@@ -65,7 +65,7 @@ def main() -> int:
     """Train, and return the exit code."""
     # A rank that waits in a collective sits in C++, where Python's own handler would never get its turn.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    standstill.listen()
+    hang.listen()
     arguments = Arguments(**vars(parser().parse_args()))
     errors = arguments.errors(int(os.environ.get("WORLD_SIZE", "1")))
     if errors:
@@ -76,7 +76,7 @@ def main() -> int:
         run(arguments)
     except Exception:
         traceback.print_exc()
-        standstill.keep_failed()
+        hang.keep_failed()
         return 1
     return 0
 

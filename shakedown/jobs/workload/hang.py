@@ -1,4 +1,4 @@
-"""What this rank can say when the job stands still: the flight record of its collectives, and where its threads are.
+"""What this rank records when the job hangs: the flight record of its collectives, and where its threads are.
 
 The launcher asks with SIGUSR2. A rank that waits in a collective sits in C++, where Python's handlers never get their
 turn, but the signal's number is written to a pipe at once, and a thread reads that. SIGUSR1 has faulthandler write the
