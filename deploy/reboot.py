@@ -5,6 +5,6 @@
 Only where the desired state allows it: service.rungs has "reboot".
 """
 
-from shakedown.runner.repair import rungs
+from shakedown.runner.repair import requested
 
-rungs.reboot()
+requested.reboot()

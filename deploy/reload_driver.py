@@ -5,6 +5,6 @@
 Only where the desired state allows it: service.rungs has "reload driver".
 """
 
-from shakedown.runner.repair import rungs
+from shakedown.runner.repair import requested
 
-rungs.reload_driver()
+requested.reload_driver()

@@ -259,7 +259,7 @@ def _not_held(gates: Sequence[Gate]) -> Iterator[str]:
 
 def _differing(findings: Sequence[Finding], total: int) -> Iterator[str]:
     for verdict, words in (
-        (Verdict.FAIL, "{} what no operation mends"),
+        (Verdict.FAIL, "{} faults that need a person"),
         (Verdict.UNKNOWN, "could not be read in full"),
         (Verdict.DRIFT, "{} drifted"),
     ):

@@ -1,4 +1,4 @@
-"""The agents: have them on the nodes, or take them away, and read what they have told."""
+"""The agents: have them on the nodes, or take them away, and read their reports."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def install() -> None:
 
 
 def collect(state: State) -> Examination:
-    """What the agents of every host of the run have told last, in one pass: no node is examined, and so none is
-    compared with another."""
+    """Read the last report of every host's agent, in one pass. No node is examined, so the nodes are not compared."""
     hosts = hosts_in_limit(state)
     desired = desired_states(state).states
     examination = Examination(

@@ -31,7 +31,7 @@ from shakedown.state.node import is_unreadable
 
 
 def checkout() -> None:
-    """The benchmark's scripts at their commit."""
+    """Have the benchmark's scripts at their commit."""
     current = session()
     wanted = current.examination.desired[current_host.name].benchmark
     if wanted is None or not current.may_change(current_host.name, as_root=False):
@@ -40,7 +40,7 @@ def checkout() -> None:
 
 
 def run() -> None:
-    """The benchmark on every node that is fit."""
+    """Run the benchmark on every node that is fit."""
     current = session()
     name = current_host.name
     if current.examination.desired[name].benchmark is None or name not in current.examination.states:
@@ -57,11 +57,11 @@ def conclude() -> None:
 
 
 def _open(current: Session) -> None:
-    """From here on the record says that something was asked for which nobody has judged."""
+    """Open the record: from here on it shows a benchmark that is not judged yet."""
     if not invocation.dry:
         record = current.open_run()
-        why = "the run ended before it was judged"
-        record.gates = [Gate(name="benchmark", verdict=Verdict.UNKNOWN, wanted="judged", evidence=why)]
+        reason = "the run ended before it was judged"
+        record.gates = [Gate(name="benchmark", verdict=Verdict.UNKNOWN, wanted="judged", evidence=reason)]
     for name in current.examination.states:
         if current.examination.desired[name].benchmark is None or name in current.excluded:
             continue
@@ -113,9 +113,9 @@ def _judge_all(current: Session) -> None:
     record, directory = current.record, current.directory
     assert record is not None and directory is not None
     jobs = {job.node: job for job in current.jobs}
-    asked = [name for name, desired in current.examination.desired.items() if desired.benchmark is not None]
+    nodes = [name for name, desired in current.examination.desired.items() if desired.benchmark is not None]
     record.gates = []
-    for name in asked:
+    for name in nodes:
         kept = _job_record(current, name, jobs.get(name))
         record.jobs.append(kept)
         current.save()  # the evidence has the logs now
@@ -130,7 +130,7 @@ def _judge_all(current: Session) -> None:
 
 
 def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:
-    """What the record keeps of one node's job: enough to judge it again."""
+    """Return the record of one node's job: enough to judge it again."""
     kept = JobRecord(node=name, benchmark=current.examination.desired[name].benchmark)
     if job is None or job.result is None:
         why = current.excluded.get(name) or (job.error if job else None) or "it was never run"
@@ -147,7 +147,7 @@ def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:
 
 
 def _show_figures(current: Session, directory: RunDirectory, kept: JobRecord) -> None:
-    """What the node measured, on the screen and in a file of its own."""
+    """Show what the node measured, on the screen and in a file of its own."""
     results, _incomplete = results_of(directory, kept, current.evidence[kept.name])
     directory.write(f"benchmark/{file_name(kept.node or '')}.json", results.model_dump_json(indent=1) + "\n")
     for figure in figures_of(results):

@@ -1,4 +1,4 @@
-"""What the gates of a run's jobs are given besides its logs: earlier runs, and what each node did by itself."""
+"""Evidence for the gates besides the logs: earlier runs, and each node's own single-node run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def compare_with_earlier(current: Session, jobs: Sequence[JobRecord]) -> None:
     cannot be read is told, and decides nothing unless the figures are to be judged by it."""
     record = current.record
     assert record is not None
-    asked = [(job, wanted) for job in jobs if (smoke := _smoke(current, job)) and (wanted := Wanted.of(smoke))]
-    ledger, states = usual_ledger() if asked else None, current.examination.states
-    for job, wanted in asked:
+    training = [(job, wanted) for job in jobs if (smoke := _smoke(current, job)) and (wanted := Wanted.of(smoke))]
+    ledger, states = usual_ledger() if training else None, current.examination.states
+    for job, wanted in training:
         current.evidence[job.name].past = past_of(job, states, record.run_id, wanted, ledger)
     given = {job.name: past for job in jobs if (past := current.evidence[job.name].past)}
     know_peers({job.node: past for job in jobs if job.node and (past := given.get(job.name))})
@@ -48,12 +48,12 @@ def compare_with_alone(current: Session, job: JobRecord, plan_alone: PlanAlone) 
 
 
 def _smoke(current: Session, job: JobRecord) -> Smoke | None:
-    """The smoke section of a job that trains."""
+    """Return the smoke section of a job that trains."""
     return None if job.plan is None or job.trials else current.examination.desired[job.plan.driver].smoke
 
 
 def _alone(current: Session, node: str, plan_alone: PlanAlone) -> OneAlone | None:
-    """What a node did by itself: in this run, or else in earlier ones."""
+    """Return the node's single-node figures, of this run or else of earlier ones."""
     assert current.record is not None
     own = next((job for job in current.record.jobs if job.name == job_name(node)), None)
     if own is not None:

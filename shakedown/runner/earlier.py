@@ -1,4 +1,4 @@
-"""What a run that is to be gone on with came to."""
+"""The result of a run that another one resumes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shakedown.runs.rolling.model import Rolling
 
 
 def earlier_of(path: Path) -> Rolling:
-    """What a run in batches came to. Raises ValueError for a run that was none, or that nobody can read."""
+    """Return the result of a run in batches. Raise ValueError for another kind of run, or an unreadable one."""
     try:
         own(path, "run.json")
         record = RunDirectory(path).load()

@@ -51,7 +51,8 @@ def watch(state: State) -> None:
 
 
 def _keep_reason(host: Host) -> Callable[..., None]:
-    """What is said of a host in red, by pyinfra or by an operation of this package, is why it fails."""
+    """Keep the last message in red, of pyinfra or of an operation of this package: it is the reason why the host
+    fails."""
     say = host.log_styled
 
     def log_styled(message: str, *args: Any, **kwargs: Any) -> None:
@@ -63,7 +64,7 @@ def _keep_reason(host: Host) -> Callable[..., None]:
 
 
 def _keep_failure(state: State) -> Callable[..., None]:
-    """Note it of hosts that pyinfra fails outside an operation, as where a fact cannot be read."""
+    """Note failures of hosts that pyinfra fails outside an operation, as where a fact cannot be read."""
     fail: Callable[..., None] = state.fail_hosts
 
     def fail_hosts(hosts: set[Host], *args: Any, **kwargs: Any) -> None:
@@ -124,14 +125,15 @@ class _Callbacks(BaseStateCallback):
 
 
 def _connection_is_over(state: State, host: Host) -> None:
-    """Made or not; one that is made again in the middle of an operation ends no wait for that."""
+    """Note that connecting is over. A connection that is made again in the middle of an operation ends no wait for
+    that."""
     waits = progress(state).waits
     if host.name in waits and waits[host.name][0] == _CONNECTION:
         del waits[host.name]
 
 
 def _note(state: State, kind: Literal["stage", "failure"], text: str, node: str | None = None) -> None:
-    """For those who watch, once there is a run to watch."""
+    """Write a note for who watches the run, once it has a directory."""
     notes = progress(state).notes
     if notes is not None:
         notes.note(kind, text, node=node)
@@ -165,7 +167,7 @@ def _name(state: State, op_hash: str) -> str:
 
 
 def outcomes(state: State, examination: Examination | None, interrupted: bool) -> list[HostOutcome]:
-    """What became of each host."""
+    """Return what became of each host."""
     return [_outcome(state, host, examination, interrupted) for host in hosts_in_limit(state)]
 
 
@@ -176,7 +178,9 @@ def _outcome(state: State, host: Host, examination: Examination | None, interrup
         judged = not ended and host in state.active_hosts
         return run.outcome(host.name, interrupted, Verdict.OK if judged else None, ended)
     worst = examination.verdict_of(host.name)
-    different = [each.name for each in examination.findings.get(host.name, []) if each.verdict == worst != Verdict.OK]
+    different = [
+        finding.name for finding in examination.findings.get(host.name, []) if finding.verdict == worst != Verdict.OK
+    ]
     return run.outcome(host.name, interrupted, worst, ", ".join(different))
 
 
@@ -219,7 +223,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     for number, line in enumerate(summary_lines(summary)):
         style = terminal.COLOURS[verdict] if not number else None
         out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
-    invocation.said = True
+    invocation.reported = True
     return verdict
 
 

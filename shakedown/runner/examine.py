@@ -90,7 +90,7 @@ def _none(host: Host, why: str) -> Reading:
 
 
 def tried(host: Host) -> str:
-    """What was connected to, as far as the inventory says it: the name that DNS does not know is not the node's."""
+    """Return what was connected to, as the inventory has it: a name that DNS does not know is not the node's."""
     if not isinstance(host.connector, SSHConnector):
         return "connection"
     port = host.data.get("ssh_port")

@@ -1,4 +1,4 @@
-"""The features of a desired state, each with its own checks. Here they meet, above all of them."""
+"""The features of a desired state, each with its own checks; the runner puts them together."""
 
 from __future__ import annotations
 

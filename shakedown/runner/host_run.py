@@ -81,12 +81,12 @@ class HostRun:
 
     @property
     def lost(self) -> str:
-        """Why the host does not answer; empty: it does, or failed later on."""
+        """Return why the host does not answer; empty: it does, or failed later on."""
         return self.reason if self.kind == "unreached" else ""
 
     @property
     def failure(self) -> str:
-        """Why the host failed in an operation; empty: it did not."""
+        """Return why the host failed in an operation; empty: it did not."""
         return self.reason if self.unfinished else ""
 
     def outcome(self, node: str, interrupted: bool, worst: Verdict | None, different: str) -> HostOutcome:

@@ -22,14 +22,14 @@ _GROUP = "group "
 
 
 def hosts_in_limit(state: State) -> list[Host]:
-    """The hosts this run is about, in inventory order, whether they could be reached or not."""
+    """Return the hosts of this run, in inventory order, reachable or not."""
     return [host for host in state.inventory if state.is_host_in_limit(host)]
 
 
 def desired_states(state: State, to_train: bool = False, unasked: bool = False) -> Resolved:
-    """The desired state of every host. Raises DesiredStateError with every error of every host at once. `to_train`:
-    these hosts are to train together, so what their number makes impossible is an error too. `unasked`: hosts of which
-    nothing is asked are allowed, since the hosts are not compared (a rollback)."""
+    """Return the desired state of every host. Raise DesiredStateError with every error of every host at once.
+    `to_train`: these hosts are to train together, so what their number makes impossible is an error too. `unasked`:
+    hosts of which nothing is asked are allowed, since the hosts are not compared (a rollback)."""
     kept = progress(state)
     if kept.resolved is None:
         hosts = hosts_in_limit(state)
@@ -47,7 +47,7 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
 
 
 def resolved_of(hosts: list[Host], whole: bool, to_train: bool = False, unasked: bool = False) -> Resolved:
-    """What the layers of the hosts come to, with what only the inventory shows among the errors."""
+    """Merge and validate the layers of the hosts. The errors include those that only the inventory shows."""
     layers = [layers_of(host) for host in hosts]
     problems = [] if unasked else _unasked(layers)
     problems += contradictions(layers)
@@ -80,14 +80,14 @@ def contradictions(hosts: Sequence[HostLayers]) -> list[Problem]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for host in hosts:
         groups = [layer for layer in host.layers if layer.name.startswith(_GROUP) and layer.name != f"{_GROUP}all"]
-        above = [layer for layer in host.layers if not layer.name.startswith(_GROUP)]
-        decided = {path for layer in above for path, _ in leaves(layer.values)}
+        own = [layer for layer in host.layers if not layer.name.startswith(_GROUP)]
+        decided = {path for layer in own for path, _ in leaves(layer.values)}
         values: dict[str, list[tuple[str, Any]]] = {}
         for layer in groups if len(groups) > 1 else ():
             for path, value in leaves(layer.values):
                 values.setdefault(path, []).append((layer.name.removeprefix(_GROUP), value))
         for path, given in values.items():
-            if any(path == each or path.startswith(f"{each}.") for each in decided):
+            if any(path == above or path.startswith(f"{above}.") for above in decided):
                 continue
             groups_of = {group for group, _ in given}
             beneath = [(group, below) for below in values if below.startswith(f"{path}.") for group, _ in values[below]]
@@ -130,7 +130,7 @@ def unread_group_data(inventory: str, made: Inventory, cwd: str | None, more: Se
 
 
 def layers_of(host: Host) -> HostLayers:
-    """A host's own layers, lowest first, in pyinfra's precedence."""
+    """Return a host's own layers, lowest first, in pyinfra's precedence."""
     inventory = host.inventory
     layers = [Layer(f"{_GROUP}all", dict(inventory.get_data()))]
     layers += [Layer(f"{_GROUP}{group}", dict(inventory.get_group_data(group))) for group in host.groups]
@@ -146,5 +146,5 @@ def job_user(host: Host) -> str:
 
 
 def group_of(host: Host) -> str:
-    """The group within which a node is compared with the others: the first that the inventory file names itself."""
+    """Return the group within which a node is compared with others: the first group that the inventory file names."""
     return next((group for group in host.groups if group != "all"), "all")

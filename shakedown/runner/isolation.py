@@ -1,4 +1,4 @@
-"""The search for bad nodes over the nodes of an inventory: what it is given, how its groups train, what is kept."""
+"""The search for bad nodes of an inventory: its problem, how its groups train, what the run keeps."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def conclude() -> None:
 
 
 def _begin(current: Session) -> None:
-    asked = invocation.search
-    if asked.resume:
-        _resume(current, asked.resume)
+    request = invocation.search
+    if request.resume:
+        _resume(current, request.resume)
         return
     earlier, failed = [], False
-    if asked.run is not None:
-        record = RunDirectory(asked.run).load()
-        earlier = _hints_of_run(asked.run, record)
+    if request.run is not None:
+        record = RunDirectory(request.run).load()
+        earlier = _hints_of_run(request.run, record)
         failed = any(gate.verdict == Verdict.FAIL and gate.job == TOGETHER for gate in record.gates)
     problem = _problem(current, failed, earlier)
     _tell(current, problem)
@@ -102,7 +102,7 @@ def _hints_of_run(path: Path, record: RunRecord) -> list[Hint]:
 
 def _problem(current: Session, failed: bool, more: Sequence[Hint] = ()) -> Problem:
     """Over all nodes that are fit to train; the others are named, with why."""
-    examination, asked = current.examination, invocation.search
+    examination, request = current.examination, invocation.search
     names = [name for name, desired in examination.desired.items() if desired.smoke is not None]
     unfit: dict[str, str] = {}
     for name in names:
@@ -117,13 +117,13 @@ def _problem(current: Session, failed: bool, more: Sequence[Hint] = ()) -> Probl
         hints=hints.strongest(found, nodes),
         unfit={name: short(why) for name, why in unfit.items()},
         failed=failed,
-        rounds=asked.rounds,
-        seconds=asked.seconds,
+        rounds=request.rounds,
+        seconds=request.seconds,
     )
 
 
 def _tell(current: Session, problem: Problem) -> None:
-    """What it will cost, and what speaks against whom already."""
+    """Show the cost of the search, and what already speaks against which node."""
     out = current.out
     out.print("search for bad nodes:", markup=False)
     for line in estimate(problem, TRAINING_S).lines():
@@ -144,17 +144,17 @@ def _resume(current: Session, path: Path) -> None:
     gone = [name for name in isolation.problem.nodes if name not in current.examination.states]
     if gone:
         raise PyinfraError(f"{path}: not among the nodes of this inventory that answer: {', '.join(gone)}")
-    asked = invocation.search
+    request = invocation.search
     isolation.result = None
     played = len(isolation.rounds)
-    rounds = asked.rounds or most_rounds(len(isolation.problem.nodes))
+    rounds = request.rounds or most_rounds(len(isolation.problem.nodes))
     limits = {
         "rounds": played + rounds,
-        "seconds": None if asked.seconds is None else isolation.seconds + asked.seconds,
+        "seconds": None if request.seconds is None else isolation.seconds + request.seconds,
         "again": played,
     }
     isolation.problem = isolation.problem.model_copy(update=limits)
-    more = f"at most {rounds} more" + (f" and {duration(asked.seconds)}" if asked.seconds else "")
+    more = f"at most {rounds} more" + (f" and {duration(request.seconds)}" if request.seconds else "")
     current.out.print(f"going on with {path} after {counted(played, 'round')}; {more}", markup=False)
     if not invocation.dry:
         record.finished_at, record.verdict = None, Verdict.UNKNOWN
@@ -206,15 +206,15 @@ def _search(current: Session, where: Where, interrupted: Interrupted) -> None:
         current.out.print(f"no search: {error}", markup=False, highlight=False)
         return
     launch = _Rounds(current, current.directory, where, interrupted, isolation)
-    told = len(isolation.rounds)
+    shown = len(isolation.rounds)
 
-    def keep(each: Isolation) -> None:
-        nonlocal told
-        _keep(current, each)
-        for trainings in each.rounds[told:]:
+    def keep(state: Isolation) -> None:
+        nonlocal shown
+        _keep(current, state)
+        for trainings in state.rounds[shown:]:
             for line in round_line(trainings):
                 current.out.print(line, markup=False, highlight=False, soft_wrap=True)
-        told = len(each.rounds)
+        shown = len(state.rounds)
 
     ended = search(isolation, launch, keep, interrupted)
     invocation.interrupted |= interrupted() is not None
@@ -223,8 +223,8 @@ def _search(current: Session, where: Where, interrupted: Interrupted) -> None:
 
 
 def _as_they_are(current: Session, problem: Problem) -> Problem:
-    """The problem after what came between it and the first round: trials that speak against nodes, hosts that
-    failed."""
+    """Return the problem after all that came between it and the first round: trials that speak against nodes, hosts
+    that failed."""
     active = {host.name for host in current.state.active_hosts}
     lost = [name for name in problem.nodes if name in current.excluded or name not in active]
     unfit = {name: short(current.excluded.get(name) or "it failed before the search") for name in lost}
@@ -282,7 +282,7 @@ class _Rounds:
 
 
 def show(current: Session, isolation: Isolation) -> None:
-    """The tree and what it came to."""
+    """Show the tree and its result."""
     current.out.print()
     for line in lines(isolation):
         current.out.print(line, markup=False, highlight=False, soft_wrap=True)

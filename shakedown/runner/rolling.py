@@ -87,7 +87,7 @@ class Callers:
         self.calling: dict[str, gevent.Greenlet] = {}
 
     def connect(self, state: State) -> None:
-        """The first try of each host; in place of pyinfra's connect_all, which waits for the slowest."""
+        """Try each host for the first time. This replaces pyinfra's connect_all, which waits for the slowest."""
         for host in hosts_in_limit(state):
             self.call(host)
         with gevent.Timeout(FIRST_S, False):
@@ -113,7 +113,7 @@ class Callers:
         del self.calling[host.name]
 
     def answering(self) -> list[str]:
-        """The hosts that are connected; one whose connection has ended since is called again."""
+        """Return the connected hosts. A host whose connection has ended since is called again."""
         for host in hosts_in_limit(self._state):
             if host.connected and _is_lost(host):
                 self.again(host)
@@ -154,11 +154,11 @@ def run(state: State, request: Request, callers: Callers, smoke: bool) -> None:
 
 
 def show_batches(current: Session, request: Request) -> None:
-    """Of a dry run: in how many batches the nodes would be brought up."""
+    """Show, in a dry run, in how many batches the nodes would be brought up."""
     planned = _planned(current, request)
     waiting = planned.names("waiting")
-    told = f"in {counted(plan.batches(planned), 'batch', 'batches')} of {request.batch}: {named(waiting) or 'no node'}"
-    current.out.print(told, markup=False, highlight=False, soft_wrap=True)
+    line = f"in {counted(plan.batches(planned), 'batch', 'batches')} of {request.batch}: {named(waiting) or 'no node'}"
+    current.out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _planned(current: Session, request: Request) -> Rolling:
@@ -179,10 +179,10 @@ class _Rolling:
         self.silent: set[str] = set()  # connected, and without an answer when they had their turn
 
     def through(self) -> None:
-        """Batch after batch, until none is left or enough have failed."""
-        self.tell(f"{counted(len(self.record.turns), 'node')} in batches of {self.record.batch}")
+        """Bring up batch after batch, until none is left or enough nodes have failed."""
+        self.show(f"{counted(len(self.record.turns), 'node')} in batches of {self.record.batch}")
         if done := self.record.names("done"):
-            self.tell(f"done in {self.record.resumes}, and not touched again: {named(done)}")
+            self.show(f"done in {self.record.resumes}, and not touched again: {named(done)}")
         while not self.record.stopped:
             answering = self.callers.answering()
             batch = plan.next_batch(self.record, answering)
@@ -197,8 +197,8 @@ class _Rolling:
             self.record.stopped = plan.why_stop(self.record, self.run, batch)
 
     def wait_for(self, names: list[str]) -> None:
-        """Nothing else is left to be done: wait for one of them to answer, or to be given up."""
-        self.tell(f"no answer yet from {named(names)}: trying again")
+        """Wait for one of the last nodes to answer, or to be given up."""
+        self.show(f"no answer yet from {named(names)}: trying again")
         while all(name in self.callers.calling for name in names):
             gevent.sleep(0.2)
 
@@ -224,8 +224,8 @@ class _Rolling:
         self.begun += 1
         rest = plan.batches(self.record) - 1
         done, failed = len(self.record.names("done")), len(self.record.names("failed"))
-        told = f"batch {self.begun} of {self.begun + rest}: {named(names)} ({done} done, {failed} failed)"
-        self.tell(told)
+        line = f"batch {self.begun} of {self.begun + rest}: {named(names)} ({done} done, {failed} failed)"
+        self.show(line)
         for name in names:
             turn = self.record.turn(name)
             turn.status, turn.batch, turn.run = "under way", self.begun, self.run
@@ -257,11 +257,11 @@ class _Rolling:
             turn.status, turn.batch, turn.run = "waiting", None, ""
             self.callers.again(host)
         if lost:
-            self.tell(f"no answer from {named([host.name for host in lost])}: called again, for a later batch")
+            self.show(f"no answer from {named([host.name for host in lost])}: called again, for a later batch")
         return [host for host in hosts if host not in lost]
 
     def train(self) -> None:
-        """The smoke run, once, over all that came through and still answer."""
+        """Run the smoke run, once, over all nodes that came through and still answer."""
         answering = self.callers.answering()
         standing = [name for name in self.record.names("done") if name in answering]
         if not standing:
@@ -269,7 +269,7 @@ class _Rolling:
             return
         for name in set(self.record.names("done")) - set(standing):
             self.current.exclude(name, "its connection was lost after its batch", Verdict.FAIL)
-        self.tell(f"every batch is through: {counted(len(standing), 'node')} to train")
+        self.show(f"every batch is through: {counted(len(standing), 'node')} to train")
         hosts = [self.current.host(name) for name in standing]
         reread(self.state, self.current.examination, hosts)
         self.deploy("smoke", hosts)
@@ -292,9 +292,9 @@ class _Rolling:
         if left := self.record.names("waiting", "under way", "failed"):
             self.current.notices.append(f"not done: {named(left)}; --resume {self.run} goes on with them")
         if self.record.stopped:
-            self.tell(f"stopped: {self.record.stopped}", "red")
+            self.show(f"stopped: {self.record.stopped}", "red")
 
-    def tell(self, line: str, style: str | None = None) -> None:
+    def show(self, line: str, style: str | None = None) -> None:
         self.current.out.print(line, markup=False, highlight=False, soft_wrap=True, style=style)
         if self.current.notes is not None:
             self.current.notes.note("stage", line)

@@ -112,17 +112,18 @@ class Session:
                 function()
 
     def may_change(self, name: str, as_root: bool = True) -> bool:
-        """Whether operations may be declared on a node: it answered, has not failed, and we are root if need be."""
+        """Return whether operations may be declared on a node: it answered, has not failed, and we are root if need
+        be."""
         state = self.examination.states.get(name)
         return state is not None and name not in self.excluded and (state.probe.uid == 0 or not as_root)
 
     def fixable(self, name: str) -> list[Finding]:
-        """The findings of a node that an operation would fix, as the user that we are there."""
+        """Return the findings of a node that an operation would fix, as the user that we are there."""
         return [f for f in self.examination.fixable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
 
     def open_run(self, kind: Literal["run", "drift"] = "run") -> RunRecord:
-        """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing.
-        Raises PyinfraError, which ends the run, where nothing can be kept."""
+        """Return the record of this run, and make its directory when the first thing is to be kept. Dry runs keep
+        nothing. Raise PyinfraError, which ends the run, where nothing can be kept."""
         with self.lock:
             if self.record is None:
                 run_id = new_run_id()
@@ -143,7 +144,7 @@ class Session:
             return self.record
 
     def taking(self, job: str, *takers: Callable[[Event], None]) -> Callable[[Event], None]:
-        """What takes the events of a job of this run: those who show them, and the run's notes."""
+        """Return a function that hands the events of a job to those who show them, and to the run's notes."""
         noted = self.notes.taking(job) if self.notes else None
 
         def take(event: Event) -> None:
@@ -153,7 +154,7 @@ class Session:
         return take
 
     def _unsecret(self) -> Callable[[str], str]:
-        """What takes secrets out of a text: those that the site wrote into the desired state, and those of the jobs."""
+        """Return a function that masks the secrets of a text: those of the desired state, and those of the jobs."""
         public = self.examination.not_secret()
         desired = values_of([state.model_dump(mode="json") for state in self.examination.desired.values()], public)
 
@@ -183,7 +184,7 @@ class Session:
             _complain(invocation.unrecorded)
 
     def _kept(self, record: RunRecord) -> RunRecord:
-        """The record without the values of secrets, wherever a site wrote them and whoever repeated them."""
+        """Return the record without the values of secrets, wherever a site wrote or a node repeated them."""
         values = self._secrets()
         return masked_model(record, self.examination.not_secret(), values) if values else record
 
@@ -192,15 +193,15 @@ class Session:
         return values_of(desired, self.examination.not_secret())
 
     def document(self) -> Run | Findings:
-        """What this run came to, for the output formats. A run that kept nothing (a dry one) has only findings."""
+        """Return the result of this run for the output formats. A run that kept nothing (a dry one) has only
+        findings."""
         if self.record is not None and self.directory is not None:
             return Run(self._kept(self.record), directory=self.directory.path, secrets=self._secrets())
         findings = self.examination.all_findings()
         return Findings(self.verdict(), len(self.hosts), findings, inventory=invocation.inventory, at=now())
 
     def write_reports(self) -> None:
-        """The reports that the desired states ask for, of the run as it has ended; what stands in their way is told,
-        and changes no verdict."""
+        """Write the reports that the desired states ask for. An error becomes a notice, and changes no verdict."""
         wanted = dict.fromkeys(form for state in self.examination.desired.values() for form in state.reports)
         if not wanted or self.directory is None:
             return
@@ -213,7 +214,7 @@ class Session:
             self.notices += write_reports(self.directory, document, wanted)
 
     def _write_states(self) -> None:
-        """The states that the nodes had before anything was changed."""
+        """Write the states that the nodes had before anything was changed."""
         assert self.directory is not None
         for node, state in self.examination.states.items():
             name = f"states/{file_name(node)}.json"
@@ -249,13 +250,13 @@ class Session:
             verdict=self.record.verdict if self.record else self.verdict(),
             record=self.record,
             evidence=evidence or (str(self.directory.path) if self.directory else ""),
-            busy=_busy_after(self.jobs),
+            busy=busy_after(self.jobs),
             notices=self.notices,
             out=self.out,
         )
 
     def _remember(self) -> None:
-        """Keep the run in the ledger; where that cannot be done, say so here and in the record."""
+        """Keep the run in the ledger; a failure becomes a notice, here and in the record."""
         assert self.record is not None and self.directory is not None
         why = keep(self.directory, self._kept(self.record), self.examination.states, self.evidence)
         if why != self.record.not_in_ledger:
@@ -265,8 +266,8 @@ class Session:
             self.notices.append(why)
 
     def verdict(self) -> Verdict:
-        """What the run has come to, and what run.json, pyinfra's exit code and that of `shakedown run` agree in: a host
-        that pyinfra has failed is never less than unknown here, and drift alone fails no host."""
+        """Return the verdict in which run.json, pyinfra's exit code and that of `shakedown run` agree: a host that
+        pyinfra has failed is never less than unknown here, and drift alone fails no host."""
         verdicts = [finding.verdict for finding in self.examination.all_findings()]
         verdicts += [gate.verdict for gate in self.record.gates] if self.record else []
         if self.record and self.record.isolation:
@@ -277,8 +278,8 @@ class Session:
         if self.record and self.record.rolling and not self.record.rolling.complete:
             verdicts.append(Verdict.FAIL)
         judged = {gate.job for gate in self.record.gates} if self.record else set()
-        asked = [job.name for job in self.jobs if job.node not in self.excluded]
-        if (self.record and not judged.issuperset(asked)) or invocation.interrupted or invocation.error:
+        begun = [job.name for job in self.jobs if job.node not in self.excluded]
+        if (self.record and not judged.issuperset(begun)) or invocation.interrupted or invocation.error:
             verdicts.append(Verdict.FAIL)
         return worst(verdicts)
 
@@ -320,12 +321,12 @@ class Session:
         return parts_of(trainings, self.record.diagnosis if self.record else None)
 
     def relative(self, path: Path) -> str:
-        """A file of the run directory as its record names it."""
+        """Return the name of a file of the run directory, as its record has it."""
         assert self.directory is not None
         return str(path.relative_to(self.directory.path)) if path.is_relative_to(self.directory.path) else str(path)
 
     def exclude(self, name: str, why: str, verdict: Verdict) -> None:
-        """A node takes no part in what follows; the first reason counts."""
+        """Exclude a node from what follows; the first reason counts."""
         self.run_of(name).exclude(why, verdict)
 
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
@@ -348,7 +349,7 @@ def _complain(message: str) -> None:
 _KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/watchdog.py)
 
 
-def _busy_after(jobs: Sequence[Job]) -> dict[str, float]:
+def busy_after(jobs: Sequence[Job]) -> dict[str, float]:
     """Return the nodes of jobs that were left running, and the seconds within which each node ends its part alone: the
     lease that the last poll began, and the time that processes have to end."""
     held: dict[str, float] = {}
@@ -390,7 +391,7 @@ def enter(current: Session) -> Session:
 
 
 def show_findings(current: Session) -> None:
-    """The findings of all nodes, once, to stderr (stdout belongs to pyinfra's --json)."""
+    """Show the findings of all nodes, once, on stderr (stdout belongs to pyinfra's --json)."""
     findings = current.examination.all_findings()
     table = terminal.findings_table(findings)
     current.out.print()

@@ -55,7 +55,7 @@ def drifted() -> None:
 
 
 def tune() -> None:
-    """Host settings: now, and at every boot."""
+    """Apply host settings: now, and at every boot."""
     for operation in tuning.OF_SETTINGS:
         fix(operation)
     fix(tuning.sysctl)
@@ -68,7 +68,7 @@ def tune() -> None:
 
 
 def devices() -> None:
-    """/dev/kfd, /dev/dri and /dev/infiniband, and the GPUs' partitions."""
+    """Apply the permissions of /dev/kfd, /dev/dri and /dev/infiniband, and the GPUs' partitions."""
     fix(device_operations.kfd)
     fix(device_operations.dri)
     fix(device_operations.infiniband)
@@ -76,13 +76,13 @@ def devices() -> None:
 
 
 def drivers() -> None:
-    """The RDMA provider library on the host."""
+    """Have the RDMA provider library on the host."""
     fix(provider.library)
     fix(provider.driver)
 
 
 def images() -> None:
-    """Container images, by digest."""
+    """Pull container images, by digest."""
     fix(image_operations.pull, more=_from_site)
 
 
@@ -236,7 +236,7 @@ def _tell(host: Host, finding: Finding, what: str, colour: str) -> None:
 
 
 def _fixable_drift(current: Session, name: str) -> list[Finding]:
-    """The drift of a node that this deploy has an operation for, and that it may run there."""
+    """Return the drift of a node that an operation of this deploy would fix, and may fix there."""
     fixable = [finding for finding in current.fixable(name) if finding.verdict == Verdict.DRIFT]
     return [finding for finding in fixable if finding.remedy and finding.remedy.operation in current.remediations]
 
@@ -259,7 +259,8 @@ def _fix_now(current: Session, host: Host, finding: Finding) -> bool:
 
 
 def _judge_each(state: State, host: Host) -> bool:
-    """A node that has not passed by itself fails at the end of the deploy, when its evidence is complete."""
+    """Judge the single-node jobs. A node that failed is reported at the end of the deploy, when its evidence is
+    complete."""
     current = session()
     current.once("judge each node", lambda: judge_each(current))
     return True

@@ -35,8 +35,8 @@ from shakedown.state.findings import Verdict
 
 
 def jobs_of(examination: Examination) -> list[str | None]:
-    """The jobs that the nodes' scopes ask for, in their order: a node that has one for itself, None for the one over
-    all nodes."""
+    """Return the jobs that the nodes' scopes ask for, in their order: a node's name for its single-node job, None for
+    the job over all nodes."""
     without = left_out(examination)
     scopes = {
         name: desired.smoke.scope
@@ -49,7 +49,7 @@ def jobs_of(examination: Examination) -> list[str | None]:
 
 
 def left_out(examination: Examination) -> dict[str, str]:
-    """The nodes that the desired state leaves out as suspects of the last search, and why."""
+    """Return the nodes that the desired state leaves out as suspects of the last search, with the reason."""
     smokes = {name: desired.smoke for name, desired in examination.desired.items() if desired.smoke is not None}
     return suspects.left_out(
         (name for name, smoke in smokes.items() if smoke.exclude == "suspects"), invocation.inventory
@@ -62,8 +62,8 @@ def plan_of(
     excluded: Mapping[str, str] | None = None,
     alone: str | None = None,
 ) -> LaunchPlan:
-    """The launch plan over the nodes that are fit to train, in inventory order, or of one that trains `alone`, which
-    has an id of its own. Raises PlanError with everything that cannot be derived or does not fit."""
+    """Return the launch plan over the nodes that are fit to train, in inventory order, or of one that trains `alone`,
+    which has an id of its own. Raise PlanError with everything that cannot be derived or does not fit."""
     without = left_out(examination)
     missing = {node: why for node, why in (excluded or {}).items() if node not in without}
     for node in examination.desired:
@@ -83,8 +83,8 @@ def plan_of(
 
 
 def plans_of(examination: Examination) -> tuple[dict[str, LaunchPlan], dict[str, list[str]]]:
-    """The jobs' plans as the nodes are now, by the jobs' names and to be shown; and what stands in the way of the
-    others, with the names of those for which it does."""
+    """Return the jobs' plans as the nodes are now, by the jobs' names and to be shown; and what stands in the way of
+    the others, with the names of those for which it does."""
     run_id = new_run_id()
     plans, errors = {}, defaultdict(list)
     for node in jobs_of(examination):
@@ -96,7 +96,7 @@ def plans_of(examination: Examination) -> tuple[dict[str, LaunchPlan], dict[str,
 
 
 def shown(plan: LaunchPlan, examination: Examination) -> LaunchPlan:
-    """The plan as it may be shown and kept: without the values of secrets."""
+    """Return the plan as it may be shown and kept: without the values of secrets."""
     return masked_model(plan, examination.not_secret())
 
 
@@ -117,8 +117,8 @@ def start_run(current: Session) -> None:
     for name, why in left_out(current.examination).items():
         current.exclude(name, why, Verdict.UNKNOWN)
     nodes = jobs_of(current.examination)
-    each = ProgressOfEach()
-    current.jobs += [_job(current, node, Progress() if node is None else each.of(node)) for node in nodes]
+    shared = ProgressOfEach()
+    current.jobs += [_job(current, node, Progress() if node is None else shared.of(node)) for node in nodes]
     if invocation.dry:
         _show_plans(current)
 
@@ -150,7 +150,7 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
     record.jobs.append(JobRecord(node=job.node, plan=kept_plan(plan, current.examination)))
     if current.notes is not None:
         current.notes.plan(job.name, plan)
-    directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
+    directory.write("plan.txt", "\n".join(render(job.plan, job.name) for job in record.jobs if job.plan) + "\n")
     evidence = current.evidence[job.name]
     for node in plan.nodes:
         state = current.latest.get(node.name) or current.examination.states[node.name]
@@ -162,7 +162,7 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
 
 
 def note_missing(current: Session) -> None:
-    """The hosts that pyinfra has failed since take no part."""
+    """Exclude the hosts that pyinfra has failed since."""
     for host in current.hosts:
         if host not in current.state.active_hosts:
             run = current.run_of(host.name)
@@ -170,8 +170,8 @@ def note_missing(current: Session) -> None:
 
 
 def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
-    """The values of the variables that the plan only names: from the environment of the controller, or from the file
-    of the desired state. Raises SecretError where that is none."""
+    """Return the values of the variables that the plan only names: from the environment of the controller, or from the
+    file of the desired state. Raises SecretError where that is none."""
     smoke = examination.desired[plan.driver].smoke
     values = {}
     for name in {name for node in plan.nodes for name in node.secrets}:
@@ -235,7 +235,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
 
 
 def keep(current: Session, job: Job) -> JobRecord:
-    """What a job came to, in the record and in its evidence."""
+    """Write the result of a job into the record and its evidence."""
     record = current.record
     assert record is not None
     kept = next((kept for kept in record.jobs if kept.name == job.name), None)
@@ -263,18 +263,18 @@ def keep(current: Session, job: Job) -> JobRecord:
 
 
 def ended_by(result: JobResult) -> str:
-    """The kind of the failure that ended a job; empty: none did."""
+    """Return the kind of the failure that ended a job; empty: none did."""
     return result.first_failure.kind if result.first_failure else ""
 
 
 def came_to(current: Session, node: str) -> Verdict:
-    """The worst of the gates that are about a node, its own and those of the job over all; unknown: there is none."""
+    """Return the worst verdict of the gates about a node, its own and those of the job over all; unknown: none."""
     return verdict_of(gate for gate in (current.record.gates if current.record else ()) if gate.node in (None, node))
 
 
 def shortfall(current: Session, node: str) -> str:
-    """Why a node has not passed, by itself and together with the others as far as either was asked for; empty: it
-    has."""
+    """Return why a node has not passed, alone and together with the others as far as its scope asks for either; empty:
+    it has."""
     if node in current.excluded:
         return current.excluded[node]
     gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
@@ -311,7 +311,7 @@ def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
 
 
 def show_judgement(current: Session) -> None:
-    """The gates, the figures, the verdict, and where the evidence is."""
+    """Show the gates, the figures, the verdict, and where the evidence is."""
     out, record = current.out, current.record
     assert record is not None and current.directory is not None
     own = {gate.node for gate in record.gates}
@@ -333,7 +333,7 @@ def show_judgement(current: Session) -> None:
 
 
 def show_notes(current: Session) -> None:
-    """What a person should know of the nodes after a job: what is left there, logs that could not be fetched."""
+    """Show what a person should know of the nodes after a job: leftovers, and logs that could not be fetched."""
     nodes: dict[str, list[str]] = {}
     for node in current.outcomes():
         for note in node.notes:

@@ -107,7 +107,7 @@ def _stage(current: Session) -> _Stage:
 def _begin(current: Session) -> None:
     """Say what is to come, and make the jobs. Their plans are made when they start."""
     desired = current.examination.desired
-    wanted = next((each.trials for each in desired.values() if each.trials), None) or Trials()
+    wanted = next((state.trials for state in desired.values() if state.trials), None) or Trials()
     stage = _Stage(wanted, chosen_trials(wanted, invocation.only), began=time.monotonic())
     current.shared["trials"] = stage
     nodes = list(current.examination.states)
@@ -115,11 +115,11 @@ def _begin(current: Session) -> None:
     number = len(rounds.schedule(len(nodes), "")) if pairs else 0
     rails = rails_of(stage.names, list(desired.values()), list(current.examination.states.values()))
     seconds = expected_seconds(stage.names, wanted.repetitions, number, rails)
-    told = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}"
-    told += f", {counted(wanted.repetitions, 'repetition')}"
-    told += f", {counted(number, 'round')} of pairs" if number else ""
-    told += f" over {counted(max(rails.values()), 'rail')}" if number and max(rails.values()) > 1 else ""
-    current.out.print(f"{told}: about {seconds:.0f} s", markup=False)
+    line = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}"
+    line += f", {counted(wanted.repetitions, 'repetition')}"
+    line += f", {counted(number, 'round')} of pairs" if number else ""
+    line += f" over {counted(max(rails.values()), 'rail')}" if number and max(rails.values()) > 1 else ""
+    current.out.print(f"{line}: about {seconds:.0f} s", markup=False)
     if not invocation.dry:
         record = current.open_run()
         record.trials = _record(current, stage, number)
@@ -200,7 +200,7 @@ def _choose(state: State, host: Host) -> bool:
 
 
 def _measure_again(current: Session) -> None:
-    """What the first run names is measured again in a fresh one, beside others that it does not name."""
+    """Measure again, in a fresh run, what the first run names, beside others that it does not name."""
     record, directory, stage = current.record, current.directory, _stage(current)
     assert record is not None and directory is not None
     training.note_missing(current)
@@ -217,41 +217,41 @@ def _measure_again(current: Session) -> None:
 
 
 def _again_alone(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
-    """The named nodes, and of each kind of them as many others as they need for peers."""
+    """Choose the named nodes, and of each kind of them as many others as they need for peers."""
     named = {node: names for node, names in to_confirm(so_far).items() if node not in current.excluded}
     if not named:
         return
     chosen = set(named)
     for group in {so_far.groups.get(node, "") for node in named}:
-        others = [node for node, its in so_far.groups.items() if its == group and node not in named]
+        others = [node for node, of_node in so_far.groups.items() if of_node == group and node not in named]
         others = [node for node in others if node not in current.excluded]
         count = sum(so_far.groups.get(node, "") == group for node in named)
         draw = random.Random(current.record.run_id if current.record else "")
         chosen |= set(draw.sample(others, min(rounds.peers_for(count), len(others))))
-    asked = {name for names in named.values() for name in names}
-    stage.names_again[NODES_AGAIN] = [name for name in stage.names if name in asked]
+    wanted = {name for names in named.values() for name in names}
+    stage.names_again[NODES_AGAIN] = [name for name in stage.names if name in wanted]
     stage.alone_again += [_job(current, stage, NODES_AGAIN, node) for node in so_far.groups if node in chosen]
-    told = f"{', '.join(named)} again in a fresh run of {', '.join(stage.names_again[NODES_AGAIN])}"
+    line = f"{', '.join(named)} again in a fresh run of {', '.join(stage.names_again[NODES_AGAIN])}"
     others = [node for node in so_far.groups if node in chosen and node not in named]
-    told += f", beside {', '.join(others)}" if others else ""
-    current.out.print(f"trials: {told}", markup=False, highlight=False)
+    line += f", beside {', '.join(others)}" if others else ""
+    current.out.print(f"trials: {line}", markup=False, highlight=False)
 
 
 def _again_between(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
-    """What stood out of the rounds, in rounds of its own."""
+    """Measure the pairs that stood out again, in rounds of their own."""
     odd = suspects(so_far)
-    places = sorted({place for its in odd.values() for place in its})
+    places = sorted({place for places in odd.values() for place in places})
     if not places:
         return
     count, run_id = len(so_far.places), current.record.run_id if current.record else ""
-    had = [pair for each in rounds.schedule(count, run_id) for pair in each]
+    had = [pair for pairs in rounds.schedule(count, run_id) for pair in pairs]
     stage.nodes_again = [so_far.places[place] for place in rounds.beside(places, count, had, run_id)]
     stage.names_again[AGAIN] = [name for name in stage.names if name in odd]
     number = len(rounds.schedule(len(stage.nodes_again), ""))
     names = ", ".join(so_far.places[place] for place in places)
-    told = f"trials: {counted(number, 'fresh round')} of {', '.join(stage.names_again[AGAIN])} with {names} and "
-    told += counted(len(stage.nodes_again) - len(places), "other node")
-    current.out.print(told, markup=False, highlight=False)
+    line = f"trials: {counted(number, 'fresh round')} of {', '.join(stage.names_again[AGAIN])} with {names} and "
+    line += counted(len(stage.nodes_again) - len(places), "other node")
+    current.out.print(line, markup=False, highlight=False)
     stage.between_again.append(_job(current, stage, AGAIN, None))
 
 
@@ -289,7 +289,7 @@ def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
 
 
 def _judge(state: State, host: Host) -> bool:
-    """A node that is named fails; the others go on."""
+    """Fail a named node; the others go on."""
     current = session()
     current.once("trials: judge", lambda: _judge_all(current))
     record = current.record
@@ -331,10 +331,10 @@ def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> Non
     out = current.out
     for part in shown.tables(record):
         out.print(part)
-    told = [gate for gate in judged if gate.name in record.asked or gate.verdict != Verdict.OK]
-    if told:
+    shown_gates = [gate for gate in judged if gate.name in record.asked or gate.verdict != Verdict.OK]
+    if shown_gates:
         out.print()
-        out.print(terminal.gates_table(told))
+        out.print(terminal.gates_table(shown_gates))
     took = f"took {time.monotonic() - _stage(current).began:.0f} s"
     out.print(f"trials: {terminal.outcome(verdict_of(judged))}, {counted(len(judged), 'gate')}, {took}")
 

@@ -64,8 +64,8 @@ MENDED = [("begun", "mend", ""), ("ended", "mend", "done"), ("begun", "load", ""
 
 
 def interrupted_at(product: Product, site: Path, command: str) -> str:
-    """What `--mend` says that gets SIGINT once it has begun this command."""
-    process = product.start("shakedown", "service", site, "--mend")
+    """What `--repair` says that gets SIGINT once it has begun this command."""
+    process = product.start("shakedown", "service", site, "--repair")
     assert process.stderr is not None
     said = []
     for line in process.stderr:
@@ -92,7 +92,7 @@ def test_this_machine_is_in_service_only_after_rung_check_and_load(product: Prod
     site.write_text(f"nodes = (['@local'], {asked | {'tuning': {'numa_balancing': None}}!r})\n")
     assert product.drift(before, "--ledger").code == 3
     text = interrupted_at(product, site, "shakedown")  # Ctrl-C in the middle of the first rung
-    ran, nodes = service(product, site, "--mend")
+    ran, nodes = service(product, site, "--repair")
     assert ran.code == 0, ran.text
     node = nodes["@local"]
     assert (node["standing"], steps_of(node)) == ("in service", [*INTERRUPTED, *MENDED]), text + ran.text
@@ -107,17 +107,17 @@ def test_a_node_that_drifted_is_left_with_its_job_and_later_mended_and_loaded(
     site = inventory(lab, product)
     node = lab["node2"]
     node.exec(f"echo 1 > {NUMA}")
-    ran, nodes = service(product, site, "--mend")
+    ran, nodes = service(product, site, "--repair")
     assert ran.code == 3, ran.text
     assert nodes["node1"]["standing"] == "in service"
     assert (nodes["node2"]["standing"], nodes["node2"]["steps"]) == ("suspect", []), ran.text
     assert "never a node with a job: on its GPUs: ? (4242)" in nodes["node2"]["next"], ran.text
     node.exec(f"rm -r /sys/{Path(GPU_JOB).parent}")
-    told = product.run("shakedown", "service", site, "--mend", "--dry")
+    told = product.run("shakedown", "service", site, "--repair", "--dry")
     assert "would run: shakedown run" in told.out and "--limit node2" in told.out, told.text
     assert numa(node) == "1", "neither has changed anything"
 
-    ran, nodes = service(product, site, "--mend")
+    ran, nodes = service(product, site, "--repair")
     assert ran.code == 0, ran.text
     assert {each["standing"] for each in nodes.values()} == {"in service"}
     assert numa(node) == "0"
@@ -131,9 +131,9 @@ def test_what_is_interrupted_goes_on_where_it_stopped(rack: RackMaker, product: 
     lab = equip(rack(2))
     site = inventory(lab, product)
     lab["node2"].exec(f"echo 1 > {NUMA}")
-    process = product.start("shakedown", "service", site, "--mend")
+    process = product.start("shakedown", "service", site, "--repair")
     until(lambda: numa(lab["node2"]) == "0", 120)  # in the middle of the first rung
-    second = product.run("shakedown", "service", site, "--mend")
+    second = product.run("shakedown", "service", site, "--repair")
     assert second.code == 1 and "is held" in second.err, "two at once"
     process.send_signal(signal.SIGINT)
     code, text = finish(process, 90)
@@ -147,7 +147,7 @@ def test_what_is_interrupted_goes_on_where_it_stopped(rack: RackMaker, product: 
     _, nodes = service(product, site)
     assert nodes["node2"]["standing"] == "being mended" and nodes["node1"]["steps"] == []
     assert steps_of(nodes["node2"])[-2:] == [("begun", "load", ""), ("ended", "load", "interrupted")], text
-    ran, nodes = service(product, site, "--mend")
+    ran, nodes = service(product, site, "--repair")
     assert ran.code == 0, ran.text
     assert nodes["node2"]["standing"] == "in service"
     assert steps_of(nodes["node2"])[-2:] == [("begun", "load", ""), ("ended", "load", "done")]
@@ -167,7 +167,7 @@ def test_a_node_that_does_not_answer_has_its_power_cycled_by_the_sites_command(
     allowed = {"rungs": ["mend", "power cycle"], "bmc": {**bmc, "unasked": True}, "back_s": 120}
     site = inventory(lab, product, service=allowed)
     lab["node2"].down()
-    process = product.start("shakedown", "service", site, "--mend", "--format", "json")
+    process = product.start("shakedown", "service", site, "--repair", "--format", "json")
     until(asked.exists, 300)  # once it has not answered for two minutes
     lab["node2"].up()  # what a BMC does
     code, text = finish(process, 240)
@@ -201,7 +201,7 @@ def test_in_slurm_a_suspect_is_drained_waited_for_mended_and_resumed(cluster: Cl
     cluster.command("sbatch", "--nodelist=node2", "--output=/dev/null", "--wrap", "sleep 600")
     until(lambda: states(cluster)["node2"] in ("allocated", "mixed"), 60)
 
-    ran, nodes = service(product, site, "--mend")
+    ran, nodes = service(product, site, "--repair")
     assert ran.code == 1, ran.text
     assert (nodes["node1"]["standing"], nodes["node3"]["standing"]) == ("out", "in service"), ran.text
     assert "bad fan" in nodes["node1"]["why"]
@@ -213,7 +213,7 @@ def test_in_slurm_a_suspect_is_drained_waited_for_mended_and_resumed(cluster: Cl
 
     cluster.command("scancel", *cluster.jobs())
     until(lambda: states(cluster)["node2"] == "drained", 60)
-    ran, nodes = service(product, site, "--mend")
+    ran, nodes = service(product, site, "--repair")
     assert nodes["node2"]["standing"] == "in service", ran.text
     steps = steps_of(nodes["node2"])
     assert steps.pop(steps.index(("resumed", "", ""))), ran.text  # by the end of the load, which is a run, or after it
@@ -236,7 +236,7 @@ def test_in_slurm_a_load_that_is_interrupted_gives_its_witness_back(cluster: Clu
     assert nodes["node2"]["standing"] == "being mended"
     steps = steps_of(nodes["node2"])
     assert steps == [("drained", "", ""), *MENDED[:3], ("ended", "load", "interrupted")], text
-    ran, nodes = service(product, site, "--mend")
+    ran, nodes = service(product, site, "--repair")
     assert ran.code == 0 and nodes["node2"]["standing"] == "in service", ran.text
     until(lambda: set(states(cluster).values()) == {"idle"}, 60)
 

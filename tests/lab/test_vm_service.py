@@ -47,7 +47,7 @@ def test_a_node_that_needs_a_boot_gets_it_and_is_loaded_afterwards(vm_pair: VmLa
     equip(vm_pair)
     before = {vm.name: boot_id(vm) for vm in vm_pair}
     inventory = site(vm_pair, product, "reboot")
-    ran = product.run("shakedown", "service", inventory, "--mend", "--format", "json", timeout=2 * SLOW)
+    ran = product.run("shakedown", "service", inventory, "--repair", "--format", "json", timeout=2 * SLOW)
     nodes = {node["node"]: node for node in json.loads(ran.out)["nodes"]}
     assert ran.code == 0, ran.text
     for vm in vm_pair:
@@ -75,7 +75,7 @@ def test_a_machine_that_hangs_has_its_power_cycled_and_is_loaded_afterwards(vm_p
     vm = vm_pair["vm1"]
     before = boot_id(vm)
     vm.freeze()  # connections are taken, and nobody answers
-    process = product.start("shakedown", "service", inventory, "--mend")
+    process = product.start("shakedown", "service", inventory, "--repair")
     until(asked.exists, 900)
     assert asked.read_text() == "vm1 cycle\n"
     vm.down()

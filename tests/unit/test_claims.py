@@ -22,7 +22,7 @@ from shakedown.ledger import service as book
 from shakedown.ledger.claims import LEASE_S, Holder, Room, begin, end, holders, renew, this_process
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.service.model import Step
-from tests.unit.test_climbing import NODES, Lab, finding
+from tests.unit.test_escalation import NODES, Lab, finding
 
 ROOT = Path(__file__).parents[2]
 ROOMY = Room(at_once=9)
@@ -119,7 +119,7 @@ CONTROLLER = """
 import json, os, sys, time
 from pathlib import Path
 from shakedown.ledger.store import open_ledger
-from tests.unit.test_climbing import Lab, finding
+from tests.unit.test_escalation import Lab, finding
 
 where, folder, me, nodes, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4].split(","), sys.argv[5]
 
@@ -144,7 +144,7 @@ picture = lab.look()
 (folder / f"{me}.ready").touch()
 while mode == "race" and not (folder / "go").exists():
     time.sleep(0.01)
-lab.climb().run(picture, 1)
+lab.escalation().run(picture, 1)
 note("said " + " | ".join(lab.said))
 """
 

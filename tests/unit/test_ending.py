@@ -20,7 +20,7 @@ import pytest
 
 from shakedown.jobs.job import Job, Timeouts
 from shakedown.report.summary import Summary, summary_lines
-from shakedown.runner.ending import busy_after
+from shakedown.runner.session import busy_after
 from shakedown.runs.folder import why_none_can_be_kept
 from shakedown.state.findings import Verdict
 from tests import forks
@@ -326,7 +326,7 @@ def test_what_ends_a_run_in_the_middle_is_told(tmp_path: Path) -> None:
     assert code == 1
     assert closing(err)[:2] == [
         "verdict: fail",
-        "  ended by RuntimeError: there is no terminal to ask on: say -y to go on without being asked, or --dry",
+        "  ended by RuntimeError: there is no terminal to ask on: give -y to go on without a question, or --dry",
     ]
     assert record(tmp_path)["verdict"] == "fail"
 

@@ -11,9 +11,11 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import pytest
 from sqlalchemy import text
 
+from shakedown.cli import main
 from shakedown.ledger import service as book
 from shakedown.ledger.export import export
 from shakedown.ledger.place import LedgerError
@@ -96,6 +98,15 @@ def test_commands_are_what_a_person_would_type(tmp_path: Path) -> None:
     assert load[-2:] == ["--parallel", "4"]
     secret = Commands("rack.py", ('smoke={"environment": {"HF_TOKEN": "hf_abcdefgh"}}',)).check(["node1"])
     assert "hf_abcdefgh" in secret[-1] and "hf_abcdefgh" not in shown(secret)
+
+
+def test_mend_is_still_another_name_of_repair() -> None:
+    command = main.get_command(click.Context(main), "service")
+    assert command is not None
+    for option in ("--repair", "--mend"):
+        parsed = command.make_context("service", ["rack.py,", option], resilient_parsing=True).params
+        assert parsed["repair"] or parsed["mend"]
+    assert "--mend" not in command.get_help(click.Context(command))
 
 
 def test_what_is_yet_to_come_stops_everything() -> None:

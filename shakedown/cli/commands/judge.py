@@ -73,7 +73,7 @@ def judge(
     output: Path | None,
     show_all: bool,
     ledger: bool,
-    **said: Any,
+    **options: Any,
 ) -> None:
     """Apply the gates to training LOGS from anywhere (one per node; - for standard input), or judge a run again,
     offline: by its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle`
@@ -92,17 +92,17 @@ def judge(
     shakedown judge train.log --recipe llama3.1-8b-fp8 --gpu mi300x --format json
     """
     if len(logs) == 1 and _is_run(logs[0]):
-        if any(value is not None for value in said.values()) or expect:
+        if any(value is not None for value in options.values()) or expect:
             unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
         _judge_run(logs[0], baseline, form, output, show_all, ledger)
     if baseline:
         unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
     if ledger:
-        unusable("--ledger keeps a run: of logs from anywhere nobody can say on what they ran")
+        unusable("--ledger keeps a run: logs from anywhere do not say on which nodes they ran")
     if logs.count("-") > 1:
         unusable("standard input (-) can be one log only")
     try:
-        request = Request(**said, expect=dict(expect))
+        request = Request(**options, expect=dict(expect))
         nodes, twice = _read_all(_names(logs))
         judged, notes = judge_logs(nodes, request)
     except ValueError as error:
@@ -124,8 +124,8 @@ def _is_run(name: str) -> bool:
 
 
 def _names(logs: tuple[str, ...]) -> dict[str, str]:
-    """A log's own name, or its whole path where two have the same -> the log. One that is given again has a number
-    behind it."""
+    """Name the logs: a log's own name, or its whole path where two have the same -> the log. A log that is given again
+    has a number behind it."""
     short = [Path(log).name or log for log in logs]
     named: dict[str, str] = {}
     for name, log in zip(short, logs, strict=True):
@@ -160,7 +160,7 @@ def _read(log: str, compared: bool) -> tuple[NodeLog, str]:
 def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool, ledger: bool) -> NoReturn:
     try:
         with opened_run(name) as run:
-            directory, told, altered = run.directory, run.messages, run.altered
+            directory, messages = run.directory, run.messages
             record = directory.load()
             evidence = directory.load_evidence()
             if baseline:
@@ -168,17 +168,17 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
             judgements = judge_jobs(directory, record, evidence)
             judged = judge_run(directory, record, evidence, judgements)
             died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
-            told = [*told, *no_end(directory, record, told)]
-            verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if altered else [])])
+            messages = [*messages, *no_end(directory, record, messages)]
+            verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if run.altered else [])])
             if ledger:
                 _keep(run, record.model_copy(update={"gates": judged, "verdict": verdict}))
     except (OSError, ValueError) as error:
         unusable(str(error))
-    each = zip(record.jobs, judgements, strict=True)
-    shown = [of_job for job, of_job in each if job.node is None or len(judgements) == 1]
+    pairs = zip(record.jobs, judgements, strict=True)
+    shown = [judgement for job, judgement in pairs if job.node is None or len(judgements) == 1]
     recorded = [figure for judgement in shown for figure in judgement.recorded if figure.why]
-    begun = dict.fromkeys(each.past.new_epoch for each in evidence.values() if each.past and each.past.new_epoch)
-    _finish(judged, verdict, form, output, [*told, *altered, *begun], recorded, show_all, died_of)
+    begun = dict.fromkeys(past.new_epoch for job in evidence.values() if (past := job.past) and past.new_epoch)
+    _finish(judged, verdict, form, output, [*messages, *run.altered, *begun], recorded, show_all, died_of)
 
 
 def _keep(run: OpenedRun, record: RunRecord) -> None:

@@ -33,12 +33,12 @@ WEEKS = 2000  # runs of a ledger that are shown together: the newest
 def report(
     run: str | None, ledger: bool, since: datetime | None, form: str, output: Path | None, show_all: bool
 ) -> None:
-    """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
+    """Show the result of a run: the verdict, the nodes, the findings that differ, the gates and the figures.
 
     RUN is its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle` made
     of it. Exits as the run did.
 
-    \b
+    
     shakedown report latest
     shakedown report runs/20261122T014456-4dc983 --format json
     shakedown report latest --output rack7.html
@@ -49,15 +49,15 @@ def report(
     if run is None:
         _report_ledger(since, form, output)
     try:
-        with opened_run(run) as found:
-            directory, told, altered = found.directory, found.messages, found.altered
+        with opened_run(run) as opened:
+            directory, messages, altered = opened.directory, opened.messages, opened.altered
             record = directory.load()
             if altered:
                 record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
-            for line in [*told, *altered, directory.lacking(record), *no_end(directory, record, told)]:
+            for line in [*messages, *altered, directory.lacking(record), *no_end(directory, record, messages)]:
                 if line:
                     click.echo(f"shakedown: {printable(line)}", err=True)
-            links = "" if told else f"{directory.path.resolve().as_uri()}/"
+            links = "" if messages else f"{directory.path.resolve().as_uri()}/"
             code = show_document(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
     except (OSError, ValueError) as error:
         unusable(str(error))
@@ -65,11 +65,11 @@ def report(
 
 
 def _report_ledger(since: datetime | None, form: str, output: Path | None) -> NoReturn:
-    known = names(Remembered)
-    if form not in known:
-        unusable(f"--format {form}: of the ledger there are {', '.join(known)}")
+    forms = names(Remembered)
+    if form not in forms:
+        unusable(f"--format {form}: the ledger has {', '.join(forms)}")
     try:
-        found = history(open_ledger(), Asked(since=since, limit=WEEKS))
+        answer = history(open_ledger(), Asked(since=since, limit=WEEKS))
     except LedgerError as error:
         unusable(str(error))
-    sys.exit(show_document(Remembered(found), form, output, Verdict.OK))
+    sys.exit(show_document(Remembered(answer), form, output, Verdict.OK))

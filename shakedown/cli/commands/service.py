@@ -22,13 +22,14 @@ PREPARE = ("gevent",)
 @format_of(InService)
 @click.option("--all", "show_all", is_flag=True, help="in the table, also what is in service, and each node's steps")
 @click.option(
-    "--mend", is_flag=True, help="act: the next rung for each suspect, the check, then load; as long as it helps"
+    "--repair", is_flag=True, help="act: the next repair of each suspect, the check, then load; as long as that helps"
 )
+@click.option("--mend", is_flag=True, hidden=True)  # the former name of --repair
 @click.option("--drain", is_flag=True, help="act: drain suspects in the scheduler, and resume those that are cleared")
 @click.option(
-    "--take-back", "taken", multiple=True, metavar="NODE", help="a person has mended it: to be put under load"
+    "--take-back", "taken", multiple=True, metavar="NODE", help="a person has repaired the node: put it under load"
 )
-@click.option("--dry", is_flag=True, help="with --mend or --drain: show what would be done, and do nothing")
+@click.option("--dry", is_flag=True, help="with --repair or --drain: show what would be done, and do nothing")
 def service(
     inventory: str,
     limit: tuple[str, ...],
@@ -37,27 +38,29 @@ def service(
     verbose: int,
     form: str,
     show_all: bool,
+    repair: bool,
     mend: bool,
     drain: bool,
     taken: tuple[str, ...],
     dry: bool,
 ) -> None:
-    """Show each node: in service, suspect, being mended, or out; and, with --mend, bring suspects back.
+    """Show each node: in service, suspect, being mended, or out; and, with --repair, bring suspects back.
 
-    Reads the nodes, the ledger and the scheduler; changes nothing unless it is told to act, and then only what the
-    desired state allows (section service). A node that was mended is in service only when it has passed under load.
+    Reads the nodes, the ledger and the scheduler; changes nothing without --repair or --drain, and then only what the
+    desired state allows (section service). A repaired node is in service only when it has passed under load.
 
     \b
     shakedown service inventories/rack.py --all             with the steps of each, and its parts
-    shakedown service inventories/rack.py --mend --dry      what would be done
-    shakedown service inventories/rack.py --mend            one rung after the other, a few nodes at once
+    shakedown service inventories/rack.py --repair --dry    what would be done
+    shakedown service inventories/rack.py --repair          one repair after the other, a few nodes at once
     shakedown service inventories/rack.py --take-back node03.rack7
     """
     if taken and dry:
         raise click.UsageError("--take-back is written into the ledger at once: give --dry without it")
     from shakedown.cli.nodes import load_state, to_its_end, usable_input  # pyinfra: see there
 
-    acts = (mend or drain) and not dry
+    repair = repair or mend
+    acts = (repair or drain) and not dry
     with usable_input():
         state = load_state(inventory, limit, data, parallel, verbose, keeps=acts or bool(taken))
     names = [host.name for host in state.inventory]
@@ -67,9 +70,9 @@ def service(
         ledger = open_ledger()
     except LedgerError as error:
         unusable(error)
-    from shakedown.runner.repair.bring_back import BringBack, Busy  # pyinfra
+    from shakedown.runner.repair.call import Busy, ServiceCall  # pyinfra
 
-    work = BringBack(ledger, inventory, limit, data, parallel or 0, verbose)
+    work = ServiceCall(ledger, inventory, limit, data, parallel or 0, verbose)
     try:
         with to_its_end(state) as keep:
             try:
@@ -80,7 +83,7 @@ def service(
             except LedgerError as error:  # in words, and no traceback
                 _unread(error)
         if acts:
-            found = work.act(found, mend, drain)
+            found = work.act(found, repair, drain)
     except LedgerError as error:
         _unread(error)
     except Busy as error:
@@ -89,7 +92,7 @@ def service(
     board: Any = found.board()
     write(InService(board, show_all), form)
     if dry:
-        for line in work.told(found, mend, drain):
+        for line in work.preview(found, repair, drain):
             click.echo(line, err=form != "table")
     sys.exit(130 if work.commands.interrupted else board.verdict.exit_code)
 

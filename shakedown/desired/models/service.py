@@ -81,7 +81,7 @@ class Service(Section):
         unit="nodes",
     )
     rungs: list[Literal["mend", "reload driver", "reboot", "power cycle"]] = key(
-        ["mend"], "what --mend may do with a node; what is not allowed is left to a person", ["mend", "reboot"]
+        ["mend"], "what --repair may do with a node; what is not allowed is left to a person", ["mend", "reboot"]
     )
     back_s: Positive = key(900, "time in which a node has to be back after a power cycle", 900, unit="s")
     bmc: Bmc | None = key(

@@ -139,8 +139,8 @@ class _Bounded:
         if not done:
             self._remember(last_words(output))
             if time.monotonic() - began >= limit:
-                said = f"; its last words: {last_words(output)}" if output.combined_lines else ""
-                raise self._failed(NodeError(f"not done within {limit:g} s, and ended there{said}"))
+                words = f"; its last words: {last_words(output)}" if output.combined_lines else ""
+                raise self._failed(NodeError(f"not done within {limit:g} s, and ended there{words}"))
         return done, output
 
     def put_file(self, *args: Any, **arguments: Any) -> bool:
@@ -157,7 +157,7 @@ class _Bounded:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> OSError:
-        """The error as one that pyinfra takes for this host's own."""
+        """Return the error as one that pyinfra takes for this host's own."""
         made = error if isinstance(error, NodeError) else NodeError(_words(error))
         self._remember(str(made))
         return made
@@ -226,8 +226,8 @@ class _BoundedSsh(_Bounded):
 
 @contextmanager
 def _within(seconds: float, why: str) -> Iterator[None]:
-    """Raises NodeError(why) if it takes longer. What comes up inside is no Exception, so that nobody there takes it for
-    an attempt that has failed, and tries again."""
+    """Raise NodeError(why) if the block takes longer. Inside, the timeout is no Exception, so that no code there takes
+    it for a failed attempt and tries again."""
     with gevent.Timeout(seconds) as limit:
         try:
             yield
@@ -254,9 +254,9 @@ def _words(error: BaseException) -> str:
 
 
 def last_words(output: CommandOutput) -> str:
-    """The last line of a command that failed: of what it complained, or else of what it said."""
-    said = [line for line in output.stderr_lines or output.stdout_lines if line.strip()]
-    return printable(said[-1].strip(), 300) if said else ""
+    """Return the last line of a failed command, of its standard error or else of its output."""
+    lines = [line for line in output.stderr_lines or output.stdout_lines if line.strip()]
+    return printable(lines[-1].strip(), 300) if lines else ""
 
 
 class _Taken:
@@ -287,7 +287,7 @@ def read_output(stdout: Any, stderr: Any, timeout: Any, print_output: bool, prin
     def read(stream: str, buffer: Any) -> None:
         for line in _lines(_chunks(stream, buffer), taken):
             text = taken.add(stream, line)
-            if print_output and (stream == "stderr" or host is None or _told_at_once(host, text)):
+            if print_output and (stream == "stderr" or host is None or _shown_at_once(host, text)):
                 echo(f"{print_prefix}{text if stream == 'stdout' else format_text(text, 'red')}", err=True)
 
     readers = [gevent.spawn(read, stream, buffer) for stream, buffer in (("stdout", stdout), ("stderr", stderr))]
@@ -303,7 +303,7 @@ def read_output(stdout: Any, stderr: Any, timeout: Any, print_output: bool, prin
     return CommandOutput(taken.lines)
 
 
-def _told_at_once(host: Host, text: str) -> bool:
+def _shown_at_once(host: Host, text: str) -> bool:
     """Whether a line of an operation that tells how it goes is shown as it comes. Hundreds of hosts tell it to nobody:
     of them it is kept, and told with what the run waits for."""
     kept = progress(host.state).saying

@@ -1,4 +1,4 @@
-"""What a deploy that is made for one document asks of the desired state, besides what every deploy does."""
+"""What a deploy for one document requires of the desired state, besides the requirements of every deploy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ DOCUMENTED = {"megatron_source": ("radeon", False), "stanford_megatron": ("stanf
 
 
 def problems(deploy: str, hosts: Mapping[str, DesiredState]) -> Iterator[Problem]:
-    """The smoke runs that are no recipe of this deploy's family or, if asked for, have an image without digest."""
+    """Yield the smoke runs that are no recipe of this deploy's family or, where it is required, have an image without
+    digest."""
     if deploy not in DOCUMENTED:
         return
     family, by_digest = DOCUMENTED[deploy]

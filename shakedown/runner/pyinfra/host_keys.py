@@ -30,12 +30,12 @@ def fingerprint(key: PKey) -> str:
 
 
 def new_keys(hosts: list[Host]) -> dict[str, str]:
-    """The hosts whose key was not known when they were connected to, with its fingerprint."""
+    """Return the hosts with a new key, with its fingerprint."""
     return {host.name: host.connector_data[NEW] for host in hosts if NEW in host.connector_data}
 
 
 def watch(client: SSHClient, host: Host) -> None:
-    """Have the client tell of keys that its policy accepts."""
+    """Have the client report keys that its policy accepts."""
     choose = client.set_missing_host_key_policy
 
     def set_policy(policy: MissingHostKeyPolicy | type[MissingHostKeyPolicy]) -> None:
@@ -50,9 +50,9 @@ def apply_ssh_config(data: dict[str, Any], host: Host) -> None:
     if host.data.get(OPTION) is not None:
         return
     config = get_ssh_config(data["ssh_config_file"])
-    said = config.lookup(data["ssh_hostname"] or host.name).get("stricthostkeychecking") if config else None
-    if said is not None:
-        data[OPTION] = "yes" if said == "ask" else said
+    value = config.lookup(data["ssh_hostname"] or host.name).get("stricthostkeychecking") if config else None
+    if value is not None:
+        data[OPTION] = "yes" if value == "ask" else value
 
 
 def address_of(host: Host) -> str:

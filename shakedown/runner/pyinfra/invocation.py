@@ -47,13 +47,13 @@ class Invocation:
     dry: bool = False
     only: tuple[str, ...] = ()  # of the trials; empty: as the desired state says
     json: bool = False
-    shows: bool = False  # what would be done is what was asked for, and goes to standard output
+    shows: bool = False  # a preview was requested, and goes to standard output
     trains: bool = False  # a smoke run is part of it
     deploys: list[Deploy] = field(default_factory=list)  # of this project
     examined: bool = False  # a deploy has looked at every host
     interrupted: bool = False
-    connecting: bool = False  # from here on, whatever ends the run, `ending.finish` says what became of the hosts
-    said: bool = False  # it has
+    connecting: bool = False  # from here on, whatever ends the run, `ending.finish` reports what became of the hosts
+    reported: bool = False  # it has
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
     error: str = ""  # what ended the run before its end, and was not the failure of every host
     search: Search = field(default_factory=Search)
@@ -63,7 +63,7 @@ class Invocation:
         """Keep what ended the run. pyinfra wraps what others raise; that no host is left, the hosts say themselves."""
         cause = getattr(error, "exception", error)
         if isinstance(cause, EOFError):
-            cause = RuntimeError("there is no terminal to ask on: say -y to go on without being asked, or --dry")
+            cause = RuntimeError("there is no terminal to ask on: give -y to go on without a question, or --dry")
         if not isinstance(cause, SystemExit) and str(cause) != NO_HOSTS:
             self.error = self.error or printable(f"{type(cause).__name__}: {cause}", 500)
 
@@ -83,7 +83,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """pyinfra's own handler exits with 0. (While a job runs, operations/smoke.py has taken this over: it stops the job
     on all nodes first.)"""
     invocation.interrupted = True
-    if invocation.said:
+    if invocation.reported:
         os._exit(INTERRUPTED)
     if not invocation.connecting:
         end_before_connecting()

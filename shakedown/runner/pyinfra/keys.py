@@ -37,7 +37,7 @@ def known() -> dict[str, Any]:
 
 
 def problems(hosts: Mapping[str, Host], layers: Sequence[HostLayers]) -> list[Problem]:
-    """What is wrong with pyinfra's keys, and with the keys of --data, each once for all its hosts."""
+    """Return the problems of pyinfra's keys and of the keys of --data, each once for all its hosts."""
     found: dict[Problem, None] = {}
     for host in layers:
         elsewhere = {key for layer in host.layers if layer.name != _COMMAND_LINE for key in layer.values}
@@ -104,7 +104,7 @@ def _of_wrong_type(host: Host, layers: Sequence[Layer]) -> list[Problem]:
 
 @cache
 def _kinds(data: type) -> dict[str, Any]:
-    """The types of all keys that a connector with such data reads."""
+    """Return the types of all keys that a connector with such data reads."""
     return get_type_hints(data) | {name: kind for name, kind in all_global_arguments() if name.startswith("_")}
 
 

@@ -18,7 +18,7 @@ class SiteError(ValueError):
 
 
 def site_files() -> dict[str, Path]:
-    """What a new site has: path in it -> the file that is copied there."""
+    """Return the files of a new site: path in it -> the file that is copied there."""
     own = {"README.md": "README.md", ".gitignore": "gitignore", "group_data/all.py": "group_data/all.py"}
     found = {name: _SITE / source for name, source in own.items()}
     found |= {f"inventories/{name}": _SHARED / "inventories" / name for name in ("local.py", "rack.py")}

@@ -16,7 +16,7 @@ LOCK = "service.lock"
 
 
 class Busy(Exception):
-    """Another process is at it."""
+    """Another process holds the lock."""
 
 
 @contextmanager

@@ -41,19 +41,19 @@ class Commands:
     _running: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def mend(self, hosts: Sequence[str]) -> list[str]:
-        """Everything but the training."""
+        """Return the command for everything but the training."""
         return [_program("shakedown"), "run", self.inventory, "--no-smoke", *self._over(hosts)]
 
     def deploy(self, name: str, hosts: Sequence[str], **changed: dict[str, Any]) -> list[str]:
-        """A deploy file; `changed`: sections of the desired state, with what is otherwise in them."""
+        """Return the command for a deploy file. `changed`: sections of the desired state with other values in them."""
         return [_program("pyinfra"), self.inventory, str(DEPLOYS / f"{name}.py"), "-y", *self._over(hosts, changed)]
 
     def check(self, hosts: Sequence[str]) -> list[str]:
-        """The check, kept in the ledger."""
+        """Return the command for a check that the ledger keeps."""
         return [_program("shakedown"), "drift", self.inventory, "--ledger", *self._over(hosts)]
 
     def trials(self, names: Sequence[str], hosts: Sequence[str]) -> list[str]:
-        """Some trials."""
+        """Return the command for some trials."""
         return [_program("shakedown"), "trials", self.inventory, "--only", ",".join(names), *self._over(hosts)]
 
     def _over(self, hosts: Sequence[str], changed: dict[str, dict[str, Any]] | None = None) -> list[str]:
@@ -70,8 +70,8 @@ class Commands:
         ]
 
     def run(self, argv: Sequence[str]) -> int:
-        """Run one to its end, what it says on our standard error. Returns its exit code; 127 where it cannot be run,
-        130 where a signal has come before it could begin."""
+        """Run a command to its end, with its output on our standard error. Return its exit code; 127 where it cannot be
+        run, 130 where a signal came before it could begin."""
         if self.interrupted:
             return INTERRUPTED
         sys.stderr.write(f"\n$ {shown(argv)}\n")
@@ -100,7 +100,7 @@ class Commands:
 
     @contextmanager
     def handing_on(self) -> Iterator[None]:
-        """Signals go to the command that runs; the second one ends it for good."""
+        """Hand signals to the command that runs; the second signal kills it."""
 
         def hand_on(number: int, _frame: FrameType | None) -> None:
             process, again = self._running, self.interrupted
@@ -120,7 +120,7 @@ class Commands:
 
 
 def shown(argv: Sequence[str]) -> str:
-    """A command as a person would type it, without the value of any secret that stands in its --data."""
+    """Return a command as a person would type it, without the value of any secret that stands in its --data."""
     return str(masked(shlex.join([Path(argv[0]).name, *argv[1:]]), more=_secrets(argv)))
 
 
@@ -137,5 +137,5 @@ def _secrets(argv: Sequence[str]) -> set[str]:
 
 
 def _program(name: str) -> str:
-    """One of the programs of this environment."""
+    """Return the path of a program of this environment."""
     return str(Path(sys.executable).with_name(name))

@@ -1,4 +1,4 @@
-"""The loads that show whether a node is well: which they are, and which nodes bear witness."""
+"""The loads that show whether a node is healthy, and the partner nodes for them."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from shakedown.service.model import LOAD
 from shakedown.service.status import History
 from shakedown.trials.models import PAIRS
 
-_WITNESSES = {SMOKE: 1, PAIRS: 2}  # nodes besides the one that is tried: pairs are compared from three nodes on
+_PARTNERS = {SMOKE: 1, PAIRS: 2}  # nodes besides the one that is tried: pairs are compared from three nodes on
 
 
-def loads(commands: Commands, picture: Picture, proposal: Proposal, witnesses: list[str]) -> list[list[str]]:
-    """The commands that put a node under the loads that it has to pass, and under one with others."""
+def loads(commands: Commands, picture: Picture, proposal: Proposal, partners: list[str]) -> list[list[str]]:
+    """Return the commands that put a node under the loads that it has to pass, and under one with others."""
     wanted, smoke = list(proposal.loads), picture.examination.desired[proposal.node].smoke is not None
     trials = [load for load in wanted if load != SMOKE]
     if not smoke and PAIRS not in trials:
         trials.append(PAIRS)
-    found = [commands.trials(trials, [proposal.node, *witnesses])] if trials else []
+    found = [commands.trials(trials, [proposal.node, *partners])] if trials else []
     if smoke and (SMOKE in wanted or PAIRS not in trials):
         as_it_is = {"exclude": None, "isolate": False, "via": "ssh"}  # drained, it is given no job by a scheduler
-        found.append(commands.deploy("load", [proposal.node, *witnesses], smoke=as_it_is))
+        found.append(commands.deploy("load", [proposal.node, *partners], smoke=as_it_is))
     return found
 
 
-def witnesses(picture: Picture, proposal: Proposal) -> list[str] | str:
-    """Nodes that are fit, and free, to be loaded with this one; or why there can be no load."""
+def partners_of(picture: Picture, proposal: Proposal) -> list[str] | str:
+    """Return fit and free nodes to be loaded with this one; or the reason why there can be no load."""
     smoke = picture.examination.desired[proposal.node].smoke
     if smoke is None and SMOKE in proposal.loads:
-        return "it has to pass a training, and the desired state has no section smoke"
-    least = max(_WITNESSES[SMOKE], (smoke.min_nodes or 0) - 1) if smoke else 0
+        return "the node has to pass a training, and its desired state has no section smoke"
+    least = max(_PARTNERS[SMOKE], (smoke.min_nodes or 0) - 1) if smoke else 0
     if PAIRS in proposal.loads or smoke is None:
-        least = max(least, _WITNESSES[PAIRS])
+        least = max(least, _PARTNERS[PAIRS])
     if picture.fleet == 1:
         return []
     fit = [host for host in picture.histories if host != proposal.node and _fit(picture, host)]
     groups, out = picture.examination.groups, picture.out
-    # Those that are well come first, and like with like, as far as there are such.
+    # Healthy nodes come first, and like with like, as far as there are such.
     fit.sort(key=lambda host: (bool(picture.histories[host].open), groups.get(host) != groups.get(proposal.node)))
-    # Each load has the next ones bear witness: the same node in all of them could keep this one out by itself.
+    # Each load has other partners: the same node in all of them could keep this one out alone.
     steps = picture.histories[proposal.node].steps
     turn = least * sum(step.done == "begun" and step.rung == LOAD for step in steps) % max(len(fit), 1)
     fit = fit[turn:] + fit[:turn]
     if len(fit) < least:
-        return f"a load needs {least} other nodes that are well and free, and there are {len(fit)}"
+        return f"a load needs {least} other nodes that are healthy and free, and there are {len(fit)}"
     if not picture.services[proposal.node].scheduler:
         return fit[:least]
     room = picture.at_once - len(out | {proposal.node})
@@ -57,15 +57,16 @@ def witnesses(picture: Picture, proposal: Proposal) -> list[str] | str:
 
 
 def _fit(picture: Picture, host: str) -> bool:
-    """Whether it can bear witness: nothing stands against it but settings that an operation changes, and nobody is at
-    it. Of a load that is passed such a node takes nothing away; without them no rack that has drifted as a whole, as
-    after a change of its desired state, could be brought back node by node."""
-    facts, its = picture.facts(host), picture.histories[host]
-    well = all(each.drift for each in its.incidents) and not _at_work(its) and not picture.examination.blockers(host)
-    return facts.reached and well and not (facts.job or facts.unmanaged or facts.claimed) and facts.drainable
+    """Return whether a node can be a partner: only settings that an operation changes speak against it, and no
+    controller works on it. Such a node takes nothing away from a passed load. Without such nodes a rack that has
+    drifted as a whole, as after a change of its desired state, could not come back node by node."""
+    facts, past = picture.facts(host), picture.histories[host]
+    drift_only = all(incident.drift for incident in past.incidents)
+    healthy = drift_only and not _at_work(past) and not picture.examination.blockers(host)
+    return facts.reached and healthy and not (facts.job or facts.unmanaged or facts.claimed) and facts.drainable
 
 
-def _at_work(its: History) -> bool:
-    """Whether a step was begun that has no end, or a person has the node."""
-    last = its.taken("begun", "ended", "handed over", "taken back")
+def _at_work(past: History) -> bool:
+    """Return whether a step was begun that has no end, or a person has the node."""
+    last = past.taken("begun", "ended", "handed over", "taken back")
     return last is not None and last.done in ("begun", "handed over")

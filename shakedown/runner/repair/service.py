@@ -29,7 +29,7 @@ from shakedown.state.node import NodeState, is_unreadable
 
 @dataclass
 class Picture:
-    """What is known at one moment."""
+    """The state of all nodes at one moment."""
 
     examination: Examination
     services: dict[str, Service]
@@ -45,13 +45,15 @@ class Picture:
     seen: int = 0  # the last step that was read
 
     def node(self, host: str) -> Node | None:
-        """The host as the scheduler has it."""
+        """Return the host as the scheduler has it."""
         return self.scheduled.nodes.get(self.names.get(host, ""))
 
     def proposals(self, now: int) -> list[Proposal]:
-        """What is next for each suspect."""
+        """Return what is next for each suspect."""
         facts = {host: self.facts(host) for host in self.histories}
-        allowed = {host: Allowed(tuple(each.rungs), each.bmc is not None) for host, each in self.services.items()}
+        allowed = {
+            host: Allowed(tuple(service.rungs), service.bmc is not None) for host, service in self.services.items()
+        }
         bounds = Limits(self.at_once, self.stopped, self.out)
         return proposals(self.histories, self.known, facts, allowed, bounds, now)
 
@@ -61,14 +63,14 @@ class Picture:
 
     @property
     def out(self) -> set[str]:
-        """The nodes that are out of service through us: drained, or on a rung that somebody is at."""
+        """The nodes that we hold out of service: drained, or in the middle of a step."""
         return (
             out_by_us(self.scheduled, self.names)
             | self.elsewhere
             | {
                 host
-                for host, its in self.histories.items()
-                if (begun := its.taken("begun", "handed over", "taken back")) is not None and begun.done == "begun"
+                for host, past in self.histories.items()
+                if (begun := past.taken("begun", "handed over", "taken back")) is not None and begun.done == "begun"
             }
         )
 
@@ -78,16 +80,16 @@ class Picture:
         return Room(frozenset(self.out), self.at_once, self.seen)
 
     def marks(self) -> list[Mark]:
-        """What is to be changed in the scheduler."""
+        """Return what is to be changed in the scheduler."""
         return proposed(self.services, self.known, self.histories, self.scheduled, self.names, self.fleet)
 
     def facts(self, host: str) -> Facts:
-        """What is known of a host now."""
+        """Return the facts of a host now."""
         service, node = self.services[host], self.node(host)
         state = self.examination.states.get(host)
         steps = self.known[host].steps
         managed = node is not None and is_managed(node, steps)
-        drifted = [each for each in self.examination.findings.get(host, []) if each.verdict == Verdict.DRIFT]
+        drifted = [finding for finding in self.examination.findings.get(host, []) if finding.verdict == Verdict.DRIFT]
         return Facts(
             reached=state is not None,
             job=self._job(host, state, node),
@@ -97,15 +99,15 @@ class Picture:
             drainable=not service.scheduler or managed or service.drain == "yes",
             found=None if state is None else self._found(host),
             claimed=self.claims.get(name(host), ""),
-            pending=bool(drifted) and all(each.fixed_by in (FixedBy.LOGIN, FixedBy.REBOOT) for each in drifted),
+            pending=bool(drifted) and all(finding.fixed_by in (FixedBy.LOGIN, FixedBy.REBOOT) for finding in drifted),
         )
 
     def _found(self, host: str) -> frozenset[tuple[str, str]]:
         now = from_findings(self.examination.findings.get(host, []), 0)
-        return frozenset((each.source, each.name) for each in now)
+        return frozenset((accusation.source, accusation.name) for accusation in now)
 
     def _job(self, host: str, state: NodeState | None, node: Node | None) -> str:
-        """Why a host has a job, or why nobody can say that it has none."""
+        """Return why a host has a job, or why that is unknown; empty: it has none."""
         service = self.services[host]
         if service.scheduler:
             if untold := self._untold(host):
@@ -118,7 +120,7 @@ class Picture:
         return on_its_gpus(state, self.examination.desired[host])
 
     def _untold(self, host: str) -> str:
-        """Why the scheduler that a host has does not tell of it."""
+        """Return why a host's scheduler does not know its state."""
         if not self.services[host].scheduler:
             return ""
         if self.scheduled.wrong:
@@ -126,36 +128,40 @@ class Picture:
         return "" if self.node(host) is not None else f"{self.scheduled.title} has no node of that name"
 
     def board(self) -> Board:
-        """As it is shown."""
+        """Return the picture as it is shown."""
         now = int(time.time())
-        nexts = {each.node: each for each in self.proposals(now)}
+        nexts = {proposal.node: proposal for proposal in self.proposals(now)}
         nodes = [
             shown(
                 host,
                 self.known[host],
-                its,
+                past,
                 nexts.get(host),
                 self.node(host),
                 self.parts.get(host, ()),
                 self._untold(host),
             )
-            for host, its in self.histories.items()
+            for host, past in self.histories.items()
         ]
         title, why = self.scheduled.title, self.scheduled.wrong
-        wrong = [f"{title} could not be asked, so nobody knows who is drained or has a job: {why}"] if why else []
+        wrong = (
+            [f"{title} could not be asked, so it is unknown which nodes are drained or have a job: {why}"]
+            if why
+            else []
+        )
         return Board(nodes, [*wrong, *([self.stopped] if self.stopped else [])], self.marks())
 
 
 def on_its_gpus(state: NodeState, desired: DesiredState) -> str:
-    """Who has a node's GPUs, or that nobody can say; empty: nobody has."""
+    """Return who uses a node's GPUs, or that this is unknown; empty: no process."""
     if is_unreadable(state.gpu_processes):
         return "" if desired.gpu.count == 0 else "the processes on its GPUs could not be read"
-    users = [printable(f"{each.name} ({each.pid})", 60) for each in state.gpu_processes[:3]]
+    users = [printable(f"{user.name} ({user.pid})", 60) for user in state.gpu_processes[:3]]
     return f"on its GPUs: {', '.join(users)}" if users else ""
 
 
 def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept: bool) -> Picture:
-    """Everything, as it is now. `names`: all nodes of the inventory, of which a part was examined. `kept`: the
+    """Read everything as it is now. `names`: all nodes of the inventory, of which a part was examined. `kept`: the
     examination is in the ledger. Raises LedgerError."""
     fleet = len(names)
     services = services_of(examination.desired)
@@ -186,4 +192,6 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
 
 def _with_findings(known: Mapping[str, Known], examination: Examination, now: int) -> dict[str, Known]:
     found = {host: from_findings(examination.findings.get(host, []), now) for host in known}
-    return {host: its.model_copy(update={"incidents": (*its.incidents, *found[host])}) for host, its in known.items()}
+    return {
+        host: entry.model_copy(update={"incidents": (*entry.incidents, *found[host])}) for host, entry in known.items()
+    }

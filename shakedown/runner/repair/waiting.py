@@ -1,4 +1,4 @@
-"""What a run waits for, said after some seconds: which operation, on which hosts, since when, and what they said last.
+"""What a run waits for, shown after some seconds: which operation, on which hosts, since when, and their last line.
 
 pyinfra shows an operation when it is over on all hosts. Of 512 the one that hangs is then the one that nobody has
 heard of. The same goes for connecting to the nodes and for reading them.
@@ -37,25 +37,25 @@ def waiting_for(host: Host, what: str) -> Iterator[None]:
 
 
 class Waiting:
-    """Says what has been waited for, at most every `EVERY_S`; a job's own progress speaks for itself."""
+    """Shows what the run waits for, at most every `EVERY_S`; a job shows its own progress."""
 
     def __init__(self, kept: RunProgress, say: Callable[[str], None]) -> None:
         self._kept = kept
         self._say = say
-        self._said = ""
-        self._said_at = -AGAIN_S
+        self._shown = ""
+        self._shown_at = -AGAIN_S
 
     def look(self, now: float) -> None:
         """Say what has been waited for at `now` (of the monotonic clock), if it is time for that."""
         found = self._longest(now)
         if found is None:
-            self._said = ""
+            self._shown = ""
             return
         what, since, last = found
-        quiet = now - self._said_at
-        if quiet < EVERY_S or (f"{what}{last}" == self._said and quiet < AGAIN_S):
+        quiet = now - self._shown_at
+        if quiet < EVERY_S or (f"{what}{last}" == self._shown and quiet < AGAIN_S):
             return
-        self._said, self._said_at = f"{what}{last}", now
+        self._shown, self._shown_at = f"{what}{last}", now
         clock = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - since)))
         line = f"waiting for {timedelta(seconds=round(now - since))}, since {clock}: {what}{last}"
         self._say(line)
@@ -63,14 +63,14 @@ class Waiting:
             self._kept.notes.note("wait", line)
 
     def _longest(self, now: float) -> tuple[str, float, str] | None:
-        """What most is waited for: the oldest of what takes long, with all hosts that are at the same."""
+        """Return the longest wait, with all hosts that are at the same operation."""
         at = dict(self._kept.waits)
-        what, since = min(at.values(), key=lambda each: each[1], default=("", now))
+        what, since = min(at.values(), key=lambda wait: wait[1], default=("", now))
         if now - since < FIRST_S or self._kept.job_runs():
             return None
-        hosts = [host for host, (its, began) in at.items() if its == what and now - began >= FIRST_S / 2]
-        said = [(host, words) for host in hosts if (words := self._kept.saying.get(host))]
-        last = f"; {said[0][0]}: {printable(said[0][1], SAID)}" if len(said) > FEW else ""
+        hosts = [host for host, (work, began) in at.items() if work == what and now - began >= FIRST_S / 2]
+        lines = [(host, words) for host in hosts if (words := self._kept.saying.get(host))]
+        last = f"; {lines[0][0]}: {printable(lines[0][1], SAID)}" if len(lines) > FEW else ""
         return f"{what}, on {printable(named(hosts))}", since, last
 
 

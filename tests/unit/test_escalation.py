@@ -19,9 +19,9 @@ import pytest
 from shakedown.checks.examination import Examination, Reading
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runner.repair import climbing
+from shakedown.runner.repair import escalation
 from shakedown.runner.repair.child import Commands
-from shakedown.runner.repair.climbing import Climb
+from shakedown.runner.repair.escalation import Escalation
 from shakedown.runner.repair.service import Picture, picture
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import JobRecord, RunNode
@@ -51,8 +51,8 @@ class Lab(Commands):
     hooks: dict[str, Any] = field(default_factory=dict)  # what happens during a command, by its name
     runs: int = 0
 
-    def climb(self) -> Climb:
-        return Climb(self.ledger, self, self.look, self.said.append)
+    def escalation(self) -> Escalation:
+        return Escalation(self.ledger, self, self.look, self.said.append)
 
     def look(self, hosts: Sequence[str] = ()) -> Picture:
         each = desired(gpu="cpu", nic=None, smoke=SMOKE, service=self.service)
@@ -147,7 +147,7 @@ def test_what_waits_for_a_boot_is_rebooted_and_loaded_node_by_node_though_all_ha
         lab.found.update({host: [] for host in hosts})
 
     lab.hooks = {"run": written, "reboot": booted}
-    lab.climb().run(lab.look())
+    lab.escalation().run(lab.look())
     for node in NODES:
         assert lab.steps(node) == [*begun_and("done", "mend"), *begun_and("done", "reboot"), *begun_and("done", "load")]
         assert f"reboot {node}" in lab.did, "service.at_once is 1"
@@ -160,9 +160,9 @@ def test_a_reboot_that_did_not_happen_is_not_said_to_have(lab: Lab) -> None:
     lab.keep("drift", NODES)
     lab.found = {}
     lab.hooks = {"reboot": lambda _: 1}
-    lab.climb().run(lab.look())
+    lab.escalation().run(lab.look())
     assert lab.steps("node2")[:2] == begun_and("failed", "reboot")
-    assert any("it was not rebooted" in line for line in lab.said)
+    assert any("was not rebooted" in line for line in lab.said)
 
 
 def test_an_interrupted_rung_is_closed_so_and_gone_on_with(lab: Lab) -> None:
@@ -174,10 +174,10 @@ def test_an_interrupted_rung_is_closed_so_and_gone_on_with(lab: Lab) -> None:
         return 130
 
     lab.hooks = {"run": stopped}
-    lab.climb().run(lab.look())
+    lab.escalation().run(lab.look())
     assert (lab.did, lab.steps("node2")) == (["run node2"], begun_and("interrupted", "mend"))
     lab.interrupted, lab.hooks = False, {"run": lambda hosts: lab.found.pop(hosts[0]) and None}
-    lab.climb().run(lab.look())
+    lab.escalation().run(lab.look())
     assert lab.steps("node2")[2:] == [*begun_and("done", "mend"), *begun_and("done", "load")]
 
 
@@ -185,7 +185,7 @@ def test_a_witness_that_spoils_each_load_does_not_keep_a_node_out(lab: Lab) -> N
     lab.found = {"node2": [finding("node2")]}
     lab.keep("drift", NODES)
     lab.hooks = {"run": lambda _: lab.found.clear(), "load": lambda hosts: int("node1" in hosts)}
-    lab.climb().run(lab.look())
+    lab.escalation().run(lab.look())
     assert lab.steps("node2")[2:] == [*begun_and("failed", "load"), *begun_and("done", "load")]
     assert not lab.look().histories["node2"].open
 
@@ -198,13 +198,13 @@ def test_power_is_only_cut_from_what_does_not_answer_for_two_minutes(lab: Lab, t
     lab.keep("drift", NODES)
     first = lab.look()
     lab.away = set()  # somebody else's reboot is over
-    lab.climb().run(first)
+    lab.escalation().run(first)
     assert (cut.exists(), lab.steps("node2")) == (False, begun_and("done", "load"))
 
     time.sleep(5)
     lab.away, began = {"node2"}, int(time.time())
     lab.keep("drift", NODES)
-    lab.climb().run(lab.look())
+    lab.escalation().run(lab.look())
     assert cut.read_text().split() == ["node2"]
     (begun,) = (step for step in lab.taken("node2") if (step.done, step.rung) == ("begun", "power cycle"))
     assert begun.at >= began + 120
@@ -218,8 +218,8 @@ def test_a_controller_that_lost_all_its_claims_does_nothing_to_anybody(
     lab.service = {"rungs": ["reboot"]}
     lab.found = {"node1": [finding("node1")]}
     lab.keep("drift", NODES)
-    monkeypatch.setattr(climbing, "renew", lambda *_: set())
-    lab.climb().run(lab.look())
+    monkeypatch.setattr(escalation, "renew", lambda *_: set())
+    lab.escalation().run(lab.look())
     assert lab.did == [] and any("nothing is done" in line for line in lab.said)
     with pytest.raises(ValueError, match="over no host"):
         Commands("rack.py").deploy("reboot", [])
@@ -231,10 +231,10 @@ def test_power_is_not_cut_from_the_machine_that_runs_this(
     cut = tmp_path / "cut"
     lab.service = {"rungs": ["power cycle"], "bmc": {"command": ["/bin/sh", "-c", f"touch {cut}", "{node}"]}}
     seen = lab.look()
-    monkeypatch.setattr(climbing, "boot_id_here", lambda: seen.examination.states["node2"].system.boot_id)
-    assert "the machine that runs this" in lab.climb()._power(seen, ["node2"])["node2"]
+    monkeypatch.setattr(escalation, "boot_id_here", lambda: seen.examination.states["node2"].system.boot_id)
+    assert "the machine that runs this" in lab.escalation()._power(seen, ["node2"])["node2"]
     seen.examination.readings["node3"] = Reading(why="no answer", address="127.0.0.1")
-    assert "the machine that runs this" in lab.climb()._power(seen, ["node3"])["node3"], "it is reached at ours"
+    assert "the machine that runs this" in lab.escalation()._power(seen, ["node3"])["node3"], "it is reached at ours"
     assert not cut.exists()
 
 
@@ -247,6 +247,6 @@ def test_a_driver_that_could_not_be_reloaded_is_told_by_its_own_node(lab: Lab) -
         return 1 if hosts == ["node1"] else lab.found.pop(hosts[0]) and None
 
     lab.hooks = {"reload_driver": reloaded}
-    lab.climb().run(lab.look())
+    lab.escalation().run(lab.look())
     assert lab.steps("node1")[:2] == begun_and("failed", "reload driver")
     assert lab.steps("node2")[:2] == begun_and("done", "reload driver")

@@ -1,4 +1,4 @@
-"""Back into service, rung by rung: what is proposed is done, written down, checked, and put under load.
+"""The way back into service, step by step: do what is proposed, write it down, check it, put the node under load.
 
 Every step is in the ledger before it is taken, so that whoever comes next goes on where this one stopped.
 """
@@ -17,8 +17,8 @@ from shakedown.ledger import service as book
 from shakedown.ledger.claims import Holder, begin, end, renew, this_process
 from shakedown.ledger.store import Ledger
 from shakedown.runner.repair.child import Commands, shown
-from shakedown.runner.repair.holding import Holding, Look, Say
-from shakedown.runner.repair.loading import loads, witnesses
+from shakedown.runner.repair.drains import Drains, Look, Say
+from shakedown.runner.repair.loading import loads, partners_of
 from shakedown.runner.repair.scheduler import AHEAD_S, after
 from shakedown.runner.repair.service import Picture
 from shakedown.service.board import when
@@ -28,28 +28,29 @@ from shakedown.service.power import PowerError, command_for, cycle
 from shakedown.service.status import history
 
 ROUNDS = 40  # of one call: each takes every node one step on
-WAIT_S = 600  # that one call waits for the next rung where nothing else is left: each in escalation.toml is shorter
+WAIT_S = 600  # that one call waits for the next repair where nothing else is left: each in escalation.toml is shorter
 _BACK_S = 5.0  # between two looks for a node that was without power
 _DOABLE = ("repair", "load", "drain", "hand over")
 _DEPLOYS = {"reload driver": "reload_driver", "reboot": "reboot"}
 
 
 @dataclass
-class Climb:
-    """One call of `shakedown service --mend`."""
+class Escalation:
+    """One call of `shakedown service --repair`."""
 
     ledger: Ledger
     commands: Commands
     look: Look
     say: Say
     holder: Holder = field(default_factory=this_process)
-    holding: Holding = field(init=False)
+    drains: Drains = field(init=False)
 
     def __post_init__(self) -> None:
-        self.holding = Holding(self.ledger, self.look, self.say)
+        self.drains = Drains(self.ledger, self.look, self.say)
 
     def run(self, picture: Picture, rounds: int = ROUNDS) -> None:
-        """Until nothing is left that can be done now. Raises LedgerError: what cannot be written down is not done."""
+        """Go on until nothing is left that can be done now. Raise LedgerError: a step that cannot be written down is
+        not done."""
         for _ in range(rounds):
             proposals = picture.proposals(int(time.time()))
             if self.commands.interrupted:
@@ -60,135 +61,137 @@ class Climb:
                 return
             picture = self.look(())
 
-    def told(self, picture: Picture) -> list[str]:
-        """What `run` would do first, as commands."""
-        found = []
-        for each in picture.proposals(int(time.time())):
-            if each.kind == "repair":
-                commands = [self._argv(picture, each.repair, [each.node]), self.commands.check([each.node])]
-            elif each.kind == "load":
-                others = witnesses(picture, each)
-                commands = loads(self.commands, picture, each, others) if isinstance(others, list) else []
+    def preview(self, picture: Picture) -> list[str]:
+        """Return what `run` would do first, as commands."""
+        lines = []
+        for proposal in picture.proposals(int(time.time())):
+            node = proposal.node
+            if proposal.kind == "repair":
+                commands = [self._argv(picture, proposal.repair, [node]), self.commands.check([node])]
+            elif proposal.kind == "load":
+                others = partners_of(picture, proposal)
+                commands = loads(self.commands, picture, proposal, others) if isinstance(others, list) else []
             else:
                 continue
-            found += [f"would run: {shown(argv)}" for argv in commands]
-        return found
+            lines += [f"would run: {shown(argv)}" for argv in commands]
+        return lines
 
     def _round(self, picture: Picture, proposals: Sequence[Proposal]) -> bool:
-        """Each node one step on. Returns whether anything was done."""
-        doable = [each for each in proposals if each.kind in _DOABLE]
+        """Take each node one step on. Return whether anything was done."""
+        doable = [proposal for proposal in proposals if proposal.kind in _DOABLE]
         done = False
-        for rung, group in groupby(doable, key=lambda each: each.repair if each.kind == "repair" else each.kind):
-            its = list(group)
+        for step, members in groupby(doable, key=lambda todo: todo.repair if todo.kind == "repair" else todo.kind):
+            group = list(members)
             if self.commands.interrupted:
                 break
-            if rung == "hand over":
-                for each in its:
-                    self._hand_over(each)
+            if step == "hand over":
+                for proposal in group:
+                    self._hand_over(proposal)
                 done = True
-            elif rung == "drain":
-                for each in its:
-                    self.holding.hold(picture, each)
-            elif rung == LOAD:
-                for each in its:
-                    done |= self._load(picture, each)
+            elif step == "drain":
+                for proposal in group:
+                    self.drains.drain(picture, proposal)
+            elif step == LOAD:
+                for proposal in group:
+                    done |= self._load(picture, proposal)
             else:
-                done |= self._rung(picture, its)
+                done |= self._repair(picture, group)
         return done
 
     def _waited(self, proposals: Sequence[Proposal]) -> bool:
-        """Wait until the first of those that have to wait is due. Returns whether that is now."""
-        first = min((each for each in proposals if each.kind == "wait"), key=lambda each: each.until, default=None)
+        """Wait until the first waiting node is due. Return whether that is now."""
+        waits = [proposal for proposal in proposals if proposal.kind == "wait"]
+        first = min(waits, key=lambda proposal: proposal.until, default=None)
         if first is None or first.until > time.time() + WAIT_S:
             return False
         self.say(f"{first.node}: {first.repair} from {when(first.until)} UTC on: waiting")
         return self._until(first.until, WAIT_S)
 
-    def _argv(self, picture: Picture, rung: str, hosts: Sequence[str]) -> list[str]:
-        if rung == "mend":
+    def _argv(self, picture: Picture, repair: str, hosts: Sequence[str]) -> list[str]:
+        if repair == "mend":
             return self.commands.mend(hosts)
-        if rung == "power cycle":
+        if repair == "power cycle":
             bmc = picture.services[hosts[0]].bmc
             assert bmc is not None
             return command_for(bmc, hosts[0])
-        return self.commands.deploy(_DEPLOYS[rung], hosts)
+        return self.commands.deploy(_DEPLOYS[repair], hosts)
 
-    def _rung(self, picture: Picture, its: Sequence[Proposal]) -> bool:
-        """One rung on several nodes. Returns whether anything was done."""
-        held = [each for each in its if not self.commands.interrupted and self.holding.hold(picture, each)]
+    def _repair(self, picture: Picture, group: Sequence[Proposal]) -> bool:
+        """Repair several nodes in one way. Return whether anything was done."""
+        held = [todo for todo in group if not self.commands.interrupted and self.drains.drain(picture, todo)]
         if not held or self.commands.interrupted:
             return False
-        rung = held[0].repair
-        begun = {each.node: step for each in held if (step := self._begin(picture, each, rung)) is not None}
+        repair = held[0].repair
+        begun = {todo.node: step for todo in held if (step := self._begin(picture, todo, repair)) is not None}
         if not begun:
             return False
         self._until(max(step.at for step in begun.values()))
         claimed = renew(self.ledger, self.holder)  # a process that was stopped for long has lost its claims
         hosts = [host for host in begun if name(host) in claimed]
         if not hosts:
-            self.say(f"{rung}: another controller has taken over {', '.join(begun)} meanwhile: nothing is done")
+            self.say(f"{repair}: another controller has taken over {', '.join(begun)}: nothing is done")
             return False
-        wrong = self._power(picture, hosts) if rung == "power cycle" else self._run(picture, rung, hosts)
+        wrong = self._power(picture, hosts) if repair == "power cycle" else self._run(picture, repair, hosts)
         seen = None
         if not self.commands.interrupted:
             self.commands.run(self.commands.check(hosts))
             seen = self.look(hosts)
-            wrong = self._not_booted(picture, seen, hosts) | wrong if rung == "reboot" else wrong
+            wrong = self._not_booted(picture, seen, hosts) | wrong if repair == "reboot" else wrong
         now = book.known_of(self.ledger, hosts)
         for host in hosts:
             step = begun[host]
-            waits = rung == "mend" and seen is not None and seen.facts(host).pending
+            waits = repair == "mend" and seen is not None and seen.facts(host).pending
             outcome, why, run_id = self._outcome(step, now[host], wrong.get(host, ""), waits, kind="drift")
             self._end(step, now[host], outcome, why, run_id)
         return True
 
-    def _run(self, picture: Picture, rung: str, hosts: Sequence[str]) -> dict[str, str]:
-        """The command of a rung. Returns for whom it was not done, as far as its exit code tells."""
-        if rung != "reload driver":
-            self.commands.run(self._argv(picture, rung, hosts))
+    def _run(self, picture: Picture, repair: str, hosts: Sequence[str]) -> dict[str, str]:
+        """Run the command of a repair. Return the nodes where it failed, as far as its exit code shows."""
+        if repair != "reload driver":
+            self.commands.run(self._argv(picture, repair, hosts))
             return {}
         wrong = {}  # nothing but the exit code tells, and that is of one node only where it is called for one
         for host in hosts:
-            if code := self.commands.run(self._argv(picture, rung, [host])):
+            if code := self.commands.run(self._argv(picture, repair, [host])):
                 wrong[host] = f"not reloaded: the command has ended with {code}"
         return wrong
 
     def _not_booted(self, before: Picture, after: Picture, hosts: Sequence[str]) -> dict[str, str]:
-        """The nodes that answer with the boot id that they had."""
+        """Return the nodes whose boot id is unchanged."""
         old, new = before.examination.states, after.examination.states
         same = [
             host for host in hosts if host in old and host in new and _boot_id(before, host) == _boot_id(after, host)
         ]
-        return dict.fromkeys(same, "it was not rebooted: it has the boot id that it had")
+        return dict.fromkeys(same, "The node was not rebooted: its boot id is unchanged")
 
     def _outcome(
         self, begun: Step, known: Known, wrong: str, waits: bool = False, kind: str = ""
     ) -> tuple[Outcome, str, str]:
-        """What the check after a rung, or a load, came to; done: nothing was found against the node, or (`waits`) only
-        what is written down and comes with its next boot."""
+        """Judge the check after a repair, or a load. `done`: nothing speaks against the node, or (`waits`) only
+        settings that are written down and come with its next boot."""
         run_id = book.newest_run(self.ledger, begun.node, begun.at, kind)
         if self.commands.interrupted:
             return "interrupted", "", run_id
-        accused = [each for each in known.incidents if each.at >= begun.at]
+        accused = [incident for incident in known.incidents if incident.at >= begun.at]
         if not run_id:
-            return "failed", wrong or "no run of it is in the ledger", ""
+            return "failed", wrong or "the ledger has no run of this step", ""
         if wrong:
             return "failed", wrong, run_id
-        if accused and not (waits and all(each.drift for each in accused)):
+        if accused and not (waits and all(incident.drift for incident in accused)):
             return "failed", str(accused[-1]), run_id
         return "done", str(accused[-1]) if accused else "", run_id
 
     def _power(self, picture: Picture, hosts: Sequence[str]) -> dict[str, str]:
-        """Power away and back, one node after the other. Returns for whom that went wrong."""
+        """Power-cycle one node after the other. Return the nodes where that failed, with the reason."""
         wrong: dict[str, str] = {}
         for host in hosts:
             service = picture.services[host]
             if self.commands.interrupted or service.bmc is None:
-                wrong[host] = "it was not begun"
+                wrong[host] = "the power cycle was not begun"
                 continue
             before = _boot_id(picture, host)
             if before and before == boot_id_here():
-                wrong[host] = "it is the machine that runs this: its power is not cut; do it by hand"
+                wrong[host] = "this command runs on the node, so its power is not cut: power-cycle the node by hand"
                 continue
             try:
                 self.say(f"$ {shown(command_for(service.bmc, host))}")
@@ -199,7 +202,7 @@ class Climb:
                 wrong[host] = str(error)
                 continue
             if not self._back(host, before, service.back_s):
-                wrong[host] = f"it did not come back with another boot id within {service.back_s} s"
+                wrong[host] = f"the node did not come back with another boot id within {service.back_s} s"
         return wrong
 
     def _back(self, host: str, before: str, limit_s: float) -> bool:
@@ -211,20 +214,20 @@ class Climb:
         return False
 
     def _load(self, picture: Picture, proposal: Proposal) -> bool:
-        """A node under load, together with others. Returns whether that was done."""
+        """Put a node under load, together with others. Return whether that was done."""
         known = book.known_of(self.ledger, [proposal.node])[proposal.node]
         if not history(known, picture.fleet == 1).open:
-            return True  # it bore witness meanwhile, and has passed with that
-        others = witnesses(picture, proposal)
+            return True  # it was a partner meanwhile, and has passed with that
+        others = partners_of(picture, proposal)
         if not isinstance(others, list):
             self.say(f"{proposal.node}: {others}")
             return False
-        if not self.holding.hold(picture, proposal):
+        if not self.drains.drain(picture, proposal):
             return False
         held = []
         try:
             for host in others:
-                if self.commands.interrupted or not self.holding.hold_witness(picture, host, proposal.node):
+                if self.commands.interrupted or not self.drains.drain_partner(picture, host, proposal.node):
                     return False
                 held.append(host)
             begun = self._begin(picture, proposal, LOAD, others)
@@ -236,17 +239,17 @@ class Climb:
                     self.commands.run(argv)
             known = book.known_of(self.ledger, [proposal.node])[proposal.node]
             outcome, why, run_id = self._outcome(begun, known, "")
-            if outcome == "done" and not any(each.at >= begun.at for each in known.passed_loads):
-                outcome, why = "failed", "it did not pass, and nothing was found against it: see that run"
+            if outcome == "done" and not any(load.at >= begun.at for load in known.passed_loads):
+                outcome, why = "failed", "the node did not pass, without a finding against it: see that run"
             self._end(begun, known, outcome, why, run_id, others)
         finally:
             for host in held:
-                self.holding.release(picture, host)
+                self.drains.release(picture, host)
         return True
 
-    def _begin(self, picture: Picture, proposal: Proposal, rung: str, also: Sequence[str] = ()) -> Step | None:
+    def _begin(self, picture: Picture, proposal: Proposal, repair: str, also: Sequence[str] = ()) -> Step | None:
         """Write that a step begins, and claim its node and the nodes `also`. None: another controller was faster."""
-        step = self._step(proposal, "begun", rung, proposal.why)
+        step = self._step(proposal, "begun", repair, proposal.why)
         if why := begin(self.ledger, step, picture.room, self.holder, also):
             self.say(why)
             return None
@@ -256,13 +259,13 @@ class Climb:
         self.say(f"{proposal.node}: handed over to a person: {proposal.why}")
         book.write(self.ledger, self._step(proposal, "handed over", "", proposal.why))
 
-    def _step(self, proposal: Proposal, done: Done, rung: str, why: str) -> Step:
+    def _step(self, proposal: Proposal, done: Done, repair: str, why: str) -> Step:
         known = book.known_of(self.ledger, [proposal.node])[proposal.node]
         return Step(
             node=proposal.node,
             at=after(known),
             done=done,
-            rung=rung,
+            rung=repair,
             name=proposal.name,
             why=printable(why, 400),
             who=self.holder.who,
@@ -279,8 +282,8 @@ class Climb:
             self.say(f"{begun.node}: {begun.rung}: another controller has taken the node over meanwhile")
 
     def _until(self, at: int, most_s: float = AHEAD_S + 5) -> bool:
-        """Wait until a moment, seconds since 1970 UTC, is there: what is begun now counts as later than it. Returns
-        whether it is; a clock that is set back keeps nobody waiting for longer than `most_s`."""
+        """Wait until a moment, seconds since 1970 UTC, has come: what begins now counts as later than it. Return
+        whether it has; a clock that is set back keeps nobody waiting for longer than `most_s`."""
         limit = time.monotonic() + most_s
         while time.time() < at and time.monotonic() < limit and not self.commands.interrupted:
             time.sleep(0.05)
@@ -288,6 +291,6 @@ class Climb:
 
 
 def _boot_id(picture: Picture, host: str) -> str:
-    """Empty: it did not answer."""
+    """Return the boot id of a host; empty: it did not answer."""
     state = picture.examination.states.get(host)
     return str(state.system.boot_id) if state is not None else ""

@@ -1,5 +1,5 @@
-"""Rungs of the way back into service that need no finding: a node is rebooted, or its driver started anew, because
-somebody asks for it, and only where the desired state allows it."""
+"""Repairs that need no finding: a person requests a reboot or a new start of the driver, and the desired state allows
+it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reload_driver() -> None:
 
 
 def _may(current: Session, rung: Repair) -> bool:
-    """Whether the desired state allows it, and the host answers, as root, without anybody on its GPUs."""
+    """Return whether the desired state allows a step, and the host answers, as root, with its GPUs free."""
     name = current_host.name
     service = current.examination.desired[name].service
     state = current.examination.states.get(name)

@@ -19,36 +19,36 @@ Say = Callable[[str], None]
 
 
 @dataclass
-class Holding:
-    """Of one call of `shakedown service --mend`."""
+class Drains:
+    """The drains of one call of `shakedown service --repair`."""
 
     ledger: Ledger
     look: Look
     say: Say
 
-    def hold(self, picture: Picture, proposal: Proposal) -> bool:
+    def drain(self, picture: Picture, proposal: Proposal) -> bool:
         """Have no job come to a node while it is worked on. Returns whether it is free."""
         incident = picture.histories[proposal.node].incidents[0]
         return self._held(picture, proposal.node, incident)
 
-    def hold_witness(self, picture: Picture, host: str, node: str) -> bool:
-        """The same of a node that is only to be loaded together with `node`."""
+    def drain_partner(self, picture: Picture, host: str, node: str) -> bool:
+        """Drain a partner node, which is only loaded together with `node`."""
         why = Incident(node=host, source="gate", name=PARTNER, what=f"for the load of {node}", run_id="service")
         return self._held(picture, host, why)
 
     def release(self, picture: Picture, host: str) -> None:
-        """Give a witness back, unless it is accused since it was held, or was out before."""
+        """Give a partner node back, unless something speaks against it since it was drained, or it was out before."""
         node = picture.node(host)
         if not picture.services[host].scheduler or node is None:
             return
         known = book.known_of(self.ledger, [host])[host]
-        its = history(known)
-        if only_held(its, known):
+        past = history(known)
+        if only_held(past, known):
             mark = Mark(host, "resume", node.name, why="its part in the load is over")
             if why := carry_out(self.ledger, picture.scheduled, mark, known, picture.room):
                 self.say(why)
-        elif its.open:
-            self.say(f"{host}: stays drained: {its.incidents[0]}")
+        elif past.open:
+            self.say(f"{host}: stays drained: {past.incidents[0]}")
 
     def _held(self, picture: Picture, host: str, incident: Incident) -> bool:
         service, node = picture.services[host], picture.node(host)

@@ -1,4 +1,4 @@
-"""What `shakedown service` does: look, act where it is told to, look again."""
+"""The work of `shakedown service`: look, act where that is requested, look again."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from shakedown.runner.examine import examine
 from shakedown.runner.kept_check import keep_check
 from shakedown.runner.repair.alone import Busy, alone
 from shakedown.runner.repair.child import Commands
-from shakedown.runner.repair.climbing import Climb
+from shakedown.runner.repair.escalation import Escalation
 from shakedown.runner.repair.scheduler import after, carry_out
 from shakedown.runner.repair.service import Picture, picture
 from shakedown.service.model import Step
 
-__all__ = ["BringBack", "Busy"]
+__all__ = ["Busy", "ServiceCall"]
 
 
 @dataclass
-class BringBack:
+class ServiceCall:
     """One call."""
 
     ledger: Ledger
@@ -43,7 +43,7 @@ class BringBack:
         self.commands = Commands(self.inventory, self.data, self.parallel, self.verbose)
 
     def first(self, state: State, keep: Callable[..., None], kept: bool, taken: Sequence[str]) -> Picture:
-        """The nodes as they are; the check is `kept` where something is to follow from it."""
+        """Read the nodes as they are. The check is `kept` where something is to follow from it."""
         examination = examine(state)
         keep(examination)
         if kept:
@@ -54,29 +54,29 @@ class BringBack:
             book.write(self.ledger, step)
         return picture(self.ledger, examination, _names(state), kept)
 
-    def act(self, found: Picture, mend: bool, drain: bool) -> Picture:
+    def act(self, found: Picture, repair: bool, drain: bool) -> Picture:
         """Drain and resume, climb, drain and resume. Returns what it has come to."""
         with alone() as (lock, path), self.commands.handing_on():
             self.commands.lock = lock
             holder = this_process(str(path))
             self._marks(found, drain)
-            if mend:
+            if repair:
                 with kept(self.ledger, holder):
-                    Climb(self.ledger, self.commands, self._look, _say, holder).run(self._look(()))
+                    Escalation(self.ledger, self.commands, self._look, _say, holder).run(self._look(()))
             found = self._look(())
             if self.commands.interrupted:
                 return found
-            self._marks(found, drain or mend)
+            self._marks(found, drain or repair)
             return self._look(())
 
-    def told(self, found: Picture, mend: bool, drain: bool) -> list[str]:
-        """What `act` would do first."""
-        lines = Climb(self.ledger, self.commands, self._look, _say).told(found) if mend else []
+    def preview(self, found: Picture, repair: bool, drain: bool) -> list[str]:
+        """Return what `act` would do first."""
+        lines = Escalation(self.ledger, self.commands, self._look, _say).preview(found) if repair else []
         changes = [mark for mark in found.marks() if mark.what != "leave"]
-        return [*(f"would {mark}" for mark in changes if drain or mend), *lines] or ["nothing would be done"]
+        return [*(f"would {mark}" for mark in changes if drain or repair), *lines] or ["nothing would be done"]
 
     def _marks(self, found: Picture, wanted: bool) -> None:
-        """In the scheduler, as the desired state allows it."""
+        """Drain and resume in the scheduler, as the desired state allows it."""
         for mark in found.marks() if wanted else ():
             if mark.what == "leave" or found.services[mark.node].drain != "yes":
                 _say(str(mark) if mark.what == "leave" else f"proposed, as service.drain has it: {mark}")
@@ -84,7 +84,7 @@ class BringBack:
                 _say(carry_out(self.ledger, found.scheduled, mark, found.known[mark.node], found.room) or str(mark))
 
     def _look(self, hosts: Sequence[str]) -> Picture:
-        """Everything anew: the nodes (all, or these) over connections of their own."""
+        """Read everything anew: the nodes (all, or these) over connections of their own."""
         given = {key: parse_cli_arg(value) for key, _, value in (item.partition("=") for item in self.data)}
         state = engine.load(self.inventory, tuple(hosts) or self.limit, given, self.parallel)
         with engine.connected(state):
@@ -93,7 +93,7 @@ class BringBack:
 
 
 def _names(state: State) -> list[str]:
-    """Of all nodes of the inventory, whatever --limit says."""
+    """Return the names of all nodes of the inventory, whatever --limit says."""
     return [host.name for host in state.inventory]
 
 
