@@ -191,7 +191,9 @@ class Escalation:
                 continue
             before = _boot_id(picture, host)
             if before and before == boot_id_here():
-                wrong[host] = "this command runs on the node, so its power is not cut: power-cycle the node by hand"
+                wrong[host] = (
+                    f"{host} is the machine that runs this command, which never cuts its own power: do it by hand"
+                )
                 continue
             try:
                 self.say(f"$ {shown(command_for(service.bmc, host))}")
