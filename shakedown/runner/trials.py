@@ -188,9 +188,8 @@ def _plan(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
     if len(there) < 2:
         raise ValueError(f"{len(there)} node is left: a pair needs two")
     taken = rounds.schedule(len(there), f"{run_id}-{job.trials}" if job.trials == AGAIN else run_id)
-    missing = {node: why for node, why in current.excluded.items() if node in states}
     own = {node: desired[node] for node in there}, {node: states[node] for node in there}
-    return plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, missing, names)
+    return plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, names)
 
 
 def _choose(state: State, host: Host) -> bool:

@@ -138,18 +138,17 @@ def plan_between(
     run_id: str,
     rounds: Sequence[Sequence[Pair]],
     wanted: Trials,
-    missing: Mapping[str, str],
     names: Sequence[str] = (PAIRS,),
 ) -> LaunchPlan:
     """Plan the rounds between nodes, in the order of `desired`. Raises PlanError with all problems."""
-    pairs = between_nodes(names)
-    draft = _draft(desired, states, run_id, missing)
+    draft = _draft(desired, states, run_id)
     repeated = [(list(pairs), n + 1) for n in range(wanted.repetitions) for pairs in rounds]
+    chosen = between_nodes(names)
     # A round lasts no longer than a measurement, and once more where a process is started again.
-    total = START_S + len(repeated) * 4 * wanted.limit_s * len(pairs)
+    total = START_S + len(repeated) * 4 * wanted.limit_s * len(chosen)
     request = {
         **_common(wanted),
-        "trials": pairs,
+        "trials": chosen,
         "nodes": len(desired),
         "rounds": [pairs for pairs, _ in repeated],
         "repetitions": [number for _, number in repeated],
@@ -167,11 +166,7 @@ def _common(wanted: Trials) -> dict[str, Any]:
 
 
 def _draft(
-    desired: Mapping[str, DesiredState],
-    states: Mapping[str, NodeState],
-    run_id: str,
-    missing: Mapping[str, str] | None = None,
-    torch: bool = True,
+    desired: Mapping[str, DesiredState], states: Mapping[str, NodeState], run_id: str, torch: bool = True
 ) -> PlanDraft:
     mine = {name: _with_smoke(state) for name, state in desired.items()}
     smokes = {name: state.smoke for name, state in mine.items() if state.smoke is not None}

@@ -440,7 +440,7 @@ def test_each_node_is_told_where_the_rendezvous_is_and_which_address_is_its_own(
     )
     desired = dict.fromkeys(nodes, wanted)
     found = {name: states.bare(number) for number, name in enumerate(nodes, 1)}
-    made = plan.plan_between(desired, found, "run", [[(0, 1)], [(0, 2)], [(1, 2)]], plan.Trials(), {})
+    made = plan.plan_between(desired, found, "run", [[(0, 1)], [(0, 2)], [(1, 2)]], plan.Trials())
     request = json.loads(made.nodes[1].files["request.json"])
     assert (request["own"], request["place"], request["rails"]) == (made.nodes[1].address, 1, [])
     assert request["address"] == made.nodes[0].address != request["own"]
