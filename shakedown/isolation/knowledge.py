@@ -260,7 +260,7 @@ class Knowledge:
             kind=kind,
             nodes=nodes,
             racks=racks,
-            without=tuple(sorted(of_racks, key=len)[0]) if racks else nodes[-1:],
+            without=tuple(min(of_racks, key=len)) if racks else nodes[-1:],
             trainings=tuple(training.group.id for training in failed),
             probability=shared.probability,
             why=failed[0].why,

@@ -102,11 +102,23 @@ class Place:
         call()
         self.wait()
         count = max(least, int(self.seconds / max(time.perf_counter() - began, 1e-6)))
+        if self.ranks > 1:
+            count = self._agreed(min(count, 1000))
         began = time.perf_counter()
         for _ in range(count):
             call()
         self.wait()
         return (time.perf_counter() - began) / count
+
+    def _agreed(self, count: int) -> int:
+        """Return the first rank's count on all ranks: with different numbers of calls the ranks would hang."""
+        import torch
+        from torch import distributed
+
+        shared = torch.tensor([float(count)], device=self.device)
+        distributed.broadcast(shared, 0)
+        distributed.barrier()
+        return int(shared)
 
 
 @dataclass(frozen=True)

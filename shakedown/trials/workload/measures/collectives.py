@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from ..registry import Measured, Place, trial
 
@@ -29,33 +27,12 @@ def collectives(place: Place) -> Iterator[Measured]:
         dist.all_reduce(data)
         wrong = int((data != n * (n + 1) / 2).sum())
         data.zero_()
-        seconds = _time_of(place, lambda: dist.all_reduce(data))  # noqa: B023
+        seconds = place.time_of(lambda: dist.all_reduce(data))  # noqa: B023
         yield Measured(f"all_reduce.{name}", 4 * count * 2 * (n - 1) / n / seconds / 1e9, wrong)
         parts = torch.full((count,), float(place.rank), device=place.device)
         found = torch.empty_like(parts)
         dist.all_to_all_single(found, parts)
         wanted = torch.arange(n, device=place.device, dtype=torch.float32).repeat_interleave(count // n)
         wrong = int((found != wanted).sum())
-        seconds = _time_of(place, lambda: dist.all_to_all_single(found, parts))  # noqa: B023
+        seconds = place.time_of(lambda: dist.all_to_all_single(found, parts))  # noqa: B023
         yield Measured(f"all_to_all.{name}", 4 * count * (n - 1) / n / seconds / 1e9, wrong)
-
-
-def _time_of(place: Place, call: Callable[[], Any]) -> float:
-    """Measure as `Place.time_of`, with one number of calls for all ranks: with different numbers ranks would hang."""
-    import torch
-    import torch.distributed as dist
-
-    call()
-    place.wait()
-    began = time.perf_counter()
-    call()
-    place.wait()
-    count = torch.tensor([place.seconds / max(time.perf_counter() - began, 1e-6)], device=place.device)
-    dist.broadcast(count, 0)
-    calls = max(2, min(1000, int(count)))
-    dist.barrier()
-    began = time.perf_counter()
-    for _ in range(calls):
-        call()
-    place.wait()
-    return (time.perf_counter() - began) / calls

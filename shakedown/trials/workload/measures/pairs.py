@@ -30,7 +30,7 @@ def pairs(place: Place) -> Iterator[Measured]:
         _ping(place, token, 2)
         latency = _ping(place, token, PINGS)
         sends = place.rank == sender
-        wrong = _once(place, message, token, sends)
+        wrong = _once(place, message, sends)
         began = time.perf_counter()
         _stream(place, message, token, 1, sends)
         count = torch.tensor([place.seconds / max(time.perf_counter() - began, 1e-6)], device=place.device)
@@ -76,7 +76,7 @@ def _stream(place: Place, message: torch.Tensor, token: torch.Tensor, count: int
     _give(place, token, not sends)  # all have arrived
 
 
-def _once(place: Place, message: torch.Tensor, token: torch.Tensor, sends: bool) -> int:
+def _once(place: Place, message: torch.Tensor, sends: bool) -> int:
     """Send a message with known content, and count the numbers that arrive wrong."""
     import torch
 
