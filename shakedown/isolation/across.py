@@ -100,12 +100,12 @@ def _masses(post: Posterior, divisions: Labels) -> tuple[Floats, Floats]:
 def _outcomes(rate: float, false_fail: float) -> Floats:
     """Compute, for each set of touched groups (rows), the probability of each set of failed groups (columns)."""
     count = 1 << _GROUPS
-    found = np.ones((count, count))
+    chances = np.ones((count, count))
     for bit in range(_GROUPS):
         touched = np.array([1 if row >> bit & 1 else 0 for row in range(count)])
         chance = np.where(touched, rate, false_fail)[:, None]
-        found *= np.where(touched[None, :], chance, 1 - chance)
-    return found
+        chances *= np.where(touched[None, :], chance, 1 - chance)
+    return chances
 
 
 def _entropy(chances: Floats) -> Floats:

@@ -49,7 +49,7 @@ class Shape:
     of_rack: Floats  # nodes x racks: 1 where the node is in it
 
     @classmethod
-    def of(cls, problem: Problem) -> Shape:
+    def from_problem(cls, problem: Problem) -> Shape:
         """Read the shape off a problem."""
         names = tuple(problem.nodes)
         racks = tuple(dict.fromkeys(problem.racks[name] for name in names if name in problem.racks))
@@ -119,7 +119,7 @@ class Posterior:
 
     def likeliest(self, count: int) -> list[tuple[float, Cause]]:
         """Return the likeliest shared causes, the likeliest first."""
-        found: list[tuple[float, Cause]] = []
+        pairs: list[tuple[float, Cause]] = []
         kinds: tuple[Kind, ...] = ("link", "uplink", "trunk", "size")
         for kind in kinds:
             chances = self.chances(kind)
@@ -128,8 +128,8 @@ class Posterior:
             for place in top:
                 which = tuple(int(index) for index in np.unravel_index(place, chances.shape))
                 which = which if kind != "size" else (int(self.shape.sizes[which[0]]),)
-                found.append((float(flat[place]), Cause(kind, which)))
-        return sorted(found, key=lambda pair: -pair[0])[:count]
+                pairs.append((float(flat[place]), Cause(kind, which)))
+        return sorted(pairs, key=lambda pair: -pair[0])[:count]
 
 
 def posterior(problem: Problem, shape: Shape, trainings: Sequence[Training], noise: Noise) -> Posterior:
@@ -141,7 +141,7 @@ def posterior(problem: Problem, shape: Shape, trainings: Sequence[Training], noi
         members[index, row] = 1
     failed = np.array([training.outcome == "fail" for training in trainings], bool)
     tried = _Tried(_prior(problem, place), rows, members, failed, noise)
-    nodes, evidence = tried.of_nodes()
+    nodes, evidence = tried.judge_nodes()
     alone = Posterior(shape, nodes, *_weighed(shape, members, tried.failed, noise))
     several = int((nodes > _LIKELY).sum()) > 1  # two shared causes, or one beside a bad node, look like many bad nodes
     mixed = list(_several(alone, tried)) if several else []
@@ -168,18 +168,18 @@ class _Tried:
     failed: npt.NDArray[np.bool_]
     noise: Noise
 
-    def of_nodes(self, without: npt.NDArray[np.bool_] | None = None) -> tuple[Floats, float]:
+    def judge_nodes(self, without: npt.NDArray[np.bool_] | None = None) -> tuple[Floats, float]:
         """Compute the probability of each node to be bad, and the log evidence for any bad nodes against none.
 
         `without`: trainings to leave out.
         """
         kept = np.ones(len(self.rows), bool) if without is None else ~without
         failed, rows = self.failed[kept], [row for row, keep in zip(self.rows, kept, strict=True) if keep]
-        found, evidence = marginals(self.prior, rows, failed.tolist(), self.noise)
+        chances, evidence = marginals(self.prior, rows, failed.tolist(), self.noise)
         good = np.where(failed, self.noise.false_fail, 1 - self.noise.false_fail)
         none = float(np.log(good).sum() + np.log1p(-self.prior).sum())
         single = _over(self.members[kept], failed, self.noise) + np.log(self.prior) - np.log1p(-self.prior)
-        return found, max(evidence - none, float(np.logaddexp.reduce(np.append(single, 0.0))))  # no less than of one
+        return chances, max(evidence - none, float(np.logaddexp.reduce(np.append(single, 0.0))))  # no less than of one
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _several(alone: Posterior, tried: _Tried) -> Iterator[_Mixed]:
     touched = np.array([[cause.touches(row, alone.shape) for row in tried.members] for _, cause in likely], bool)
     ratios = _ratios(tried.failed, 1 - tried.noise.missed, tried.noise.false_fail)
     for place, (weight, cause) in enumerate(likely):
-        nodes, evidence = tried.of_nodes(without=touched[place]) if place < _BESIDE else (tried.prior, 0.0)
+        nodes, evidence = tried.judge_nodes(without=touched[place]) if place < _BESIDE else (tried.prior, 0.0)
         if (share := -math.expm1(-evidence)) > 0:  # that any node is bad; with none the cause stands alone
             yield _Mixed((cause,), weight + evidence + math.log(share), nodes / share)
         for other, (beside, second) in enumerate(likely[:place]):
@@ -222,8 +222,8 @@ def _prior(problem: Problem, place: dict[str, int]) -> Floats:
 
 def _ratios(failed: npt.NDArray[np.bool_], rate: float, false_fail: float) -> Floats:
     """Return the log likelihood ratio of each outcome, for a cause that fails a group at this rate against none."""
-    found = np.where(failed, np.log(rate / false_fail), np.log((1 - rate) / (1 - false_fail)))
-    return np.asarray(found, dtype=np.float64)
+    ratios = np.where(failed, np.log(rate / false_fail), np.log((1 - rate) / (1 - false_fail)))
+    return np.asarray(ratios, dtype=np.float64)
 
 
 def _over(members: Floats, failed: npt.NDArray[np.bool_], noise: Noise) -> Floats:

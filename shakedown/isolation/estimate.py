@@ -89,8 +89,8 @@ def estimate(problem: Problem, seconds: float) -> Estimate:
             first = len(isolation.rounds[0]) if isolation.rounds else 0
             costs[bad].append((len(isolation.rounds), launch.trainings))
     good, one = (
-        (round(statistics.median(r for r, _ in found)), round(statistics.median(t for _, t in found)))
-        for found in costs.values()
+        (round(statistics.median(r for r, _ in cost)), round(statistics.median(t for _, t in cost)))
+        for cost in costs.values()
     )
     at_most = problem.rounds or most_rounds(len(problem.nodes))
     most_groups = max(len(problem.nodes) // problem.smallest, 1)

@@ -94,13 +94,13 @@ def _by_hints(knowledge: Knowledge) -> list[list[str]]:
     hinted = {hint.node for hint in knowledge.problem.hints}
     groups = [[node for node in group if node not in hinted] for group in first_groups(knowledge.problem)]
     company = knowledge.problem.smallest - 1
-    found: list[list[str]] = []
+    small: list[list[str]] = []
     for node in (node for node in knowledge.problem.nodes if node in hinted):
         largest = max(groups, key=len)
         taken = largest[len(largest) - company :] if len(largest) >= company + knowledge.problem.smallest else []
         del largest[len(largest) - len(taken) :]
-        found.append([node, *taken])
-    return [*found, *filter(None, groups)]
+        small.append([node, *taken])
+    return [*small, *filter(None, groups)]
 
 
 def _by_family(knowledge: Knowledge, held: Set[str], remix: Set[str], salt: str, least: int) -> list[_Wanted]:
@@ -121,16 +121,16 @@ def _by_family(knowledge: Knowledge, held: Set[str], remix: Set[str], salt: str,
         families[last.group.id if last is not None and failed else None].append(node)
     mixed = families.pop(None, [])
     random.Random(f"{knowledge.problem.seed}/{salt}").shuffle(mixed)
-    found = []
+    groups = []
     for family, nodes in families.items():
         nodes.sort(key=lambda node: -knowledge.probability[node])
-        found += [_Wanted(part, "halves", family) for part in _divided(knowledge, nodes, least=2)]
+        groups += [_Wanted(part, "halves", family) for part in _divided(knowledge, nodes, least=2)]
     least = max(least, math.ceil(len(mixed) / max(longest, knowledge.problem.smallest)))
-    found += [_Wanted(part, "regroup", None) for part in _divided(knowledge, mixed, min(least, len(mixed)))]
-    for group in found:
+    groups += [_Wanted(part, "regroup", None) for part in _divided(knowledge, mixed, min(least, len(mixed)))]
+    for group in groups:
         if len(group.nodes) == 1 and knowledge.probability[group.nodes[0]] > 0.2:
             group.purpose = "confirm"
-    return found
+    return groups
 
 
 def _divided(knowledge: Knowledge, nodes: list[str], least: int) -> list[list[str]]:
@@ -141,16 +141,16 @@ def _divided(knowledge: Knowledge, nodes: list[str], least: int) -> list[list[st
     count = math.ceil(sum(weights.values()) / _EVEN)
     count = max(count, math.ceil(len(nodes) / size_at_most(len(knowledge.problem.nodes))), least)
     share = sum(weights.values()) / count
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     weight = math.inf
     longest = math.ceil(len(nodes) / least)
     for node in nodes:
-        if weight + weights[node] / 2 > share or len(found[-1]) >= longest:
-            found.append([])
+        if weight + weights[node] / 2 > share or len(groups[-1]) >= longest:
+            groups.append([])
             weight = 0.0
-        found[-1].append(node)
+        groups[-1].append(node)
         weight += weights[node]
-    return found
+    return groups
 
 
 def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] = frozenset()) -> list[Group]:

@@ -97,11 +97,11 @@ def strongest(hints: Iterable[Hint], nodes: Sequence[str]) -> list[Hint]:
 
     Where more than a third of the nodes have hints, the hints show nothing, and the result is empty.
     """
-    found: dict[str, Hint] = {}
+    by_node: dict[str, Hint] = {}
     for hint in hints:
-        if hint.node in nodes and (hint.node not in found or hint.odds > found[hint.node].odds):
-            found[hint.node] = hint
-    return list(found.values()) if 3 * len(found) <= len(nodes) else []
+        if hint.node in nodes and (hint.node not in by_node or hint.odds > by_node[hint.node].odds):
+            by_node[hint.node] = hint
+    return list(by_node.values()) if 3 * len(by_node) <= len(nodes) else []
 
 
 def _hint(node: str, source: str, text: str, odds: float) -> Hint:

@@ -76,7 +76,7 @@ class Knowledge:
 
     @cached_property
     def shape(self) -> Shape:
-        return Shape.of(self.problem)
+        return Shape.from_problem(self.problem)
 
     def _believed(self, noise: Noise, without: frozenset[str] = frozenset()) -> Beliefs:
         """Name shared causes one after the other: the trainings that a cause touches show nothing about the next.
@@ -101,9 +101,9 @@ class Knowledge:
             decisive = [training for training in decisive if training not in touched]
 
     def _members(self, training: Training) -> Floats:
-        found = np.zeros(len(self.place))
-        found[[self.place[node] for node in training.group.nodes if node in self.place]] = 1
-        return found
+        row = np.zeros(len(self.place))
+        row[[self.place[node] for node in training.group.nodes if node in self.place]] = 1
+        return row
 
     @cached_property
     def _beliefs(self) -> Beliefs:
@@ -150,9 +150,9 @@ class Knowledge:
     @cached_property
     def probability(self) -> dict[str, float]:
         """Return the probability of each node to be bad, always or now and then."""
-        return self._of_nodes(self._beliefs)
+        return self._chances(self._beliefs)
 
-    def _of_nodes(self, beliefs: Beliefs) -> dict[str, float]:
+    def _chances(self, beliefs: Beliefs) -> dict[str, float]:
         chances = beliefs.rest.nodes + beliefs.rest.sometimes
         return dict(zip(self.problem.nodes, np.minimum(chances, 1.0).tolist(), strict=True))
 
@@ -206,7 +206,7 @@ class Knowledge:
 
     def against(self, node: str) -> list[Training]:
         """Return the failed trainings of this node with cleared partners only, such that no two share a partner."""
-        found: list[Training] = []
+        failed: list[Training] = []
         company: set[str] = set()
         for training in sorted(self.decisive, key=lambda training: len(training.nodes)):
             others = training.nodes - {node}
@@ -216,18 +216,18 @@ class Knowledge:
                 and others <= self.cleared
                 and not others & company
             ):
-                found.append(training)
+                failed.append(training)
                 company |= others
-        return found
+        return failed
 
     @cached_property
     def named(self) -> dict[str, Suspect]:
         """Return the nodes that are bad by their probability and by `FAILURES` failures with different partners."""
-        found = {}
-        for node, chance in self._of_nodes(self._sober).items():
+        suspects = {}
+        for node, chance in self._chances(self._sober).items():
             if chance > CONVINCED and self._against_enough(node):
                 against = self.against(node)
-                found[node] = Suspect(
+                suspects[node] = Suspect(
                     kind="node",
                     nodes=(node,),
                     without=(node,),
@@ -235,7 +235,7 @@ class Knowledge:
                     probability=chance,
                     why=against[0].why,
                 )
-        return found
+        return suspects
 
     @cached_property
     def shared(self) -> list[Suspect]:
@@ -252,15 +252,15 @@ class Knowledge:
         failed = [training for training in shared.touched if training.outcome == "fail" and training.group.id != "0"]
         nodes = tuple(self.shape.names[index] for index in which) if kind == "link" else ()
         racks = tuple(self.shape.racks[index] for index in which) if kind in ("uplink", "trunk") else ()
-        of_racks: list[list[str]] = [
-            [name for name in self.problem.nodes if self.problem.racks.get(name) == rack] for rack in racks
+        of_racks = [
+            tuple(name for name in self.problem.nodes if self.problem.racks.get(name) == rack) for rack in racks
         ]
         assert kind != "size"
         return Suspect(
             kind=kind,
             nodes=nodes,
             racks=racks,
-            without=tuple(min(of_racks, key=len)) if racks else nodes[-1:],
+            without=min(of_racks, key=len, default=()) or nodes[-1:],
             trainings=tuple(training.group.id for training in failed),
             probability=shared.probability,
             why=failed[0].why,
@@ -282,11 +282,11 @@ class Knowledge:
     @cached_property
     def left_out(self) -> set[str]:
         """Return the nodes without which the others should train."""
-        found = set(self.named)
+        nodes = set(self.named)
         for suspect in self.shared:
-            if not found & {*suspect.nodes}:
-                found |= {*suspect.without}
-        return found
+            if not nodes & {*suspect.nodes}:
+                nodes |= {*suspect.without}
+        return nodes
 
     @cached_property
     def open(self) -> list[str]:
@@ -343,9 +343,9 @@ class Knowledge:
     @cached_property
     def partners(self) -> dict[str, Counter[str]]:
         """Count how often each node has trained with each other node in small groups."""
-        found: dict[str, Counter[str]] = {node: Counter() for node in self.problem.nodes}
+        partners: dict[str, Counter[str]] = {node: Counter() for node in self.problem.nodes}
         for training in self.trainings:
             if len(training.nodes) <= 2 * self.problem.smallest:
                 for node in training.nodes:
-                    found[node].update(training.nodes)
-        return found
+                    partners[node].update(training.nodes)
+        return partners

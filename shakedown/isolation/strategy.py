@@ -66,7 +66,7 @@ def next_step(isolation: Isolation) -> Step:
     if shared > _DOUBT or (not knowledge.open and shared + float(knowledge.model.sometimes.sum()) > _DOUBT):
         return _between(knowledge, number)
     if knowledge.open:
-        if groups := _of_nodes(knowledge, number):
+        if groups := _single_nodes(knowledge, number):
             return Step(groups=groups)
         if reason := _systemic(knowledge, _DOUBT):  # nodes that only ever failed with each other cannot be told apart
             return Step(result=_end(knowledge, reason, systemic=True))
@@ -74,7 +74,7 @@ def next_step(isolation: Isolation) -> Step:
     return _close(knowledge, number)
 
 
-def _of_nodes(knowledge: Knowledge, number: int) -> tuple[Group, ...]:
+def _single_nodes(knowledge: Knowledge, number: int) -> tuple[Group, ...]:
     """Form groups that test single nodes. A rack behind a likely bad uplink or trunk trains apart."""
     apart = {node for suspect in knowledge.likely_shared if suspect.racks for node in suspect.without}
     if not apart:
@@ -92,7 +92,7 @@ def _between(knowledge: Knowledge, number: int) -> Step:
         least = min(len(training.nodes) for training in knowledge.trainings if training.outcome == "fail")
         reason = f"any {least} nodes together fail, and few nodes together pass"
         return Step(result=_end(knowledge, f"{reason}: a cause that shows only at size"))
-    if groups := across.look(knowledge, number) or (_of_nodes(knowledge, number) if knowledge.open else ()):
+    if groups := across.look(knowledge, number) or (_single_nodes(knowledge, number) if knowledge.open else ()):
         return Step(groups=groups)
     likely = ", ".join(
         f"{knowledge.words(cause)} {chance:.0%}" for chance, cause in knowledge.model.likeliest(3) if chance > 0.05

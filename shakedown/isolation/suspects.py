@@ -41,7 +41,7 @@ def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> 
 
     Of a link it is one end; of an uplink or a trunk, one rack. Without such a search the result is empty.
     """
-    wanted, found = set(nodes), dict[str, str]()
+    wanted, excluded = set(nodes), dict[str, str]()
     for path in sorted((root or runs_folder()).glob("*/isolation.json"), reverse=True) if wanted else ():
         try:
             isolation = RunDirectory(path.parent).load_isolation()
@@ -50,8 +50,8 @@ def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> 
         if path.parent.is_symlink() or isolation.inventory != inventory or isolation.result is None:
             continue
         for suspect in isolation.result.suspects:
-            if not any(node in found for node in suspect.nodes):
+            if not any(node in excluded for node in suspect.nodes):
                 reason = f"suspect ({suspect}) of the search in run {path.parent.name}"
-                found |= {node: reason for node in suspect.without or suspect.nodes[-1:] if node in wanted}
+                excluded |= {node: reason for node in suspect.without or suspect.nodes[-1:] if node in wanted}
         break
-    return found
+    return excluded

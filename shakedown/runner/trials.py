@@ -40,10 +40,10 @@ from shakedown.trials.plan import (
     between_nodes,
     ceilings,
     chosen_trials,
+    count_rails,
     expected_seconds,
     plan_alone,
     plan_between,
-    rails_of,
 )
 
 
@@ -113,7 +113,7 @@ def _begin(current: Session) -> None:
     nodes = list(current.examination.states)
     pairs = between_nodes(stage.names)
     number = len(rounds.schedule(len(nodes), "")) if pairs else 0
-    rails = rails_of(stage.names, list(desired.values()), list(current.examination.states.values()))
+    rails = count_rails(stage.names, list(desired.values()), list(current.examination.states.values()))
     seconds = expected_seconds(stage.names, wanted.repetitions, number, rails)
     line = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}"
     line += f", {counted(wanted.repetitions, 'repetition')}"
@@ -137,7 +137,7 @@ def _begin(current: Session) -> None:
 def _record(current: Session, stage: _Stage, number: int) -> TrialsRecord:
     states, desired = current.examination.states, current.examination.desired
     wanted = stage.wanted
-    most = ceilings(list(desired.values()), rails_of(stage.names, list(desired.values()), list(states.values())))
+    most = ceilings(list(desired.values()), count_rails(stage.names, list(desired.values()), list(states.values())))
     return TrialsRecord(
         asked=stage.names,
         repetitions=wanted.repetitions,

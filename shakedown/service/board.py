@@ -28,8 +28,8 @@ class Board:
     @property
     def verdict(self) -> Verdict:
         """Return ok where all nodes are in service, drift for drift alone, unknown where only readings are missing."""
-        found = [_verdict(node) for node in self.nodes] or [Verdict.UNKNOWN]
-        return worst([*found, *([Verdict.UNKNOWN] if self.notes else [])])
+        verdicts = [_verdict(node) for node in self.nodes] or [Verdict.UNKNOWN]
+        return worst([*verdicts, *([Verdict.UNKNOWN] if self.notes else [])])
 
 
 def _verdict(node: NodeService) -> Verdict:

@@ -77,7 +77,7 @@ def proposals(
     begun = [node for node, history in histories.items() if history.steps]
     order = [*begun, *(node for node, history in histories.items() if history.open and not history.steps)]
     out = set(limits.busy)
-    found = []
+    result = []
     for node in order:
         own = facts.get(node, Facts(reached=False, job="the node was not read"))
         of_node = known.get(node, Known())
@@ -86,8 +86,8 @@ def proposals(
             proposal = _limited(proposal, own, limits, out)
         if proposal.kind in ("repair", "load", "drain"):
             out.add(node)
-        found.append(proposal)
-    return found
+        result.append(proposal)
+    return result
 
 
 def _limited(proposal: Proposal, facts: Facts, limits: Limits, out: set[str]) -> Proposal:
@@ -190,11 +190,11 @@ def _is_present(incident: Incident, facts: Facts) -> bool:
 
 def _budgets(incidents: Sequence[Incident]) -> list[Budget]:
     """Return the steps of the gravest incident; before them the operations, where any incident is drift."""
-    steps = escalation().of(incidents[0]).steps
+    steps = escalation().entry_for(incidents[0]).steps
     drifted = next((incident for incident in incidents if incident.drift), None)
     if drifted is None or any(step.repair == "mend" for step in steps):
         return steps
-    return [*(step for step in escalation().of(drifted).steps if step.repair == "mend"), *steps]
+    return [*(step for step in escalation().entry_for(drifted).steps if step.repair == "mend"), *steps]
 
 
 def _impossible(repair: str, facts: Facts, allowed: Allowed) -> str:
@@ -212,8 +212,8 @@ def _pointless(repair: str, incidents: Sequence[Incident], facts: Facts) -> str:
         return ""
     if facts.pending:
         return "the drifted settings are written, and wait for a boot or a login"
-    found = incidents[0].source == "finding" and not any(incident.drift for incident in incidents)
-    return f"no operation changes {incidents[0].name}" if found else ""
+    unrepairable = incidents[0].source == "finding" and not any(incident.drift for incident in incidents)
+    return f"no operation changes {incidents[0].name}" if unrepairable else ""
 
 
 def _tried(known: Known, budget: Budget, now: int) -> int:

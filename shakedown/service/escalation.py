@@ -59,13 +59,13 @@ class Escalation(_Part):
         """Return whether the end of a single-node job is no fault of its node."""
         return f"ended {ended_by}" in self.ignored.names
 
-    def of(self, incident: Incident) -> Entry:
+    def entry_for(self, incident: Incident) -> Entry:
         """Find the entry of an incident; the last entry matches every incident."""
         return next((entry for entry in self.entry if _matches(entry.names, incident)), self.entry[-1])
 
     def shown_by(self, incident: Incident) -> list[str]:
         """List the loads that the node has to pass; empty: any load."""
-        return [load.format(name=incident.name) for load in self.of(incident).shown_by]
+        return [load.format(name=incident.name) for load in self.entry_for(incident).shown_by]
 
 
 def _matches(patterns: list[str], incident: Incident) -> bool:

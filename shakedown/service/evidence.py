@@ -70,14 +70,14 @@ def _what(finding: Finding) -> str:
 
 def _from_diagnosis(record: RunRecord) -> Iterator[Incident]:
     """Take incidents from a certain diagnosis of nodes that show the failure themselves."""
-    found = record.diagnosis
-    if found is None or found.confidence != "certain":
+    diagnosis = record.diagnosis
+    if diagnosis is None or diagnosis.confidence != "certain":
         return
-    own = [sign for sign in found.evidence if sign.role != "echo" and not sign.blames and sign.name != _BY_OTHERS]
+    own = [sign for sign in diagnosis.evidence if sign.role != "echo" and not sign.blames and sign.name != _BY_OTHERS]
     shown = {sign.node for sign in own}
-    for node in found.origin:
+    for node in diagnosis.origin:
         if node in shown:
-            yield Incident(node=node, source="diagnosis", name=found.name, what=line(found.cause), drains=True)
+            yield Incident(node=node, source="diagnosis", name=diagnosis.name, what=line(diagnosis.cause), drains=True)
 
 
 def _from_search(record: RunRecord) -> Iterator[Incident]:
@@ -118,10 +118,10 @@ def passed_loads(record: RunRecord, own: Iterable[Incident] | None = None) -> li
 
 
 def _passed(record: RunRecord, node: str) -> Iterator[PassedLoad]:
-    found: dict[str, int] = {}
+    partners: dict[str, int] = {}
     for load, others in (*_trained(record, node), *_measured(record, node)):
-        found[load] = max(others, found.get(load, 0))
-    yield from (PassedLoad(node=node, load=load, others=others) for load, others in found.items())
+        partners[load] = max(others, partners.get(load, 0))
+    yield from (PassedLoad(node=node, load=load, others=others) for load, others in partners.items())
 
 
 def _trained(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
@@ -145,6 +145,6 @@ def _measured(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
     read = [matrix for matrix in trials.matrices if matrix.median is not None]
     if PAIRS in trials.asked and node in trials.places and read and not unsure:
         cells = [cell for matrix in trials.matrices for cell in (*matrix.missing, *matrix.slow)]
-        named = [name for matrix in trials.matrices for found in matrix.named for name in found.nodes]
+        named = [name for matrix in trials.matrices for cause in matrix.named for name in cause.nodes]
         if node not in named and not any(node in cell for cell in cells):
             yield PAIRS, len(trials.places) - 1

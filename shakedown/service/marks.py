@@ -88,17 +88,17 @@ def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict
     short: dict[str, list[str]] = {}
     for host in hosts:
         short.setdefault(host.partition(".")[0], []).append(host)
-    found = {}
+    result = {}
     for host, configured in hosts.items():
         first = host.partition(".")[0]
         if configured is not None:
-            found[host] = configured
+            result[host] = configured
         elif host in nodes:
-            found[host] = host
+            result[host] = host
         elif short[first] == [host]:
-            found[host] = first
-    taken = Counter(found.values())
-    return {host: name for host, name in found.items() if name in nodes and taken[name] == 1}
+            result[host] = first
+    taken = Counter(result.values())
+    return {host: name for host, name in result.items() if name in nodes and taken[name] == 1}
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ def marks(
     """Decide the changes in the scheduler. `nodes`: all its nodes; `names`: the hosts' names there."""
     events = {host: known.get(host, Known()) for host in histories}
     free = [host for host, history in histories.items() if not history.open or only_held(history, events[host])]
-    found = [_resumed(host, histories[host], events[host], nodes, names) for host in free]
-    resumed = sum(mark is not None and mark.what == "resume" for mark in found)
+    result = [_resumed(host, histories[host], events[host], nodes, names) for host in free]
+    resumed = sum(mark is not None and mark.what == "resume" for mark in result)
     drained = {name for name, node in nodes.items() if node.drained and node.reason.startswith(PREFIX)}
     left = bounds.at_once - len(drained) + resumed
     for host, history in histories.items():
@@ -129,8 +129,8 @@ def marks(
             continue
         mark = _drained(host, incident, events[host], nodes.get(names.get(host, "")), bounds, left)
         left -= mark is not None and mark.what == "drain"
-        found.append(mark)
-    return [mark for mark in found if mark is not None]
+        result.append(mark)
+    return [mark for mark in result if mark is not None]
 
 
 def drain_mark(host: str, incident: Incident, node: Node) -> Mark:

@@ -39,10 +39,10 @@ def is_here(node: str) -> bool:
     if name == own or (("." not in name or "." not in own) and name.partition(".")[0] == own.partition(".")[0]):
         return True
     try:
-        found = socket.getaddrinfo(node, None, type=socket.SOCK_DGRAM)
+        addresses = socket.getaddrinfo(node, None, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError):
         return False
-    return any(_is_local(family, place) for family, *_, place in found)
+    return any(_is_local(family, place) for family, *_, place in addresses)
 
 
 def _is_local(family: int, place: tuple[object, ...]) -> bool:

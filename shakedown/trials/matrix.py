@@ -156,7 +156,7 @@ def _explain(
     rows: _Rows,
 ) -> list[Named]:
     left, named, used = set(slow), [], set[str]()
-    causes = [*_of_nodes(tried, nodes), *_of_blocks(tried, nodes, blocks)]
+    causes = [*_node_causes(tried, nodes), *_block_causes(tried, nodes, blocks)]
     most = max(1, len(nodes) // 3)
     while left:
         fitting = [
@@ -202,7 +202,7 @@ def _link(a: str, b: str, left: set[Cell], figure: str) -> Named:
     return Named(kind="link", what=what, nodes=[a, b], figure=figure, cells=len(ways), of=len(ways), evidence=evidence)
 
 
-def _of_nodes(tried: Sequence[Cell], nodes: Sequence[str]) -> list[_Cause]:
+def _node_causes(tried: Sequence[Cell], nodes: Sequence[str]) -> list[_Cause]:
     causes = []
     for node in nodes:
         row, column = ({cell for cell in tried if cell[end] == node} for end in (0, 1))
@@ -214,7 +214,7 @@ def _of_nodes(tried: Sequence[Cell], nodes: Sequence[str]) -> list[_Cause]:
     return [cause for cause in causes if cause.cells]
 
 
-def _of_blocks(tried: Sequence[Cell], nodes: Sequence[str], blocks: Mapping[str, str]) -> list[_Cause]:
+def _block_causes(tried: Sequence[Cell], nodes: Sequence[str], blocks: Mapping[str, str]) -> list[_Cause]:
     """Make a cause of each block of at least two nodes: the cells that cross its border."""
     causes = []
     for block in dict.fromkeys(blocks.values()):

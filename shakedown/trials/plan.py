@@ -60,7 +60,9 @@ def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails:
     return alone + 10.0 * starts + rounds * repetitions * of_rounds
 
 
-def rails_of(names: Sequence[str], desired: Collection[DesiredState], states: Collection[NodeState]) -> dict[str, int]:
+def count_rails(
+    names: Sequence[str], desired: Collection[DesiredState], states: Collection[NodeState]
+) -> dict[str, int]:
     """Return the number of rails for each trial between nodes, by the desired state.
 
     A trial in torch uses rails only where the nodes have GPUs; a tool of the RDMA devices always uses them.
@@ -109,7 +111,7 @@ def _recipe(smoke: Smoke, torch: bool) -> Recipe:
     )
 
 
-def gpus_of(desired: DesiredState, state: NodeState) -> int:
+def count_gpus(desired: DesiredState, state: NodeState) -> int:
     """Count the GPUs of a node that trials measure: those that the job may see."""
     chosen, _ = chosen_gpus(desired.smoke.environment if desired.smoke else {})
     there = 0 if is_unreadable(state.gpus) else len(state.gpus)
@@ -123,7 +125,7 @@ def plan_alone(
     pairs, registered = between_nodes(names), trials()
     mine = [name for name in names if name not in pairs]
     draft = _draft({node: desired}, {node: state}, run_id, torch=any(registered[name].on != TOOL for name in mine))
-    gpus = gpus_of(draft.desired[node], state)
+    gpus = count_gpus(draft.desired[node], state)
     request = {"trials": mine, "gpus": gpus, "ranks": CPU_RANKS, **_common(wanted)}
     request["model"] = desired.gpu.profile
     kinds = {registered[name].on for name in mine}
@@ -155,7 +157,7 @@ def plan_between(
         "total_s": total,
     }
     requests = {
-        name: {**request, "place": place, "gpus": gpus_of(draft.desired[name], states[name])}
+        name: {**request, "place": place, "gpus": count_gpus(draft.desired[name], states[name])}
         for place, name in enumerate(desired)
     }
     return _complete(draft, requests, total)

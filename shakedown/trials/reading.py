@@ -27,14 +27,14 @@ class Read:
 
 def read_log(node: str, lines: Iterable[str]) -> Read:
     """Read the readings of one node's log. `wrong` reports the first invalid line."""
-    found, parts = Read(), set[str]()
+    result, parts = Read(), set[str]()
     for number, line in enumerate(lines, 1):
         if line.startswith("trials: over after "):
-            found.over = True
+            result.over = True
         if not line.startswith(MARK):
             continue
-        if len(found.readings) >= LINES:
-            found.wrong = f"more than {LINES} readings"
+        if len(result.readings) >= LINES:
+            result.wrong = f"more than {LINES} readings"
             break
         try:
             if len(line) > _LINE:
@@ -44,12 +44,12 @@ def read_log(node: str, lines: Iterable[str]) -> Read:
             if ">" not in reading.part:
                 parts.add(reading.part)
             if len(parts) > PARTS:
-                found.wrong = f"more than {PARTS} parts"
+                result.wrong = f"more than {PARTS} parts"
                 break
             clean = {"node": node, "note": printable(reading.note, 200)}
-            found.readings.append(reading.model_copy(update=clean))
+            result.readings.append(reading.model_copy(update=clean))
         except (ValidationError, ValueError) as error:
-            if not found.wrong:
+            if not result.wrong:
                 reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-                found.wrong = f"line {number} is no reading: {printable(reason, 120)}"
-    return found
+                result.wrong = f"line {number} is no reading: {printable(reason, 120)}"
+    return result

@@ -250,7 +250,7 @@ def attempt(at: int, rung: str, outcome: Any = "done", **more: Any) -> tuple[Ste
 
 def test_what_has_drifted_is_mended_before_the_repairs_of_a_graver_incident() -> None:
     grave = accused(100, source="diagnosis", name="gpu_reset", drift=False)
-    assert escalation().of(grave).steps[0].repair == "reload driver" and told(next_step(grave)) == (
+    assert escalation().entry_for(grave).steps[0].repair == "reload driver" and told(next_step(grave)) == (
         "repair",
         "reload driver",
     )
@@ -575,7 +575,7 @@ def test_what_the_escalation_names_is_there() -> None:
     for name in (name for entry in escalation().entry for name in entry.names if name.startswith("diagnosis ")):
         assert matching(known, name), f"{name}: neither the catalogue nor the controller has such a name"
     assert escalation().shown_by(accused(source="trial", name="memory")) == ["memory"]
-    assert [each.repair for each in escalation().of(accused(source="isolation", name="link")).steps] == ["mend"]
+    assert [each.repair for each in escalation().entry_for(accused(source="isolation", name="link")).steps] == ["mend"]
 
 
 @pytest.mark.parametrize("node", ["localhost", "127.0.0.1", "127.0.0.9", "HERE", "HERE.rack7", "ip6-loopback.invalid"])

@@ -25,7 +25,7 @@ if not __package__:
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
 
-from .child import Tell, own_output, place_of
+from .child import Tell, open_place, own_output
 from .link import Link
 from .registry import ABSENT, CRASHED, OK, WRONG, Place, Trial, reading, trials
 from .rendezvous import THROUGH, barrier, join
@@ -44,10 +44,10 @@ def take_round(store: Store, request: dict[str, Any], number: int, place: Place,
     part, repetition = f"{mine}>{other}", request["repetitions"][number]
     try:
         _meet(store, f"{prefix}/{pair[0]}-{pair[1]}", request, place, trial)
-        for found in trial.function(place):
-            state = WRONG if found.wrong else OK if found.value == found.value else ABSENT
-            more = {"value": found.value, "wrong": found.wrong, "note": found.note}
-            tell(reading(trial.name, part, repetition, found.figure, state, **more))
+        for measured in trial.function(place):
+            state = WRONG if measured.wrong else OK if measured.value == measured.value else ABSENT
+            more = {"value": measured.value, "wrong": measured.wrong, "note": measured.note}
+            tell(reading(trial.name, part, repetition, measured.figure, state, **more))
     except RuntimeError as error:
         traceback.print_exc()
         reason = str(error) if trial.needs_torch is False else "see the node's log"
@@ -72,7 +72,7 @@ def _meet(store: Store, prefix: str, request: dict[str, Any], place: Place, tria
 def main(request: dict[str, Any]) -> None:
     """Take all rounds that are left to this process."""
     tell, trial = own_output(), trials()[request["trial"]]
-    place = place_of("pair", {**request, "ranks": 2}) if trial.needs_torch else Place("pair", None, ranks=2)
+    place = open_place("pair", {**request, "ranks": 2}) if trial.needs_torch else Place("pair", None, ranks=2)
     store = join(request["address"], request["port"], request["start_s"])
     store.set_timeout(timedelta(seconds=request["limit_s"]))
     for number in range(request["from"], len(request["rounds"])):

@@ -35,7 +35,7 @@ def own_output() -> Tell:
     return lambda document: print(json.dumps(document), file=file, flush=True)
 
 
-def place_of(part: str, request: dict[str, Any]) -> Place:
+def open_place(part: str, request: dict[str, Any]) -> Place:
     """Open the device of a part. Raises RuntimeError where torch sees no such GPU."""
     if request.get("tool"):
         return Place(part, None, gpus=int(request["tool"]["gpus"]), model=str(request["tool"].get("model", "")))
@@ -80,13 +80,18 @@ def measure(place: Place, name: str, repetition: int, tell: Tell) -> None:
         return
     tell({"begins": name, "repetition": repetition})
     measured = False
-    for found in trial.function(place):
+    for measurement in trial.function(place):
         measured = True
         if place.rank:
             continue  # all ranks have the same figure: the first one reports it
-        state = WRONG if found.wrong else OK if found.value == found.value else ABSENT
-        more = {"value": found.value, "wrong": found.wrong, "note": found.note, "missed": found.missed or None}
-        tell(reading(name, found.part or place.part, repetition, found.figure, state, **more))
+        state = WRONG if measurement.wrong else OK if measurement.value == measurement.value else ABSENT
+        more = {
+            "value": measurement.value,
+            "wrong": measurement.wrong,
+            "note": measurement.note,
+            "missed": measurement.missed or None,
+        }
+        tell(reading(name, measurement.part or place.part, repetition, measurement.figure, state, **more))
     if not measured and not place.rank and repetition == 1:
         tell(reading(name, place.part, repetition, state=ABSENT, note="the tool is not installed"))
 
@@ -96,7 +101,7 @@ def main(part: str, request: dict[str, Any]) -> None:
     tell = own_output()
     if request.get("cpus"):
         os.sched_setaffinity(0, request["cpus"])
-    place = place_of(part, request)
+    place = open_place(part, request)
     if request.get("rendezvous"):
         join(place, request["rendezvous"])
     for repetition in range(1, int(request["repetitions"]) + 1):

@@ -80,7 +80,7 @@ class Link:
             sys.stderr.write(f"$ {' '.join(command)}\n")
             with programs.running(command) as (process, output):
                 reason = programs.failure(process, self.limit_s)
-                text = programs.text_of(output)
+                text = programs.read_output(output)
             sys.stderr.write(f"{text}\n{reason or 'exit code 0'}\n")
             self.tell(f"{name}/{attempt}/done", "no" if reason else "yes")
             if not reason:

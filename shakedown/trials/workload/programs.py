@@ -42,7 +42,7 @@ def running(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], Pat
             process.wait()
 
 
-def text_of(output: Path) -> str:
+def read_output(output: Path) -> str:
     """Read the output of a program."""
     return output.read_bytes()[:OUTPUT].decode("utf-8", "replace")
 

@@ -43,25 +43,25 @@ def say(document: dict[str, Any]) -> None:
         sys.stdout.flush()
 
 
-def cpus_of(text: str) -> list[int]:
+def parse_cpus(text: str) -> list[int]:
     """Read the kernel's notation of CPUs: 0-3,8."""
-    found: list[int] = []
+    cpus: list[int] = []
     for part in text.strip().split(","):
         low, _, high = part.partition("-")
         if low:
-            found += range(int(low), int(high or low) + 1)
-    return found
+            cpus += range(int(low), int(high or low) + 1)
+    return cpus
 
 
 def numa_nodes() -> dict[str, list[int]]:
     """Return NUMA node -> its CPUs that this process may use; all in numa0 where the kernel lists no nodes."""
     usable = os.sched_getaffinity(0)
-    found = {}
+    nodes = {}
     for folder in sorted(_NUMA.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
-        cpus = [cpu for cpu in cpus_of((folder / "cpulist").read_text()) if cpu in usable]
+        cpus = [cpu for cpu in parse_cpus((folder / "cpulist").read_text()) if cpu in usable]
         if cpus:
-            found[f"numa{folder.name[4:]}"] = cpus
-    return found or {"numa0": sorted(usable)}
+            nodes[f"numa{folder.name[4:]}"] = cpus
+    return nodes or {"numa0": sorted(usable)}
 
 
 class Process:
@@ -192,7 +192,7 @@ def between(request: dict[str, Any]) -> None:
 
     A process that is silent for too long is ended, and another process takes the rounds that are left.
     """
-    keeper, passes = None, [(name, rail) for name in request["trials"] for rail in rails_of(request, name)]
+    keeper, passes = None, [(name, rail) for name in request["trials"] for rail in list_rails(request, name)]
     if request["place"] == 0:
         words = [str(FOLDER / "rendezvous.py"), request["own"], str(request["port"])]
         words += [str(request["nodes"] * len(passes)), str(request["total_s"])]
@@ -210,7 +210,7 @@ def between(request: dict[str, Any]) -> None:
         keeper.watch(lambda _document: None)
 
 
-def rails_of(request: dict[str, Any], name: str) -> list[dict[str, Any]]:
+def list_rails(request: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """Return the rails of a trial; one rail without a device where there are none.
 
     A trial in torch uses devices only where the nodes have GPUs; a tool of the RDMA devices always uses them.

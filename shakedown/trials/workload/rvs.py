@@ -37,15 +37,15 @@ def configuration(module: str, model: str, folder: Path = CONF) -> Path | None:
 
 def gpu_numbers(nodes: Path = _KFD) -> dict[str, str]:
     """Map RVS' number of a GPU to gpuN, in the order of the kernel's nodes."""
-    found = []
+    numbers = []
     for node in sorted(nodes.glob("[0-9]*"), key=lambda path: int(path.name)):
         try:
             number = (node / "gpu_id").read_text().strip()
         except OSError:
             continue
         if number not in ("", "0"):  # a CPU's is 0
-            found.append(number)
-    return {number: f"gpu{index}" for index, number in enumerate(found)}
+            numbers.append(number)
+    return {number: f"gpu{index}" for index, number in enumerate(numbers)}
 
 
 _LINE = r"\[(?P<action>[\w.-]+)\]\s*"

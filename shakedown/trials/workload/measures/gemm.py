@@ -20,10 +20,10 @@ TYPES = {"cuda": ("fp32", "bf16", "fp16", "fp8"), "cpu": ("fp32", "bf16")}
 def gemm(place: Place) -> Iterator[Measured]:
     """Multiply matrices of each data type, and compare with a result that is known beforehand, bit for bit."""
     for name in TYPES[place.kind]:
-        yield _of_type(place, name, SIZE[place.kind])
+        yield _measure_type(place, name, SIZE[place.kind])
 
 
-def _of_type(place: Place, name: str, size: int) -> Measured:
+def _measure_type(place: Place, name: str, size: int) -> Measured:
     import torch
 
     multiply, dtype = _multiply(place, name)

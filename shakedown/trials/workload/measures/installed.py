@@ -29,7 +29,7 @@ def _run(commands: Sequence[Sequence[str]]) -> list[str]:
         texts = []
         for words, process, output in started:
             reason = programs.failure(process)
-            texts.append(programs.text_of(output))
+            texts.append(programs.read_output(output))
             sys.stderr.write(f"$ {' '.join(words)}\n{texts[-1]}\n{reason or 'exit code 0'}\n")
             if reason:
                 raise programs.Failed(f"{words[0]}: {reason}")
