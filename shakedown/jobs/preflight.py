@@ -63,8 +63,10 @@ def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Probl
         expected = f"a number, or a profile with GPUs: {recipe.name} starts one rank for each"
         yield Problem("smoke", "smoke.ranks_per_node", "nothing", expected)
     elif count and (max(gpus) >= count if gpus else ranks > count):
-        why = f"the {counted(count, 'GPU')} of {desired.gpu.profile}"
-        yield Problem("smoke", path, shown, f"GPUs 0 to {count - 1}, {why}" if gpus else f"at most {count}, {why}")
+        reason = f"the {counted(count, 'GPU')} of {desired.gpu.profile}"
+        yield Problem(
+            "smoke", path, shown, f"GPUs 0 to {count - 1}, {reason}" if gpus else f"at most {count}, {reason}"
+        )
     limits = recipe.family.limits
     if ranks is not None and limits is not None and limits.ranks_per_node not in (None, ranks):
         yield Problem("smoke", path, str(ranks), f"{limits.ranks_per_node}: {limits.why}")

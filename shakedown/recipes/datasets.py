@@ -60,8 +60,8 @@ def problems_of(name: str, dataset: Dataset, images: Mapping[str, Image]) -> Ite
     if image is None:
         expected = f"a name in images ({', '.join(images) or 'none is declared'})"
         yield Problem("datasets", f"{path}.image", repr(dataset.image), expected)
-    elif (why := shipped.cannot.get(image.reference)) is not None:
-        yield Problem("datasets", f"{path}.image", image.reference, f"a newer image: {why}")
+    elif (reason := shipped.cannot.get(image.reference)) is not None:
+        yield Problem("datasets", f"{path}.image", image.reference, f"a newer image: {reason}")
     if dataset.tokenizer and gated(dataset.tokenizer):
         expected = "one that Hugging Face gives without a token, as the preparation has none: an open copy, or a folder"
         yield Problem("datasets", f"{path}.tokenizer", dataset.tokenizer, expected)

@@ -126,14 +126,14 @@ class Notes:
         expected = f"a value{'' if missing else f' in place of {PLACEHOLDER}'} ({target})"
         self.open.append(Problem(self.where, given.path, "nothing" if missing else given.shown, expected))
 
-    def derive(self, given: Given, why: str) -> None:
+    def derive(self, given: Given, reason: str) -> None:
         """Note a value that the nodes answer."""
-        self.remarks.append(Remark("derived", given.path, given.shown, why))
+        self.remarks.append(Remark("derived", given.path, given.shown, reason))
 
-    def refuse(self, given: Given, why: str) -> None:
+    def refuse(self, given: Given, reason: str) -> None:
         """Note a value that is not taken over."""
-        self.remarks.append(Remark("refused", given.path, given.shown, why))
+        self.remarks.append(Remark("refused", given.path, given.shown, reason))
 
-    def flag(self, given: Given, why: str) -> None:
+    def flag(self, given: Given, reason: str) -> None:
         """Note a value that is taken over and may not hold."""
-        self.remarks.append(Remark("flagged", given.path, given.shown, why))
+        self.remarks.append(Remark("flagged", given.path, given.shown, reason))

@@ -49,16 +49,16 @@ def _topology(draft: LayerDraft) -> None:
         )
     else:
         draft.put("smoke.scope", EACH)
-        why = "every node of the inventory runs it alone, at the same time, and is judged alone (smoke.scope)"
-        draft.notes.derive(Given("model_params", job.path, "one node"), why)
+        reason = "every node of the inventory runs it alone, at the same time, and is judged alone (smoke.scope)"
+        draft.notes.derive(Given("model_params", job.path, "one node"), reason)
 
 
 def _network(draft: LayerDraft) -> None:
     interface, gloo = draft.parsed.get("config.nccl_socket_ifname"), draft.parsed.get("config.gloo_socket_ifname")
     if gloo is not None and gloo != interface:
         draft.put("smoke.environment.GLOO_SOCKET_IFNAME", gloo)
-        why = "one name for all nodes, over each node's own; nothing checks that it is there"
-        draft.notes.flag(draft.given["config.gloo_socket_ifname"], why)
+        reason = "one name for all nodes, over each node's own; nothing checks that it is there"
+        draft.notes.flag(draft.given["config.gloo_socket_ifname"], reason)
     _hcas(draft)
 
 
@@ -89,8 +89,8 @@ def _precision(draft: LayerDraft) -> None:
     else:
         draft.options |= meaning
         if precision.lower() == "te_fp16":
-            why = "16 bits; CVS itself trains this name in FP8, so that figures measured with it are FP8's"
-            draft.notes.flag(draft.given["model.precision"], why)
+            reason = "16 bits; CVS itself trains this name in FP8, so that figures measured with it are FP8's"
+            draft.notes.flag(draft.given["model.precision"], reason)
 
 
 def _batch(draft: LayerDraft) -> None:
@@ -107,8 +107,10 @@ def _batch(draft: LayerDraft) -> None:
     if nodes == CVS_GPUS // CVS_GPUS_PER_NODE:
         return
     theirs = f"{batch // CVS_GPUS * CVS_GPUS_PER_NODE * nodes}" if nodes else f"{batch // CVS_GPUS * 8} for each node"
-    why = f"trained as it stands; CVS itself takes it for {CVS_GPUS} GPUs and trains with {theirs}, as did its figures"
-    draft.notes.flag(draft.given["model.batch_size"], why)
+    reason = (
+        f"trained as it stands; CVS itself takes it for {CVS_GPUS} GPUs and trains with {theirs}, as did its figures"
+    )
+    draft.notes.flag(draft.given["model.batch_size"], reason)
 
 
 def _data(draft: LayerDraft) -> None:

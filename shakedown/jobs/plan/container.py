@@ -193,9 +193,9 @@ def cache_of_one(name: str, chosen: ResolvedOptions, desired: DesiredState, stat
     disk = None if folder is None or is_unreadable(state.disks) else file_system(folder, state.disks)
     if disk is None or not disk.network:
         return []
-    why = "every node writes the same index there, at the same time: give each a folder of its own with the"
-    why += " host's smoke.volumes, or let one run fill it before"
-    return [Derived(name=f"{name}: warning", value=f"{folder} is on {disk.device}", why=why)]
+    reason = "every node writes the same index there, at the same time: give each a folder of its own with the"
+    reason += " host's smoke.volumes, or let one run fill it before"
+    return [Derived(name=f"{name}: warning", value=f"{folder} is on {disk.device}", why=reason)]
 
 
 def cache_folder(chosen: ResolvedOptions, volumes: Mapping[str, str]) -> str | None:

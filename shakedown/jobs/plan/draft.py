@@ -49,9 +49,9 @@ class PlanDraft:
         """More nodes than one."""
         return len(self.states) > 1
 
-    def note(self, name: str, value: object, why: str) -> None:
+    def note(self, name: str, value: object, reason: str) -> None:
         """Note a derived value, with its reason for the reader of the plan."""
-        self.derived.append(Derived(name=name, value=str(value), why=why))
+        self.derived.append(Derived(name=name, value=str(value), why=reason))
 
     def refuse(self, where: str, path: str, value: object, expected: str) -> None:
         """Something that cannot be, or does not fit."""

@@ -68,11 +68,13 @@ def _rccl_changes(requested: Mapping[str, str], given: Mapping[str, str]) -> lis
     """Yield what was changed of the requested variables: name, value, reason."""
     changes = []
     if LEVEL in requested and given.get(LEVEL) != requested[LEVEL]:
-        why = f"{requested[LEVEL] or 'an empty value'} was requested, and would keep back the warnings that are judged"
-        changes.append((LEVEL, given[LEVEL], why))
+        reason = (
+            f"{requested[LEVEL] or 'an empty value'} was requested, and would keep back the warnings that are judged"
+        )
+        changes.append((LEVEL, given[LEVEL], reason))
     if FILE in requested and FILE not in given:
-        why = f"{requested[FILE]} was requested: RCCL's lines would not be in the logs that are judged"
-        changes.append((FILE, "left out", why))
+        reason = f"{requested[FILE]} was requested: RCCL's lines would not be in the logs that are judged"
+        changes.append((FILE, "left out", reason))
     return changes
 
 
@@ -177,5 +179,5 @@ def note_environment(draft: PlanDraft, chosen: ResolvedOptions) -> None:
 def note_rccl_changes(draft: PlanDraft, job: PlannedJob, assignments: Sequence[NodeAssignment]) -> None:
     """Where the environment asked for less of RCCL's log than the gates need."""
     for node in assignments:
-        for name, value, why in _rccl_changes(requested_environment(job, node, ""), environment(job, node, "")):
-            draft.note(f"{node.name}: {name}", value, why)
+        for name, value, reason in _rccl_changes(requested_environment(job, node, ""), environment(job, node, "")):
+            draft.note(f"{node.name}: {name}", value, reason)

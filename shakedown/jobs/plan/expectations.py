@@ -19,8 +19,10 @@ def expected(
         figures |= smoke.expect
     elif smoke.expect:
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in smoke.expect.items())
-        why = f"not judged: smoke.expect_nodes says that they hold for {smoke.expect_nodes} node(s), not {len(desired)}"
-        derived.append(Derived(name="expected figures", value=shown, why=why))
+        reason = (
+            f"not judged: smoke.expect_nodes says that they hold for {smoke.expect_nodes} node(s), not {len(desired)}"
+        )
+        derived.append(Derived(name="expected figures", value=shown, why=reason))
     recorded = [metric for metric in chosen.recipe.family.metrics if metric not in figures]
     return figures, recorded, derived
 
@@ -39,11 +41,11 @@ def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tup
     for expect in fitting:
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in expect.figures.items())
         if expect.nodes != nodes:
-            why = f"not judged: they hold for {expect.nodes} node(s), not for {nodes}"
+            reason = f"not judged: they hold for {expect.nodes} node(s), not for {nodes}"
         elif chosen.changed:
-            why = f"not judged: they hold for the recipe's own {', '.join(chosen.changed)}"
+            reason = f"not judged: they hold for the recipe's own {', '.join(chosen.changed)}"
         else:
-            why = f"{documents()[expect.source]}, for {expect.nodes} x {'/'.join(models)}"
-            return dict(expect.figures), [Derived(name="expected figures", value=shown, why=why)]
-        derived.append(Derived(name="expected figures", value=shown, why=why))
+            reason = f"{documents()[expect.source]}, for {expect.nodes} x {'/'.join(models)}"
+            return dict(expect.figures), [Derived(name="expected figures", value=shown, why=reason)]
+        derived.append(Derived(name="expected figures", value=shown, why=reason))
     return {}, derived

@@ -179,6 +179,8 @@ def _tokenizer(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str |
     model = wanted.fixed.get(image_reference or "") or str(tokenizer or wanted.model)
     if gated(model) and not has_token:
         folder = f"smoke.options.{wanted.option} as a folder of smoke.volumes" if wanted.option else "a volume with it"
-        why = f"gated on Hugging Face, and there is no token: smoke.hf_token_file, {TOKEN} exported here, or {folder}"
-        draft.note("warning: tokenizer", model, why)
+        reason = (
+            f"gated on Hugging Face, and there is no token: smoke.hf_token_file, {TOKEN} exported here, or {folder}"
+        )
+        draft.note("warning: tokenizer", model, reason)
     return has_token

@@ -189,8 +189,8 @@ def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
     active = [device for device in family if device.state == "ACTIVE"]
     if len(active) < wanted.count:
         down = [f"{device.name} {device.state}" for device in family if device.state != "ACTIVE"]
-        why = ", ".join(down) if family else none_there(wanted)
-        actual = f"{len(active)} ACTIVE" + (f" ({why})" if why else "")
+        reason = ", ".join(down) if family else none_there(wanted)
+        actual = f"{len(active)} ACTIVE" + (f" ({reason})" if reason else "")
         expected = counted(wanted.count, f"ACTIVE {wanted.family or 'RDMA'} device")
         return Hcas([d.name for d in active], problems=[Problem(name, "rdma", actual, expected)])
     hcas = Hcas([device.name for device in active], why=f"{len(active)} ACTIVE devices in PCI order")
@@ -229,12 +229,12 @@ def master_port(draft: PlanDraft) -> int | None:
     """Return a free port of the master."""
     requested = draft.smoke.master_port
     try:
-        port, why = free_port(draft.states[draft.master], draft.run_id, requested)
+        port, reason = free_port(draft.states[draft.master], draft.run_id, requested)
     except ValueError as error:
         path = "listening" if requested is None else "smoke.master_port"
         draft.refuse(draft.master, path, requested or "unknown", str(error))
         return None
-    draft.note("master port", port, why)
+    draft.note("master port", port, reason)
     return port
 
 

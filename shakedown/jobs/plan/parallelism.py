@@ -111,8 +111,8 @@ def memory_needed(
             problems.append(Problem(name, "gpus.vram_bytes", format_size(vram), expected))
         else:
             value = f"at least {format_size(least)} of {format_size(vram)}"
-            why = f"weights, gradients and optimizer; activations come on top; size {source}"
-            derived.append(Derived(name=f"{name}: GPU memory", value=value, why=why))
+            reason = f"weights, gradients and optimizer; activations come on top; size {source}"
+            derived.append(Derived(name=f"{name}: GPU memory", value=value, why=reason))
     per_rank = chosen.recipe.family.host_bytes_per_rank
     if per_rank is not None:
         least, free = per_rank * ranks, state.memory.available_bytes

@@ -47,7 +47,7 @@ def participants(
         if alone in missing:
             problems.append(Problem(alone, "state", missing[alone], "a node that is fit to train"))
         return names, problems + _seen(order, seen)
-    who = ", ".join(f"{name}: {why}" for name, why in missing.items()) or "no node is missing"
+    who = ", ".join(f"{name}: {reason}" for name, reason in missing.items()) or "no node is missing"
     if missing and least is None:
         expected = f"all {counted(len(order), 'node')}, since min_nodes is not set ({who})"
         problems.append(Problem("plan", "nodes", str(len(names)), expected))
@@ -103,22 +103,22 @@ def ranks_per_node(
         if len(set(counts.values())) > 1 and all(counts.values()):
             shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
             problems.append(Problem("plan", "gpus", shown, "the same number on every node, or smoke.ranks_per_node"))
-        ranks, why = min(count or 0 for count in counts.values()), "one for each GPU"
+        ranks, reason = min(count or 0 for count in counts.values()), "one for each GPU"
     else:
-        ranks, why = requested, "as the desired state says" if smoke.ranks_per_node else f"as {recipe.name} says"
+        ranks, reason = requested, "as the desired state says" if smoke.ranks_per_node else f"as {recipe.name} says"
         for name, count in counts.items():
             if count and count < ranks:
                 problems.append(Problem(name, "gpus", str(count), f"at least {ranks}, one for each rank"))
-    return _within(recipe, ranks, why, problems, derived)
+    return _within(recipe, ranks, reason, problems, derived)
 
 
-def _within(recipe: Recipe, ranks: int, why: str, problems: list[Problem], derived: list[Derived]) -> int | None:
+def _within(recipe: Recipe, ranks: int, reason: str, problems: list[Problem], derived: list[Derived]) -> int | None:
     """Return the number, where the program has no other of its own."""
     limits = recipe.family.limits
     if ranks and limits is not None and limits.ranks_per_node not in (None, ranks):
         expected = f"{limits.ranks_per_node}: {limits.why}"
         problems.append(Problem("smoke", "smoke.ranks_per_node", str(ranks), expected))
-    derived.append(Derived(name="ranks per node", value=str(ranks), why=why))
+    derived.append(Derived(name="ranks per node", value=str(ranks), why=reason))
     return ranks or None
 
 

@@ -25,12 +25,12 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
         f"  judged         {_figures(plan)}",
         f"  recorded       {', '.join(plan.recorded) or 'nothing more'}",
     ]
-    lines += [f"  without        {name}: {why}" for name, why in plan.missing.items()]
+    lines += [f"  without        {name}: {reason}" for name, reason in plan.missing.items()]
     folded = _folded(plan)
     if folded:
         width = max(len(name) for name, _, _ in folded)
         lines += ["", "derived"]
-        lines += [f"  {name:{width}}  {value}  ({why})" for name, value, why in folded]
+        lines += [f"  {name:{width}}  {value}  ({reason})" for name, value, reason in folded]
     for node in plan.nodes:
         lines += ["", *_node(node)]
     return "\n".join(lines) + "\n"
@@ -46,7 +46,10 @@ def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
             groups.setdefault((what, item.value, item.why), []).append(node)
         else:
             groups[item.name, item.value, item.why] = []
-    return [(f"{folded(nodes)}: {what}" if nodes else what, value, why) for (what, value, why), nodes in groups.items()]
+    return [
+        (f"{folded(nodes)}: {what}" if nodes else what, value, reason)
+        for (what, value, reason), nodes in groups.items()
+    ]
 
 
 def _context(plan: LaunchPlan) -> int:
