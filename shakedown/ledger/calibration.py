@@ -111,8 +111,8 @@ def _until(left_s: float) -> str:
 
 
 def _run(argv: Sequence[str]) -> tuple[int, int]:
-    """Run a command; return its exit code, and the signal that was passed on, if any. It has a process group: a terminal's
-    Ctrl-C would otherwise come twice."""
+    """Run a command; return its exit code, and the signal that was passed on, if any. It has a process group of its
+    own: a terminal's Ctrl-C would otherwise come twice."""
     with _Signals() as signals:
         out = sys.stderr.fileno()
         with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, process_group=0) as child:
