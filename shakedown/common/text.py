@@ -6,6 +6,7 @@ Whatever is shown to a person goes through `printable`, whatever names a file th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -83,8 +84,6 @@ def file_name(name: str) -> str:
     """
     if _SAFE_NAME.fullmatch(name):
         return name
-    import hashlib  # 2 ms, which a node that only checks itself does without
-
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{_UNSAFE.sub('_', name).lstrip('.-')[:60]}~{digest}"
 

@@ -21,6 +21,9 @@ from shakedown.common.text import printable
 from shakedown.gates.baselines.judge import baseline_of
 from shakedown.gates.baselines.model import Baseline
 from shakedown.ledger.compared import Wanted, past_of
+from shakedown.ledger.history import Asked, history
+from shakedown.ledger.place import LedgerError
+from shakedown.ledger.store import open_ledger
 from shakedown.logs.metrics import METRICS
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import RunRecord
@@ -53,10 +56,6 @@ class CalibrationError(Exception):
 
 def usual_seconds(inventory: str) -> float | None:
     """How long the newest finished run over the same inventory took, as the ledger has it; None: nobody knows."""
-    from shakedown.ledger.history import Asked, history
-    from shakedown.ledger.place import LedgerError
-    from shakedown.ledger.store import open_ledger
-
     try:
         rows = history(open_ledger(), Asked(limit=100)).runs
     except LedgerError:  # there is none yet

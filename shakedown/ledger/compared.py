@@ -13,6 +13,7 @@ from shakedown.desired.models import Smoke
 from shakedown.gates.alone import OneAlone
 from shakedown.gates.baselines.model import Past
 from shakedown.gates.baselines.peers import peers_of
+from shakedown.ledger.jobs import key_of
 from shakedown.logs.metrics import MEAN, METRICS
 from shakedown.runs.records import JobRecord
 from shakedown.state.node import NodeState
@@ -43,7 +44,7 @@ class Wanted:
 def usual_ledger() -> Ledger | None:
     """Open the ledger, for who asks it of many jobs. None where it cannot be told which it is: `past_of` says why."""
     from shakedown.ledger.place import LedgerError
-    from shakedown.ledger.store import open_ledger
+    from shakedown.ledger.store import open_ledger  # SQLAlchemy, 100 ms that judging a log does without
 
     try:
         return open_ledger()
@@ -56,8 +57,7 @@ def past_of(
 ) -> Past:
     """Return the earlier passes of a job, as far as they were over when its run (if one is named) began, from the
     ledger (None: the usual one). A ledger that cannot be read is named in it, and raises nothing."""
-    from shakedown.ledger.jobs import key_of  # the database's library takes its time: not before it is needed
-    from shakedown.ledger.store import open_ledger
+    from shakedown.ledger.store import open_ledger  # likewise
 
     key = key_of(job, states)
     if key is None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.common.one_line import plain
 from shakedown.common.text import printable
 from shakedown.gates.baselines.key import digest
-
-if TYPE_CHECKING:
-    from shakedown.state.node import NodeState
+from shakedown.state.node import NodeState, is_unreadable
 
 # What board makers leave in the place of a serial number; zeros alone are none either.
 _NO_NUMBER = {"", "none", "n/a", "notspecified", "notapplicable", "defaultstring", "tobefilledbyo.e.m.", "unknown"}
@@ -49,8 +47,6 @@ def equipment_of(node: str, parts: list[Part]) -> str:
 
 
 def _all(state: NodeState) -> Iterator[Part]:
-    from shakedown.state.node import is_unreadable  # with all models of it, which who reads the ledger has no use for
-
     for gpu in [] if is_unreadable(state.gpus) else state.gpus:
         versions = gpu.firmware
         firmware = "" if is_unreadable(versions) else ", ".join(f"{k} {v}" for k, v in sorted(versions.items()))
@@ -62,8 +58,6 @@ def _all(state: NodeState) -> Iterator[Part]:
 
 
 def _part(kind: Literal["gpu", "nic", "board"], slot: str, *readings: object) -> Part:
-    from shakedown.state.node import is_unreadable
-
     serial, model, firmware = ("" if is_unreadable(reading) else _line(str(reading)) for reading in readings)
     return Part(kind=kind, slot=_line(slot), serial=serial, model=model, firmware=firmware)
 

@@ -66,7 +66,7 @@ class Ledger:
         """Keep a run, by its directory; one that is there already is replaced. `record` stands for the one in run.json
         where it was judged again. `origin`: whose evidence the run is; empty: this site's own. Returns what
         could not be read. Raises ValueError and OSError for a record that cannot be."""
-        from shakedown.ledger.entry import entry_of, kept_apart
+        from shakedown.ledger.entry import entry_of, kept_apart  # gates and trials, 200 ms: only who writes needs them
 
         record = record or run.load()
         evidence = run.load_evidence() if any(job.benchmark for job in record.jobs) else {}
@@ -106,7 +106,7 @@ class Ledger:
         """Return the jobs of the same identity that passed, or of which only baselines did not hold, of every epoch,
         the newest `limit`, the oldest of them first. `before` is a run's id: only what had ended when that run began.
         None where there is no ledger yet."""
-        from shakedown.gates.baselines.key import Earlier
+        from shakedown.gates.baselines.key import Earlier  # likewise: history and parts are read without gates
 
         jobs, figures = schema.jobs, schema.figures
         if not self.exists():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shakedown.common.secrets import masked_model
 from shakedown.common.text import counted, printable
+from shakedown.evidence.diagnosis import words
 from shakedown.hosts import folded
 from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Findings, Judged, Remembered, Run
@@ -203,8 +204,6 @@ def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
     """Yield what a job died of, as the first thing to look at."""
     if diagnosis is None:
         return
-    from shakedown.evidence.diagnosis import words
-
     signs = [words.evidence(sign) for sign in diagnosis.evidence[: words.SHOWN]]
     evidence = "; ".join([words.headline(diagnosis), *signs])
     remedy = printable(diagnosis.remedy, TEXT)
@@ -258,14 +257,14 @@ def _not_held(gates: Sequence[Gate]) -> Iterator[str]:
 
 
 def _differing(findings: Sequence[Finding], total: int) -> Iterator[str]:
-    for verdict, words in (
+    for verdict, text in (
         (Verdict.FAIL, "{} faults that need a person"),
         (Verdict.UNKNOWN, "could not be read in full"),
         (Verdict.DRIFT, "{} drifted"),
     ):
         nodes = {finding.node for finding in findings if finding.verdict == verdict}
         if nodes:
-            have = words.format("has" if len(nodes) == 1 else "have")
+            have = text.format("has" if len(nodes) == 1 else "have")
             yield f"{len(nodes)} of {counted(total, 'node')} {have}"
 
 

@@ -117,7 +117,7 @@ def _when(at: datetime) -> str:
 def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """Yield what earlier runs say of each figure: their centre with its error, how far one run is off it, and what the
     next one must not be worse than."""
-    from shakedown.gates.baselines.model import short  # who looks back has no use for it
+    from shakedown.gates.baselines.model import short  # gates, 200 ms: history is read without them
 
     shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")
     for row in rows:

@@ -19,7 +19,7 @@ from shakedown.jobs.token import TOKEN, token
 from shakedown.operations import checkout as checkouts
 from shakedown.operations import smoke as smoke_operations
 from shakedown.recipes.benchmark import document
-from shakedown.report import terminal
+from shakedown.report import outcomes
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import ended_by, show_notes
@@ -124,9 +124,9 @@ def _judge_all(current: Session) -> None:
     plans = [f"{job.node}: {job.plan.nodes[0].shell()}\n" for job in current.jobs if job.plan]
     directory.write("plan.txt", "".join(plans))
     current.close()
-    current.out.print(terminal.gates_table(record.gates))
+    current.out.print(outcomes.gates_table(record.gates))
     show_notes(current)
-    current.out.print(f"benchmark: {terminal.outcome(verdict_of(record.gates))}, {counted(len(record.gates), 'gate')}")
+    current.out.print(f"benchmark: {outcomes.outcome(verdict_of(record.gates))}, {counted(len(record.gates), 'gate')}")
 
 
 def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:

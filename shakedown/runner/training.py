@@ -22,7 +22,7 @@ from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError, make_plan, render
 from shakedown.jobs.progress import Progress, ProgressOfEach
 from shakedown.jobs.token import TOKEN, token
-from shakedown.report import terminal
+from shakedown.report import outcomes, terminal
 from shakedown.report.trials import of_training
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.examine import reread
@@ -196,7 +196,7 @@ def judge_each(current: Session) -> None:
     judge_jobs(current, EACH)
     if current.record is not None and any(job.node is None and not job.trials for job in current.jobs):
         current.out.print()
-        current.out.print(terminal.nodes_table(of_training(current.record.gates), current.record.jobs))
+        current.out.print(outcomes.nodes_table(of_training(current.record.gates), current.record.jobs))
         current.out.print()
 
 
@@ -315,7 +315,7 @@ def show_judgement(current: Session) -> None:
     out, record = current.out, current.record
     assert record is not None and current.directory is not None
     own = {gate.node for gate in record.gates}
-    for part in terminal.judgement(record.gates, record.jobs):
+    for part in outcomes.judgement(record.gates, record.jobs):
         out.print()
         out.print(part)
     out.print()
@@ -327,7 +327,7 @@ def show_judgement(current: Session) -> None:
     for what, names in excluded.items():
         out.print(f"{named(names)} {what}", markup=False)
     show_notes(current)
-    for line in terminal.closing(record.gates):
+    for line in outcomes.closing(record.gates):
         out.print(line)
     out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
 

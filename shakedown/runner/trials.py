@@ -21,7 +21,7 @@ from shakedown.jobs.job import Event, Job, job_name
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.compared import Wanted, past_of, usual_ledger
 from shakedown.operations import smoke as smoke_operations
-from shakedown.report import terminal
+from shakedown.report import outcomes
 from shakedown.report import trials as shown
 from shakedown.runner import training
 from shakedown.runner.jobs import holders
@@ -333,9 +333,9 @@ def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> Non
     shown_gates = [gate for gate in judged if gate.name in record.asked or gate.verdict != Verdict.OK]
     if shown_gates:
         out.print()
-        out.print(terminal.gates_table(shown_gates))
+        out.print(outcomes.gates_table(shown_gates))
     took = f"took {time.monotonic() - _stage(current).began:.0f} s"
-    out.print(f"trials: {terminal.outcome(verdict_of(judged))}, {counted(len(judged), 'gate')}, {took}")
+    out.print(f"trials: {outcomes.outcome(verdict_of(judged))}, {counted(len(judged), 'gate')}, {took}")
 
 
 def conclude() -> None:

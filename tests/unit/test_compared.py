@@ -21,7 +21,7 @@ from shakedown.ledger.store import open_ledger
 from shakedown.logs.figures import Figure, Figures
 from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.logs.metrics import METRICS
-from shakedown.report import terminal
+from shakedown.report import outcomes, terminal
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.session import Session
 from shakedown.runner.training import plan_of
@@ -251,5 +251,5 @@ def test_the_table_of_figures_says_what_earlier_runs_say() -> None:
     known = {"throughput_per_gpu": against(past, "throughput_per_gpu", 380.0, "at least")}
     console = terminal.console()
     with console.capture() as shown:
-        console.print(terminal.figures_table(figure(380.0), {}, baselines=known))
+        console.print(outcomes.figures_table(figure(380.0), {}, baselines=known))
     assert "it is worse: at least 3" in (text := " ".join(shown.get().split())) and "by 6 runs around 400" in text

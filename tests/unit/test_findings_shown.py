@@ -21,7 +21,7 @@ from shakedown import checks
 from shakedown.checks import fleet
 from shakedown.gates import Gate
 from shakedown.node.settings import SETTINGS
-from shakedown.report import terminal
+from shakedown.report import outcomes, terminal
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import NodeState
 from tests.states import SETTING_VALUES, desired, healthy, image, unreadable, with_
@@ -208,7 +208,7 @@ def test_what_a_node_says_is_one_line_of_printable_characters() -> None:
     output = io.StringIO()
     console = Console(file=output, width=100_000, color_system=None)
     console.print(terminal.findings_table([finding]))
-    console.print(terminal.gates_table([gate]))
+    console.print(outcomes.gates_table([gate]))
     console.print(terminal.findings_summary([finding], 1))
     assert len(output.getvalue().splitlines()) == 5, "two tables of a heading and a row, and the summary"
     lines = [output.getvalue().replace("\n", ""), terminal.finding_line(finding), str(finding)]

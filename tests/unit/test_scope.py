@@ -25,7 +25,7 @@ from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
-from shakedown.report import terminal
+from shakedown.report import outcomes, terminal
 from shakedown.report.summary import not_held
 from shakedown.runner import stages
 from shakedown.runner.features import resolve
@@ -287,12 +287,12 @@ def test_the_table_sets_each_node_beside_the_others_and_lists_no_gate_that_holds
     record = directory.load()
     for job, tokens in zip(record.jobs, (10.0, 20.0, 40.0), strict=True):
         job.figures = judged_figures(tokens)
-    shown = text(terminal.judgement(record.gates, record.jobs))
+    shown = text(outcomes.judgement(record.gates, record.jobs))
     assert "10 (others 30)" in shown and "20 (others 25)" in shown and "40 (others 15)" in shown
     assert shown.count("exit_codes") == 0 and shown.count("node03") > 1
     (wrong,) = not_held(record.gates)
     assert wrong.startswith("node03 (") and "loss_finite" in wrong
-    closing = list(terminal.closing(record.gates))
+    closing = list(outcomes.closing(record.gates))
     assert len(closing) == 1 and "2 of 3 passed, not node03" in closing[0]
 
 
@@ -301,7 +301,7 @@ def test_figures_say_whose_they_are(tmp_path: Path, node: str | None, head: str)
     record = recorded(tmp_path, {"node01": GOOD["node01"]}).load()
     own, figures = record.jobs[0].plan, judged_figures(10.0)
     job = JobRecord(node=node, plan=own, iterations=[Iteration(iteration=1, total_iterations=1)], figures=figures)
-    shown = text(terminal.judgement(record.gates, [job]))
+    shown = text(outcomes.judgement(record.gates, [job]))
     assert head in shown
 
 
@@ -363,10 +363,10 @@ def test_what_is_not_known_is_unknown_wherever_it_is_told(current: Session) -> N
     finally:
         ctx_state.reset()
     assert (current.verdict(), current.verdict().exit_code) == (Verdict.UNKNOWN, 4)
-    said = list(terminal.closing(current.record.gates))
+    said = list(outcomes.closing(current.record.gates))
     assert "PASSED" in said[0] and "smoke run: [magenta]UNKNOWN[/], 2 gates" in said[1]
     current.record.gates.append(gate("exit_codes", Verdict.FAIL))
-    assert "FAILED" in list(terminal.closing(current.record.gates))[1]
+    assert "FAILED" in list(outcomes.closing(current.record.gates))[1]
 
 
 def test_a_run_of_which_a_job_was_never_judged_has_failed(current: Session) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from shakedown.gates import Gate
-from shakedown.report import terminal
+from shakedown.report import outcomes
 from shakedown.runs.records import RunNode, RunRecord, now
 from shakedown.state.findings import Finding, Verdict
 
@@ -50,13 +50,13 @@ def record(text: str) -> RunRecord:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_from_outside_is_shown_as_it_is(text: str) -> None:
-    output = shown(*terminal.report(record(text)))
+    output = shown(*outcomes.report(record(text)))
     for what in ("name", "why", "note", "change", "node", "is", "by", "saw", "do", "error"):
         assert f"{what} {text}" in output
     assert output.count(text) >= 11  # and the inventory, and the wanted value
 
 
 def test_text_from_outside_does_not_move_the_terminal() -> None:
-    output = shown(*terminal.report(record("a\x1b[2Jb\x9b1mc\x07\rd\x00")))
+    output = shown(*outcomes.report(record("a\x1b[2Jb\x9b1mc\x07\rd\x00")))
     assert not set(output) & set("\x1b\x9b\x07\r\x00")
     assert "saw ab" in output

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from shakedown.state.findings import Finding, Verdict
 
@@ -154,15 +157,13 @@ def names(kind: type) -> list[str]:
 
 def write(document: Any, form: str) -> None:
     """Write a document to standard output. KeyError for a format that does not show its kind."""
-    import click
-
     out = None
     for part in _parts(document, form):
         if isinstance(part, str):
             click.echo(part)
             continue
         if out is None:
-            from shakedown.report.terminal import console
+            from shakedown.report.terminal import console  # rich, likewise
 
             out = console()
         out.print(part)
@@ -170,9 +171,7 @@ def write(document: Any, form: str) -> None:
 
 def text_of(document: Any, form: str) -> str:
     """Return a document as the text of a file, in lines of any width. KeyError as `write`."""
-    import io
-
-    from rich.console import Console
+    from rich.console import Console  # 50 ms that documents of programs do without
 
     out = io.StringIO()
     console = Console(file=out, width=10_000, color_system=None, highlight=False)

@@ -9,7 +9,7 @@ from shakedown.report.formats import Findings, Judged, Remembered, Run, shows
 
 def _show(document: Findings | Judged | Run | Remembered) -> Iterator[str]:
     from shakedown.report.overview import overview
-    from shakedown.report.page.render import page
+    from shakedown.report.page.render import page  # jinja2 and rich, 100 ms: other formats do without them
 
     yield page(overview(document))
 

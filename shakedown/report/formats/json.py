@@ -56,7 +56,7 @@ def desired(document: Desired) -> Iterator[str]:
 @shows(Plans)
 def plans(document: Plans) -> Iterator[str]:
     """One plan by itself where it is the only one and over all nodes, as it was before a run could have several."""
-    from shakedown.desired.models import TOGETHER  # with all models of it, which few documents need
+    from shakedown.desired.models import TOGETHER  # 100 ms of models, which few documents need
 
     if document.plans and set(document.plans) != {TOGETHER}:
         rows = {name: plan.model_dump(mode="json") for name, plan in document.plans.items()}

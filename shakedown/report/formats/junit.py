@@ -2,86 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from shakedown.common.text import printable
 from shakedown.report.formats import Findings, Judged, Run, shows
-from shakedown.state.findings import Finding, Verdict
-
-if TYPE_CHECKING:
-    from junitparser import TestCase
-
-    from shakedown.gates import Gate
-    from shakedown.report.overview import Overview
-
-TEXT = 2000  # characters of one text
-_NOT_IN_XML = re.compile("[\ufffe\uffff]")  # what `printable` leaves and XML 1.0 has not
 
 
 def _show(document: Findings | Judged | Run) -> Iterator[str]:
-    from shakedown.report.overview import overview  # which loads rich: other formats do without it
+    from shakedown.report.junit import suites  # junitparser and rich, 80 ms: other formats do without it
+    from shakedown.report.overview import overview
 
-    yield _suites(overview(document))
+    yield suites(overview(document))
 
 
 shows(Findings)(_show)
 shows(Judged)(_show)
 shows(Run)(_show)
-
-
-def _suites(shown: Overview) -> str:
-    """Return the test suites. The verdict has a test case of its own: it may be worse than all that was found (a node
-    that nobody reached, a run that was killed), and then the CI's must be too."""
-    from junitparser import JUnitXml, TestSuite
-
-    whole = JUnitXml(_text(f"shakedown {shown.title}"))
-    suites = {"verdict": [_case("verdict", shown.title, shown.verdict, shown.sentence)]}
-    for node in shown.nodes:
-        verdict = Verdict.FAIL if node.failed else Verdict.OK
-        suites.setdefault("nodes", []).append(_case(node.name, "nodes", verdict, f"{node.part}: {node.why}"))
-    for gate in shown.gates:
-        suites.setdefault(f"gates {gate.job}", []).append(_of_gate(gate))
-    for finding in shown.findings:
-        suites.setdefault(f"findings {finding.node}", []).append(_of_finding(finding))
-    for name, cases in suites.items():
-        suite = TestSuite(_text(name))
-        suite.add_testcases(cases)
-        if shown.started or shown.finished:
-            suite.timestamp = _text(shown.started or shown.finished)
-        whole.add_testsuite(suite)
-    whole.update_statistics()  # type: ignore[no-untyped-call]
-    text: bytes = whole.tostring()  # type: ignore[no-untyped-call]
-    return text.decode("utf-8")
-
-
-def _of_gate(gate: Gate) -> TestCase:
-    from shakedown.report.terminal import value_text
-
-    wanted, actual = (value_text(value, gate.unit) for value in (gate.wanted, gate.actual))
-    message = f"wanted {wanted}, actual {actual}: {gate.evidence}{f' -> {gate.remedy}' if gate.remedy else ''}"
-    return _case(gate.name, gate.job, gate.verdict, message)
-
-
-def _of_finding(finding: Finding) -> TestCase:
-    from shakedown.report.terminal import finding_line
-
-    return _case(finding.name, finding.node, finding.verdict, finding_line(finding))
-
-
-def _case(name: str, classname: str, verdict: Verdict, message: str) -> TestCase:
-    from junitparser import Error, Failure, TestCase
-
-    case = TestCase(_text(name), _text(classname), 0.0)
-    if verdict == Verdict.UNKNOWN:
-        case.result = [Error(_text(message), verdict.value)]
-    elif not verdict.passes:
-        case.result = [Failure(_text(message), verdict.value)]
-    elif verdict == Verdict.WARN:
-        case.system_out = _text(f"warning: {message}")
-    return case
-
-
-def _text(text: str) -> str:
-    return _NOT_IN_XML.sub("\ufffd", printable(text, TEXT))

@@ -8,7 +8,7 @@ import json
 from functools import cache
 from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from shakedown.common.text import printable
@@ -103,8 +103,6 @@ def _json(value: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import FunctionLoader
-
     def load(name: str) -> str:
         return files(__package__ or "").joinpath(name).read_text("utf-8")
 

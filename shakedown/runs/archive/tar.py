@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shakedown.common.text import printable
+from shakedown.runs.archive import MANIFEST
 from shakedown.runs.archive.manifest import safe_path
 
 _BLOCK = 512
@@ -163,8 +164,6 @@ def _checksum(header: bytes) -> int:
 
 def is_archive(path: Path) -> bool:
     """Whether a file begins as one of ours does: its first member is a manifest."""
-    from shakedown.runs.archive import MANIFEST
-
     try:
         with path.open("rb") as file:
             if file.read(2) != b"\x1f\x8b":

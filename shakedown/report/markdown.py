@@ -1,0 +1,93 @@
+"""Markdown, for a ticket or a chat: short enough to be read there, everything else is in the run directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from shakedown.common.text import counted, printable
+from shakedown.hosts import folded
+from shakedown.logs.metrics import METRICS
+from shakedown.report import own_times
+from shakedown.report.overview import Overview
+from shakedown.report.terminal import value_text
+from shakedown.runs.records import JobRecord
+from shakedown.state.findings import Verdict
+
+ROWS = 50  # of one table: a ticket is read by people
+TEXT = 300  # characters of one cell
+_MARKS = re.compile(r"([\\`*_\[\]<>|~#&])")
+
+
+def markdown(shown: Overview) -> Iterator[str]:
+    yield f"**{_words(shown.sentence)}**"
+    yield ""
+    when = " to ".join(filter(None, (shown.started, shown.finished)))
+    yield " · ".join(filter(None, (_words(shown.title), shown.inventory and code(shown.inventory), _words(when))))
+    if shown.actions:
+        rows = [
+            (
+                action.verdict,
+                code(action.what),
+                code(folded(action.nodes)) if action.nodes else "",
+                code(action.evidence) if action.evidence else "",
+                _words(action.remedy),
+            )
+            for action in shown.actions
+        ]
+        yield from _table(("verdict", "what", "nodes", "seen", "what to do"), rows)
+    held = [gate for gate in shown.gates if gate.verdict == Verdict.OK]
+    if held:
+        yield ""
+        yield f"{counted(len(held), 'gate')} of {len(shown.gates)} held."
+    figures = [row for job in shown.jobs if job.figures and job.plan for row in _figures(job)]
+    if figures:
+        yield from _table(("job", "figure", "median", "unit", "expected"), figures)
+    yield from _own_times(shown)
+    for figure in shown.recorded:
+        yield f"\nRecorded, not judged: {_words(figure.name)} {value_text(figure.value)} {_words(figure.unit)}"
+    yield from (f"\n{_words(note)}" for note in shown.notes[:ROWS])
+
+
+def _own_times(shown: Overview) -> Iterator[str]:
+    """Nodes beside each other, where anything of it is not as usual."""
+    for compared in own_times.of(shown.jobs):
+        for line in compared.lines:
+            yield f"\n{_words(compared.job)}: {_words(line)}"
+        if compared.rows and compared.lines:
+            rows = [(row.standing, code(row.node), *map(_words, row.cells[2:])) for row in compared.rows]
+            yield from _table(own_times.HEADER, rows)
+
+
+def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:
+    assert job.figures and job.plan
+    for name, metric in METRICS.items():
+        figure = job.figures.get(name)
+        if figure is not None:
+            bound = job.plan.expect.get(name)
+            expected = "" if bound is None else f"{metric.direction} {bound:g}"
+            yield code(job.name), name, f"{figure.value:.6g}", metric.unit, expected
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield ""
+    yield f"| {' | '.join(header)} |"
+    yield f"|{' --- |' * len(header)}"
+    yield from (f"| {' | '.join(row)} |" for row in rows[:ROWS])
+    if len(rows) > ROWS:
+        yield f"\n{counted(len(rows) - ROWS, 'more row')} not shown here."
+
+
+def code(text: str) -> str:
+    """Return a text of others as a code span, in which nothing is markup and nobody is mentioned: between more
+    backticks than it has in a row, a pipe escaped as tables want it."""
+    text = printable(text, TEXT).replace("|", "\\|")
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}" if text.strip() else ""
+
+
+def _words(text: str) -> str:
+    """Return a text of ours that may hold words of others: without markup."""
+    return _MARKS.sub(r"\\\1", printable(text, TEXT))

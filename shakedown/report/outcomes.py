@@ -1,0 +1,205 @@
+"""What came of a run on a terminal: its gates, its figures, its nodes, and the whole of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from shakedown.common.text import counted
+from shakedown.evidence.diagnosis.words import lines as diagnosis_lines
+from shakedown.evidence.stragglers.words import lines as straggler_lines
+from shakedown.gates import Gate
+from shakedown.gates import verdict as verdict_of
+from shakedown.gates.baselines.model import Baseline
+from shakedown.hosts import folded, named
+from shakedown.isolation import tree
+from shakedown.logs.figures import Figures
+from shakedown.logs.metrics import METRICS
+from shakedown.report import telemetry, trials
+from shakedown.report.fold import FoldedGate, fold_gates
+from shakedown.report.terminal import COLOURS, findings_summary, findings_table, safe, table, value_text, verdict_text
+from shakedown.report.trials import of_trials
+from shakedown.runs.records import JobRecord, RunNode, RunRecord
+from shakedown.state.findings import Verdict
+
+FEW = 8
+"""Nodes that had a job of their own and are shown each by itself, with its figures beside the others'."""
+
+
+def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: bool = False) -> Iterator[Any]:
+    """Yield the gates of a run and the figures of its jobs: where several nodes had jobs of their own, a line for each
+    of them, and of their gates those that did not pass; or (`show_all`) each gate of each node."""
+    measured = [gate for gate in gates if of_trials(gate) and (show_all or gate.verdict != Verdict.OK)]
+    if measured:
+        yield gates_table(measured, show_all)
+    gates = [gate for gate in gates if not of_trials(gate)]
+    several = len({gate.node for gate in gates if gate.node is not None}) > 1
+    if several:
+        yield nodes_table(gates, jobs, show_all)
+    shown = [gate for gate in gates if show_all or not several or gate.node is None or gate.verdict != Verdict.OK]
+    if shown:
+        yield gates_table(shown, show_all)
+    for job in jobs:
+        if job.iterations and job.figures and job.plan and not (several and job.node):
+            yield figures_table(job.figures, job.plan.expect, job.node, job.baselines)
+            if job.telemetry:
+                made = telemetry.table(job.telemetry)
+                yield from [made] if made else []
+                yield from (safe(line) for line in telemetry.lines(job.telemetry))
+        if job.stragglers is not None:
+            yield from (safe(line) for line in straggler_lines(job.stragglers))
+
+
+def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:
+    """Return what each node came to by itself: its verdict, its gates, and its figures beside the median of the
+    others'. Of more than a few nodes (unless `show_all`) those that came to the same are one row, with their figures'
+    span."""
+
+    own = {job.node: job.figures for job in jobs if job.node is not None}
+    found = {
+        metric: {node: figure.value for node, figures in own.items() if figures and (figure := figures.get(metric))}
+        for metric in METRICS
+    }
+    columns = {metric: f"{metric} [{METRICS[metric].unit}]" for metric, values in found.items() if values}
+    made = table("by itself", "verdict", "gates", *map(safe, columns.values()))
+    of_node: dict[str, list[Gate]] = {}
+    for gate in gates:
+        if gate.node is not None:
+            of_node.setdefault(gate.node, []).append(gate)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for node, node_gates in of_node.items():
+        wrong = [gate.name for gate in node_gates if not gate.verdict.passes]
+        count = f"{len(node_gates) - len(wrong)} of {len(node_gates)} ok" + (
+            f", not {', '.join(wrong)}" if wrong else ""
+        )
+        own_row = "" if len(of_node) > FEW and not show_all else node
+        rows.setdefault((verdict_text(verdict_of(node_gates)), safe(count), own_row), []).append(node)
+    for (verdict, count, _), nodes in rows.items():
+        cells = [_beside_others(nodes, found[metric]) for metric in columns]
+        made.add_row(safe(folded(nodes)), verdict, count, *cells)
+    return made
+
+
+def _beside_others(nodes: Sequence[str], values: Mapping[str, float]) -> str:
+    """Return a node's figure, and what the others have, for information, since nobody has said how near it must be; of
+    several nodes the median, and the lowest and the highest with their nodes."""
+    measured = sorted((values[node], node) for node in nodes if node in values)
+    if not measured:
+        return "-"
+    if len(nodes) > 1:
+        (low, lowest), (high, highest) = measured[0], measured[-1]
+        median = statistics.median(value for value, _ in measured)
+        return f"{median:.6g} ({low:.6g} on {safe(lowest)} to {high:.6g} on {safe(highest)})"
+    others = [value for name, value in values.items() if name != nodes[0]]
+    own = f"{measured[0][0]:.6g}"
+    return f"{own} (others {statistics.median(others):.6g})" if others else own
+
+
+def outcome(verdict: Verdict) -> str:
+    """Return what a job has come to, in capitals and its colour: it neither passed nor failed where something is not
+    known."""
+    word = "PASSED" if verdict.passes else "UNKNOWN" if verdict == Verdict.UNKNOWN else "FAILED"
+    return f"[{COLOURS[verdict]}]{word}[/]"
+
+
+def closing(gates: Sequence[Gate]) -> Iterator[str]:
+    """Yield what a run came to, in a line for the nodes' own jobs and one for the job over all of them."""
+
+    nodes = list(dict.fromkeys(gate.node for gate in gates if gate.node is not None))
+    bad = [node for node in nodes if verdict_of(gate for gate in gates if gate.node == node) != Verdict.OK]
+    if nodes:
+        verdict = outcome(verdict_of(gate for gate in gates if gate.node is not None))
+        names = f", not {safe(named(bad))}" if bad else ""
+        yield f"each node by itself: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
+    together = [gate for gate in gates if gate.node is None]
+    if together or not nodes:
+        yield f"smoke run: {outcome(verdict_of(together))}, {counted(len(together), 'gate')}"
+
+
+def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
+    """Every gate with what it wanted and what it saw; those to which several nodes' own jobs came alike in one row,
+    unless `show_all`."""
+    own = any(gate.node is not None for gate in gates)
+    made = table(*(["by itself"] if own else []), "gate", "verdict", "wanted", "actual", "evidence")
+    rows = [FoldedGate(gate, (gate.node,) if gate.node else ()) for gate in gates]
+    for one in rows if show_all else fold_gates(gates):
+        gate = one.gate
+        evidence = gate.evidence + (f" -> {gate.remedy}" if gate.remedy and gate.verdict != Verdict.OK else "")
+        made.add_row(
+            *([safe(one.where)] if own else []),
+            safe(gate.name),
+            verdict_text(gate.verdict),
+            safe(value_text(gate.wanted, gate.unit)),
+            safe(value_text(gate.actual, gate.unit)),
+            safe(evidence),
+        )
+    return made
+
+
+def figures_table(
+    figures: Figures,
+    expect: Mapping[str, float],
+    node: str | None = None,
+    baselines: Mapping[str, Baseline] | None = None,
+) -> Table:
+    """Return the measured figures, of a `node` by itself or of all: the median of the steady iterations, whether
+    anybody expected one, and what earlier runs say of it where they were asked."""
+
+    known = baselines or {}
+    first = "figure" if node is None else safe(f"figure of {node} by itself")
+    made = table(first, "median", "mean", "unit", "judged", *(["earlier runs"] if known else []))
+    for name, metric in METRICS.items():
+        figure = figures.get(name)
+        median, mean = (f"{figure.value:.6g}", f"{figure.mean:.6g}") if figure else ("-", "-")
+        judged = f"{metric.direction} {expect[name]:g}" if name in expect else "no: nothing is expected of it"
+        earlier = [safe(str(known[name])) if name in known else "-"] if known else []
+        made.add_row(name, median, mean, metric.unit, judged, *earlier)
+    return made
+
+
+def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
+    """Yield a whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several
+    nodes is said once; with `show_all` everything of each."""
+    span = f"{record.started_at} to {record.finished_at or 'not finished'}"
+    yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
+    if record.ended_by:
+        yield safe(f"ended by {record.ended_by}")
+    yield from (escape(line) for line in diagnosis_lines(record.diagnosis))
+    if record.rolling is not None:
+        yield safe(record.rolling.words())
+    yield _run_nodes(record.nodes, show_all)
+    notes: dict[tuple[str, str], list[str]] = {}
+    for node in record.nodes:
+        for note in node.notes:
+            notes.setdefault((note, node.name if show_all else ""), []).append(node.name)
+    yield from (safe(f"{folded(names)}: {note}") for (note, _), names in notes.items())
+    findings = findings_table(record.findings, show_all)
+    if findings is not None:
+        yield findings
+    yield findings_summary(record.findings, len(record.nodes))
+    if record.trials is not None:
+        yield from trials.tables(record.trials)
+    if record.gates or record.isolation is None:
+        yield from judgement(record.gates, record.jobs, show_all)
+    if record.isolation is not None:
+        yield "\nsearch for bad nodes"
+        yield from map(safe, tree.lines(record.isolation))
+
+
+def _run_nodes(nodes: Sequence[RunNode], show_all: bool) -> Table:
+    """Return a run's nodes; those that came to the same are one row, with their ranks."""
+    alike: dict[tuple[str, ...], list[RunNode]] = {}
+    for node in nodes:
+        part = f"{node.part}: {node.why}" if node.why else node.part
+        code = "-" if node.exit_code is None else str(node.exit_code)
+        content = (verdict_text(node.verdict), safe(part), code, safe(", ".join(node.changes) or "nothing"))
+        alike.setdefault((*content, node.name if show_all else ""), []).append(node)
+    made = table("node", "verdict", "part", "rank", "exit", "changed")
+    for (verdict, part, code, changed, _), group in alike.items():
+        ranks = folded(str(node.node_rank) for node in group if node.node_rank is not None).strip("[]") or "-"
+        made.add_row(safe(folded(node.name for node in group)), verdict, part, ranks, code, changed)
+    return made

@@ -1,0 +1,76 @@
+"""Every kind of document as tables and lines that rich renders."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from shakedown.common.text import counted
+from shakedown.evidence.diagnosis.words import lines
+from shakedown.report import past, service, terminal
+from shakedown.report.formats import Calibrated, Compared, Findings, InService, Judged, Remembered, Run
+
+
+@functools.singledispatch
+def rendered(document: object) -> Iterator[RenderableType]:
+    """Yield the parts of a document."""
+    raise TypeError(type(document).__name__)
+
+
+@rendered.register
+def _(document: Findings) -> Iterator[RenderableType]:
+    table = terminal.findings_table(document.findings, document.show_all)
+    if table is not None:
+        yield table
+        yield ""
+    yield _marked(terminal.findings_summary(document.findings, document.nodes))
+
+
+@rendered.register
+def _(document: Judged) -> Iterator[RenderableType]:
+    from shakedown.report import outcomes  # gates and trials, 200 ms: a drift check has none
+
+    yield from (Text(line) for line in lines(document.diagnosis))
+    yield from outcomes.judgement(document.gates, show_all=document.show_all)
+    for figure in document.recorded:
+        why = f" ({figure.why})" if figure.why else ""
+        yield Text(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}{why}")
+    yield from (Text(note) for note in document.notes)
+    yield _marked(f"\n{terminal.verdict_text(document.verdict)}")
+
+
+@rendered.register
+def _(document: Run) -> Iterator[RenderableType]:
+    from shakedown.report import outcomes  # likewise
+
+    parts = outcomes.report(document.record, document.show_all)
+    yield from (_marked(part) if isinstance(part, str) else part for part in parts)
+
+
+def _marked(text: str) -> RenderableType:
+    """Return a text with rich's markup: as a text alone it would be written as it stands."""
+    return Text.from_markup(text)
+
+
+@rendered.register
+def _(document: Remembered) -> Iterator[RenderableType]:
+    yield from past.history(document.history)
+
+
+@rendered.register
+def _(document: Compared) -> Iterator[RenderableType]:
+    yield from past.comparison(document.comparison)
+
+
+@rendered.register
+def _(document: Calibrated) -> Iterator[RenderableType]:
+    yield from past.calibration(document.rows)
+    yield Text(f"\n{counted(len(document.runs), 'run')}: {', '.join(document.runs)}")
+
+
+@rendered.register
+def _(document: InService) -> Iterator[RenderableType]:
+    yield from service.board(document.board, document.show_all)
