@@ -77,20 +77,20 @@ def excluded(wanted: Benchmark) -> list[tuple[str, object, str]]:
     """
     data = document()
     known = data.models[wanted.model]
-    found: list[tuple[str, object, str]] = []
+    exclusions: list[tuple[str, object, str]] = []
     allowed_by = (("mode", wanted.mode, known.modes), ("precision", wanted.precision, known.precisions))
     for field, value, allowed in allowed_by:
         if value not in allowed:
-            found.append((field, value, f"{' or '.join(allowed)} with {wanted.model}: {data.why[field]}"))
+            exclusions.append((field, value, f"{' or '.join(allowed)} with {wanted.model}: {data.why[field]}"))
     scripts = data.scripts.get(wanted.commit)
     if scripts is None or wanted.model == "Flux":
-        return found
+        return exclusions
     other = f"MAD's scripts at {wanted.commit[:7]} train with nothing else; benchmark.commit names others"
     if wanted.precision in known.precisions and wanted.precision not in scripts.precisions:
-        found.append(("precision", wanted.precision, f"{' or '.join(scripts.precisions)}: {other}"))
+        exclusions.append(("precision", wanted.precision, f"{' or '.join(scripts.precisions)}: {other}"))
     if wanted.seq_length not in (None, scripts.seq_length) and wanted.mode == "pretrain":
-        found.append(("seq_length", wanted.seq_length, f"{scripts.seq_length}: {other}"))
-    return found
+        exclusions.append(("seq_length", wanted.seq_length, f"{scripts.seq_length}: {other}"))
+    return exclusions
 
 
 def problems_of(wanted: Benchmark, images: Mapping[str, Image]) -> Iterator[Problem]:

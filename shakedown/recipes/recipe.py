@@ -352,11 +352,11 @@ class Recipe(_Data):
 @cache
 def families() -> dict[str, Family]:
     """Every family that is shipped, by the name of its file."""
-    found = {}
+    families_by_name = {}
     for path in sorted(_ROOT.iterdir(), key=lambda entry: entry.name):
         if path.name.endswith(".toml"):
-            found[path.name[:-5]] = Family.model_validate(_document(path.name[:-5]))
-    return found
+            families_by_name[path.name[:-5]] = Family.model_validate(_document(path.name[:-5]))
+    return families_by_name
 
 
 def _document(name: str) -> dict[str, Any]:
@@ -373,10 +373,10 @@ def _document(name: str) -> dict[str, Any]:
 @cache
 def recipes() -> dict[str, Recipe]:
     """Every recipe that is shipped, by name. ValueError if two families use one name."""
-    found: dict[str, Recipe] = {}
+    recipes_by_name: dict[str, Recipe] = {}
     for family_name, family in families().items():
         for name, entry in family.recipes.items():
-            if name in found:
-                raise ValueError(f"{name} is a recipe of {found[name].family_name} and of {family_name}")
-            found[name] = Recipe(name=name, family_name=family_name, family=family, entry=entry)
-    return found
+            if name in recipes_by_name:
+                raise ValueError(f"{name} is a recipe of {recipes_by_name[name].family_name} and of {family_name}")
+            recipes_by_name[name] = Recipe(name=name, family_name=family_name, family=family, entry=entry)
+    return recipes_by_name

@@ -168,14 +168,14 @@ def _with_thresholds(draft: LayerDraft, expect: dict[str, Any]) -> dict[str, Any
         for baseline in ("scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
             if baseline in draft.given:
                 draft.notes.refuse(draft.given[baseline], f"{key} has no {SCALING} to judge")
-    found = _of_thresholds(f"{path.name}: {key}", cells[key], draft.notes, lambda percent: _tokens(draft, percent))
-    for name in expect.keys() & found.keys():
-        if expect[name] != found[name]:
+    thresholds = _of_thresholds(f"{path.name}: {key}", cells[key], draft.notes, lambda percent: _tokens(draft, percent))
+    for name in expect.keys() & thresholds.keys():
+        if expect[name] != thresholds[name]:
             results = draft.given["model.result_dict"]
             given = Given(name, f"{results.path}.{name}", expect[name])
-            draft.notes.refuse(given, f"{path.name} says {found[name]:g}, and it is the newer of the two")
+            draft.notes.refuse(given, f"{path.name} says {thresholds[name]:g}, and it is the newer of the two")
             draft.notes.open = [problem for problem in draft.notes.open if problem.path != given.path]
-    return expect | found
+    return expect | thresholds
 
 
 def _threshold_file(draft: LayerDraft) -> Path | None:

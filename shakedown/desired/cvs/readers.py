@@ -152,13 +152,13 @@ def _places(draft: LayerDraft) -> None:
     }
     assert draft.job is not None
     volumes, devices = names[draft.job.form]
-    found, wrong = _volume_pairs(draft.parsed.get(volumes, {}))
-    layer, displaced = _sort_volumes(found, draft.parsed.get(devices))
+    pairs, wrong = _volume_pairs(draft.parsed.get(volumes, {}))
+    layer, displaced = _sort_volumes(pairs, draft.parsed.get(devices))
     expected = {"a path on the host and one in the container": wrong, "the same path on both sides": displaced}
     for what, entries in expected.items():
         for entry in entries:
             draft.notes.wrong(Given(volumes, draft.given[volumes].path, entry), what)
-    for path in [path for pair in found.items() for path in pair if PLACEHOLDER in path]:
+    for path in [path for pair in pairs.items() for path in pair if PLACEHOLDER in path]:
         draft.notes.leave_open(Given(volumes, draft.given[volumes].path, path), "smoke.volumes")
     for section, values in layer.items():
         draft.put(section, values)
@@ -197,13 +197,13 @@ def _volume_pairs(volumes: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str,
         items: Iterable[tuple[str, Any]] = volumes.items()
     else:
         items = [(str(entry).partition(":")[0], str(entry).partition(":")[2]) for entry in volumes]
-    found, wrong = {}, []
+    pairs, wrong = {}, []
     for host, target in items:
         if host and isinstance(target, str) and target:
-            found[host] = target
+            pairs[host] = target
         else:
             wrong.append(f"{host}:{target}")
-    return found, wrong
+    return pairs, wrong
 
 
 def _sort_volumes(volumes: Mapping[str, str], devices: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
@@ -242,12 +242,12 @@ def _provider_layer(name: str, host: str, target: str) -> dict[str, Any]:
     A target that ends in .host is a library that is copied over the container's own before the job starts.
     """
     inside = re.sub(r"-rdmav\d+\.so", "-rdmav{abi}.so", target.partition(":")[0])
-    found = {
+    provider = {
         "name": name,
         "host_library": re.sub(r"-rdmav\d+\.so", "-rdmav{abi}.so", host),
         "container_library": inside,
     }
-    return found | ({"install_as": inside.removesuffix(".host")} if inside.endswith(".host") else {})
+    return provider | ({"install_as": inside.removesuffix(".host")} if inside.endswith(".host") else {})
 
 
 def _without_covered(devices: Sequence[str]) -> list[str]:

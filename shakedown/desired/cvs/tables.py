@@ -95,10 +95,10 @@ def number(value: Any, whole: bool = False) -> int | float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = float(value)
-        if not math.isfinite(found):
+        parsed = float(value)
+        if not math.isfinite(parsed):
             return None
-        return int(value) if whole and not isinstance(value, float) else None if whole else found
+        return int(value) if whole and not isinstance(value, float) else None if whole else parsed
     except (ValueError, OverflowError):
         return None
 

@@ -32,7 +32,7 @@ def pin_image(
     wanted, derived, problems = parse(text), [], []
     if documented and parse(documented).name != wanted.name:
         derived.append(Derived(name="image", value=text, why=f"the document uses {documented}"))
-    found: dict[str, Image] = {}
+    images_by_node: dict[str, Image] = {}
     names: dict[str, None] = {}
     for name, state in states.items():
         store, engine = state.containers.images, state.containers.engine
@@ -41,12 +41,12 @@ def pin_image(
             continue
         names |= dict.fromkeys(wanted.names(engine))
         if images := held(store, wanted, engine):
-            found[name] = images[0]
-    if len(set(same(found, list(names)).values())) > 1:
-        shown = ", ".join(f"{name}: {_pinned(image, list(names))}" for name, image in found.items())
+            images_by_node[name] = images[0]
+    if len(set(same(images_by_node, list(names)).values())) > 1:
+        shown = ", ".join(f"{name}: {_pinned(image, list(names))}" for name, image in images_by_node.items())
         problems.append(Problem("plan", "image", shown, f"the same {text} on every node"))
-    pinned = _common(wanted, list(found.values()), list(names)) or text
-    absent = [name for name in states if name not in found]
+    pinned = _common(wanted, list(images_by_node.values()), list(names)) or text
+    absent = [name for name in states if name not in images_by_node]
     if absent:
         derived.append(Derived(name="image", value=pinned, why=f"not there yet on {', '.join(absent)}: pull it first"))
     else:
@@ -120,30 +120,30 @@ class HostFiles:
 
 def host_files(name: str, wanted: Rdma, state: NodeState) -> HostFiles:
     """Return what this node's containers get. Families that the image's own rdma-core serves get nothing."""
-    found = HostFiles(mounts=dict(wanted.mounts))
+    files = HostFiles(mounts=dict(wanted.mounts))
     provider = wanted.provider
     if provider is None or provider.host_library is None or provider.container_library is None:
-        return found
+        return files
     library = library_of(provider, state.verbs)
     if library is None:
         others = ", ".join(library.path for library in libraries_of(provider, state.verbs)) or "nothing"
         expected = f"{provider.host_library}, of libibverbs' own ABI ({state.verbs.abi})"
-        found.problems.append(Problem(name, f"verbs.providers ({provider.name})", others, expected))
-        return found
+        files.problems.append(Problem(name, f"verbs.providers ({provider.name})", others, expected))
+        return files
     target = with_abi(provider.container_library, library.abi)
-    found.mounts[library.path] = target
+    files.mounts[library.path] = target
     if provider.install_as:
-        found.copies[target] = with_abi(provider.install_as, library.abi)
+        files.copies[target] = with_abi(provider.install_as, library.abi)
     of = f"the provider of {wanted.family or provider.name}, ABI {library.abi}"
-    found.why = f"{of}; host and container must have the very same file"
+    files.why = f"{of}; host and container must have the very same file"
     folder = _config_folder(provider, state)
     if folder is None:
         expected = f"a file in {' or '.join(provider.config_dirs)} that names {provider.name}"
         actual = ", ".join(state.verbs.drivers) or "nothing"
-        found.problems.append(Problem(name, "verbs.drivers", actual, expected))
+        files.problems.append(Problem(name, "verbs.drivers", actual, expected))
     else:
-        found.mounts[folder] = folder
-    return found
+        files.mounts[folder] = folder
+    return files
 
 
 def _config_folder(provider: Provider, state: NodeState) -> str | None:
@@ -163,7 +163,7 @@ def shared_cache(
         return [Derived(name=option, value="not shared", why="mock data needs no cache that all nodes see")], []
     inside = str(chosen.value(option))
     path = f"smoke.options.{option}"
-    problems, found = [], {}
+    problems, disks = [], {}
     for name, state in states.items():
         smoke = desired[name].smoke
         host = host_path(inside, smoke.volumes if smoke else {})
@@ -175,13 +175,13 @@ def shared_cache(
             actual = f"{host} on {f'{disk.device} ({disk.fstype})' if disk else 'an unknown file system'}"
             problems.append(Problem(name, path, actual, "a file system that every node sees, such as NFS"))
         else:
-            found[name] = disk.device
-    if len(set(found.values())) > 1:
-        shown = ", ".join(f"{name}: {device}" for name, device in found.items())
+            disks[name] = disk.device
+    if len(set(disks.values())) > 1:
+        shown = ", ".join(f"{name}: {device}" for name, device in disks.items())
         problems.append(Problem("plan", path, shown, "the same file system on every node"))
     if problems:
         return [], problems
-    return [Derived(name=option, value=inside, why=f"every node has {next(iter(found.values()))} there")], []
+    return [Derived(name=option, value=inside, why=f"every node has {next(iter(disks.values()))} there")], []
 
 
 def cache_of_one(name: str, chosen: ResolvedOptions, desired: DesiredState, state: NodeState) -> list[Derived]:
@@ -213,12 +213,12 @@ def equip(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[str | None, dict[s
     draft.add(derived, problems)
     if documented.privileged and not draft.smoke.privileged:
         draft.note("privileged", "no", f"{draft.recipe.document} has it, smoke.privileged does not ask for it")
-    found = {name: _equipment(draft, name) for name in draft.states}
+    equipment = {name: _equipment(draft, name) for name in draft.states}
     if draft.is_distributed:
         draft.add(*shared_cache(chosen, draft.desired, draft.states))
     elif draft.alone:
         draft.derived += cache_of_one(draft.master, chosen, draft.desired[draft.master], draft.states[draft.master])
-    return reference, found
+    return reference, equipment
 
 
 def _equipment(draft: PlanDraft, name: str) -> Equipment:

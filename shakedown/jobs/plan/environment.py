@@ -55,13 +55,13 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dic
     A level that is too low is raised, whoever set it, and none is given a file. `distributed`: several nodes, whose
     RCCL warnings are always logged.
     """
-    found = dict(environment)
-    level = found.get(LEVEL)
+    result = dict(environment)
+    level = result.get(LEVEL)
     if (level is not None or distributed) and (level or "").upper() not in SHOWS_WARNINGS:
-        found[LEVEL] = WARN
-    if LEVEL in found:
-        found.pop(FILE, None)
-    return found
+        result[LEVEL] = WARN
+    if LEVEL in result:
+        result.pop(FILE, None)
+    return result
 
 
 def _rccl_changes(requested: Mapping[str, str], given: Mapping[str, str]) -> list[tuple[str, str, str]]:
@@ -90,15 +90,15 @@ def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -
     """Return what is requested. Later entries win: GPU profile, family, NIC family, derived, options, site."""
     family = job.chosen.recipe.family
     recorded = {} if node.state.gpus == [] else _flight_record(run_dir)
-    found = {**recorded, **node.desired.gpu.environment, **family.environment}
+    result = {**recorded, **node.desired.gpu.environment, **family.environment}
     for part in job.chosen.conditions():
-        found |= part.environment
+        result |= part.environment
     if node.hca:  # only a job that spans nodes has any
-        found |= node.desired.rdma.environment
-    found |= _network(job, node)
-    found |= _launch(job, node, run_dir)
-    found |= job.chosen.variables()
-    return found | node.smoke.environment
+        result |= node.desired.rdma.environment
+    result |= _network(job, node)
+    result |= _launch(job, node, run_dir)
+    result |= job.chosen.variables()
+    return result | node.smoke.environment
 
 
 # What each rank keeps of its collectives, for the record of a hang: the older names are read by PyTorch before
@@ -122,19 +122,19 @@ def _flight_record(run_dir: str) -> dict[str, str]:
 
 
 def _network(job: PlannedJob, node: NodeAssignment) -> dict[str, str]:
-    found = {"GLOO_SOCKET_IFNAME": node.interface}
+    result = {"GLOO_SOCKET_IFNAME": node.interface}
     if node.state.gpus == [] and not node.hca:
-        return found
-    found["NCCL_SOCKET_IFNAME"] = node.interface
+        return result
+    result["NCCL_SOCKET_IFNAME"] = node.interface
     if job.nodes == 1:
-        return found
+        return result
     if not node.hca:
-        found["NCCL_IB_DISABLE"] = "1"
-        return found
-    found["NCCL_IB_HCA"] = _hca_list(node)
+        result["NCCL_IB_DISABLE"] = "1"
+        return result
+    result["NCCL_IB_HCA"] = _hca_list(node)
     if node.gid_index is not None:
-        found["NCCL_IB_GID_INDEX"] = str(node.gid_index)
-    return found
+        result["NCCL_IB_GID_INDEX"] = str(node.gid_index)
+    return result
 
 
 def _hca_list(node: NodeAssignment) -> str:

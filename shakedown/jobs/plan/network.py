@@ -100,7 +100,7 @@ def free_port(state: NodeState, run_id: str, requested: int | None) -> tuple[int
 def _by_name(states: Mapping[str, NodeState], interface: str) -> tuple[Rendezvous | None, list[Problem]]:
     endpoints, problems = {}, []
     for name, state in states.items():
-        addresses = [str(own.ip) for found, own in _addresses(state) if found == interface]
+        addresses = [str(own.ip) for link, own in _addresses(state) if link == interface]
         if addresses:
             endpoints[name] = Endpoint(interface, addresses[0])
         else:
@@ -121,8 +121,8 @@ def _candidates(states: Mapping[str, NodeState], master: str) -> dict[str, str]:
 def _addresses(state: NodeState) -> list[tuple[str, IPv4Interface]]:
     if is_unreadable(state.interfaces):
         return []
-    found = [(i.name, IPv4Interface(address)) for i in state.interfaces if i.up for address in i.ipv4]
-    return [(name, own) for name, own in found if not (own.ip.is_loopback or own.ip.is_link_local)]
+    addresses = [(i.name, IPv4Interface(address)) for i in state.interfaces if i.up for address in i.ipv4]
+    return [(name, own) for name, own in addresses if not (own.ip.is_loopback or own.ip.is_link_local)]
 
 
 def _path(state: NodeState, target: str) -> _Path | None:
@@ -194,13 +194,13 @@ def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
         expected = counted(wanted.count, f"ACTIVE {wanted.family or 'RDMA'} device")
         return Hcas([d.name for d in active], problems=[Problem(name, "rdma", actual, expected)])
     hcas = Hcas([device.name for device in active], why=f"{len(active)} ACTIVE devices in PCI order")
-    found = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in active}
-    indices = {index for index in found.values() if isinstance(index, int)}
-    for index in found.values():
+    by_device = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in active}
+    indices = {index for index in by_device.values() if isinstance(index, int)}
+    for index in by_device.values():
         if isinstance(index, NoGid):
             hcas.problems.append(Problem(name, "rdma.gids", str(index), "a RoCE v2 GID of its IPv4 address"))
     if len(indices) > 1:
-        shown = ", ".join(f"{device}: {index}" for device, index in found.items())
+        shown = ", ".join(f"{device}: {index}" for device, index in by_device.items())
         hcas.problems.append(Problem(name, "rdma.gids", shown, "one index for all devices (NCCL takes only one)"))
     if not hcas.problems:
         hcas.gid_index = indices.pop()
@@ -212,17 +212,17 @@ def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
 
 def rendezvous_of(draft: PlanDraft) -> Rendezvous | None:
     """Master address, and every node's interface."""
-    found, problems = find_rendezvous(draft.states, draft.smoke.interface)
+    rendezvous, problems = find_rendezvous(draft.states, draft.smoke.interface)
     draft.problems += problems
-    if found is None:
+    if rendezvous is None:
         return None
-    endpoint = found.endpoints[draft.master]
-    draft.note("master address", endpoint.address, f"{draft.master}, {endpoint.interface}: {found.why}")
+    endpoint = rendezvous.endpoints[draft.master]
+    draft.note("master address", endpoint.address, f"{draft.master}, {endpoint.interface}: {rendezvous.why}")
     way = "as the desired state says" if draft.smoke.interface else "the one that routes to the master"
-    for name, endpoint in found.endpoints.items():
+    for name, endpoint in rendezvous.endpoints.items():
         if name != draft.master:
             draft.note(f"{name}: interface", f"{endpoint.interface} {endpoint.address}", way)
-    return found
+    return rendezvous
 
 
 def master_port(draft: PlanDraft) -> int | None:
@@ -242,13 +242,13 @@ def hcas_of(draft: PlanDraft) -> dict[str, Hcas]:
     """Only for a job that spans nodes: on one node what is missing is a finding, and no reason not to train."""
     if not draft.is_distributed:
         return {name: Hcas() for name in draft.states}
-    found = {name: find_hcas(name, draft.desired[name].rdma, state) for name, state in draft.states.items()}
-    for name, hcas in found.items():
+    by_node = {name: find_hcas(name, draft.desired[name].rdma, state) for name, state in draft.states.items()}
+    for name, hcas in by_node.items():
         draft.problems += hcas.problems
         draft.note(f"{name}: HCA list", ",".join(hcas.names) or "none", hcas.why)
         if hcas.gid_index is not None:
             draft.note(f"{name}: GID index", hcas.gid_index, "the RoCE v2 entry of each device's own IPv4 address")
-    return found
+    return by_node
 
 
 def assignment_of(
@@ -277,12 +277,12 @@ def assignment_of(
 
 def _names(state: NodeState, address: str) -> list[str]:
     """Return the host name of a node and its addresses but for `address`: those of RDMA ports are in GIDs."""
-    found = [state.system.hostname, *(str(own.ip) for _, own in _addresses(state))]
+    names = [state.system.hostname, *(str(own.ip) for _, own in _addresses(state))]
     for interface in () if is_unreadable(state.interfaces) else state.interfaces:
         for text in interface.ipv6 if interface.up else ():
             own = ip_interface(text.partition("%")[0]).ip
-            found += [] if own.is_link_local or own.is_loopback else [str(own)]
-    return [name for name in dict.fromkeys(found) if name != address]
+            names += [] if own.is_link_local or own.is_loopback else [str(own)]
+    return [name for name in dict.fromkeys(names) if name != address]
 
 
 def _links(state: NodeState, interface: str, hca: Sequence[str]) -> list[str]:
