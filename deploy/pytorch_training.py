@@ -1,4 +1,4 @@
-"""AMD's PyTorch training benchmark: MAD's scripts at a pinned commit, on each node by itself.
+"""AMD's PyTorch training benchmark: MAD's scripts at a pinned commit, on each node alone.
 
     pyinfra inventories/rack.py deploy/pytorch_training.py
 

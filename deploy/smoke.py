@@ -1,4 +1,4 @@
-"""Let the nodes train together as they are, and judge the run: the end of deploy/megatron.py by itself.
+"""Let the nodes train together as they are, and judge the run: the end of deploy/megatron.py alone.
 
     pyinfra inventories/rack.py deploy/smoke.py
 

@@ -1,4 +1,4 @@
-"""Measure every node by itself and nodes in pairs, and judge the figures against the fleet. Changes no setting.
+"""Measure every node alone and nodes in pairs, and judge the figures against the fleet. Changes no setting.
 
     pyinfra inventories/rack.py deploy/trials.py -y
 

@@ -73,5 +73,5 @@ def show_document(document: Any, form: str, output: Path | None, verdict: Verdic
 
 def with_all(function: Command) -> Command:
     """Add the option --all of a command that shows many nodes."""
-    help_text = "in the table, also what is as it should be, and each node by itself"
+    help_text = "in the table, also what is as it should be, and each node alone"
     return click.option("--all", "show_all", is_flag=True, help=help_text)(function)

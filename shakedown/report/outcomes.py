@@ -114,7 +114,7 @@ def closing(gates: Sequence[Gate]) -> Iterator[str]:
     if nodes:
         verdict = outcome(verdict_of(gate for gate in gates if gate.node is not None))
         names = f", not {safe(named(bad))}" if bad else ""
-        yield f"each node by itself: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
+        yield f"each node alone: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
     together = [gate for gate in gates if gate.node is None]
     if together or not nodes:
         yield f"smoke run: {outcome(verdict_of(together))}, {counted(len(together), 'gate')}"

@@ -1,4 +1,4 @@
-"""PyTorch training on each node by itself, as the desired state's section `benchmark` says, gated and recorded."""
+"""PyTorch training on each node alone, as the desired state's section `benchmark` says, gated and recorded."""
 
 from __future__ import annotations
 

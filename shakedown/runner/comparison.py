@@ -34,7 +34,7 @@ def compare_with_earlier(current: Session, jobs: Sequence[JobRecord]) -> None:
 
 
 def compare_with_alone(current: Session, job: JobRecord, plan_alone: PlanAlone) -> None:
-    """Put what its nodes did each by itself into the evidence of a job over several, where that is asked for."""
+    """Put the single-node figures of its nodes into the evidence of a job over several, where that is requested."""
     smoke, plan = _smoke(current, job), job.plan
     if (
         smoke is not None

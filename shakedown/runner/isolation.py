@@ -163,7 +163,7 @@ def _resume(current: Session, path: Path) -> None:
 
 
 def _keep(current: Session, isolation: Isolation) -> None:
-    """In the record, and by itself for who goes on."""
+    """Keep the search in the record, and in a file of its own for who resumes it."""
     assert current.record is not None and current.directory is not None
     current.record.isolation = isolation
     current.directory.write("isolation.json", isolation.model_dump_json(indent=1) + "\n")

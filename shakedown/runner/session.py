@@ -49,8 +49,7 @@ from shakedown.state.node import NodeState
 
 @dataclass(frozen=True)
 class Remediation:
-    """An operation that this deploy has a stage for. `more` gives arguments that only a look at the other nodes can
-    tell."""
+    """An operation that this deploy has a stage for. `more`: arguments that depend on the site or on other nodes."""
 
     operation: PyinfraOperation[...]
     more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {}
@@ -71,9 +70,7 @@ class Session:
     examination: Examination
     lock: RLock = field(default_factory=RLock)
     out: Any = field(default_factory=lambda: terminal.console(stderr=not invocation.shows))
-    remediations: dict[str, Remediation] = field(
-        default_factory=dict
-    )  # as remedies name them, in the order of the stages
+    remediations: dict[str, Remediation] = field(default_factory=dict)  # by a remedy's name, in the stages' order
     declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
     latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
     states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
@@ -181,7 +178,7 @@ class Session:
             invocation.unrecorded = ""
         except (OSError, ValueError) as error:
             invocation.unrecorded = f"{self.directory.path}: the record of this run could not be written: {error}"
-            _complain(invocation.unrecorded)
+            logger.error(invocation.unrecorded)
 
     def _kept(self, record: RunRecord) -> RunRecord:
         """Return the record without the values of secrets, wherever a site wrote or a node repeated them."""
@@ -333,17 +330,13 @@ class Session:
         """Fail one host for pyinfra, with the reason as its message, and exclude it from what follows. The others go
         on; when none is left pyinfra ends the run, so everything worth keeping is written first."""
         for finding in findings or []:
-            host.log_styled(terminal.finding_line(finding), fg="red", log_func=_complain)
+            host.log_styled(terminal.finding_line(finding), fg="red", log_func=logger.error)
         if not findings:
-            host.log_styled(why, fg="red", log_func=_complain)
+            host.log_styled(why, fg="red", log_func=logger.error)
         self.exclude(host.name, why, worst([f.verdict for f in findings]) if findings else Verdict.FAIL)
         self.save()
         if host in self.state.active_hosts:
             self.state.fail_hosts({host})
-
-
-def _complain(message: str) -> None:
-    logger.error(message)
 
 
 _KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/watchdog.py)

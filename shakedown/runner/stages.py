@@ -112,7 +112,7 @@ def recheck() -> None:
 
 
 def smoke() -> None:
-    """Train: each node by itself, at the same time, where the scope asks for that; then one job over all that are
+    """Train: each node alone, at the same time, where the scope asks for that; then one job over all that are
     fit. Where that fails, the search for the node that makes it fail, if the desired state asks for it."""
     current = session()
     smoke = current.examination.desired[current_host.name].smoke
@@ -122,8 +122,8 @@ def smoke() -> None:
     training = [job for job in current.jobs if not job.trials]
     where = where_of(current, via_of(current))
     if alone := [job for job in training if job.node is not None]:
-        smoke_operations.run(name="Smoke run, each node by itself", jobs=alone, where=where)
-        python.call(name="Judge each node by itself", function=_judge_each)
+        smoke_operations.run(name="Smoke run, each node alone", jobs=alone, where=where)
+        python.call(name="Judge each node alone", function=_judge_each)
     if together := [job for job in training if job.node is None]:
         smoke_operations.run(name="Smoke run", jobs=together, where=where)
         if smoke.isolate:

@@ -202,7 +202,7 @@ def judge_each(current: Session) -> None:
 
 def judge_jobs(current: Session, scope: str | None = None) -> None:
     """Judge the jobs (of one scope) that are not yet: read the counters of their nodes again, and apply all gates to
-    each. A node that has not passed by itself is excluded from what follows; one that was excluded before its job has
+    each. A node that has failed alone is excluded from what follows; one that was excluded before its job has
     nothing to be judged."""
     record, directory = current.record, current.directory
     assert record is not None and directory is not None
@@ -229,7 +229,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         kept.stragglers = judgement.stragglers
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if not gate.verdict.passes)
-            current.exclude(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
+            current.exclude(job.node, f"failed its single-node run: {wrong}", judgement.verdict)
     record.diagnosis = diagnose(record, current.evidence, KeptLogs(directory, current.evidence))
     current.save()
 

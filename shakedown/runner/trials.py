@@ -1,4 +1,4 @@
-"""The trials' stage: each node by itself, then the rounds between nodes, judged together and kept in the record."""
+"""The trials' stage: each node alone, then the rounds between nodes, judged together and kept in the record."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Stage:
 
 
 def measure(always: bool = False) -> None:
-    """Measure every node by itself, and nodes in pairs, where the desired state has a section `trials`, or `always`.
+    """Measure every node alone, and nodes in pairs, where the desired state has a section `trials`, or `always`.
     A node whose findings keep it out of the smoke run is measured all the same: only one that did not answer is not."""
     current = session()
     name = current_host.name
@@ -83,7 +83,7 @@ def measure(always: bool = False) -> None:
     stage = _stage(current)
     where = where_of(current, stage.wanted.via)
     if stage.alone:
-        smoke_operations.run(name="Trials, each node by itself", jobs=stage.alone, where=where)
+        smoke_operations.run(name="Trials, each node alone", jobs=stage.alone, where=where)
     if stage.between:
         smoke_operations.run(name="Trials between nodes", jobs=stage.between, where=where)
     python.call(name="Choose what is measured again", function=_choose)

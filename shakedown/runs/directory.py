@@ -11,7 +11,7 @@
     runs/<id>/isolation/*       the logs of its trainings, by round and group, as logs/ has them
     runs/<id>/logs/NODE/*       each node's logs of the job over all nodes, the job's own output (leader.log) first
     runs/<id>/each/NODE/*       the same of the nodes' own jobs
-    runs/<id>/trials/NODE/*     of the trials of each node by itself
+    runs/<id>/trials/NODE/*     of the trials of each node alone
     runs/<id>/pairs/NODE/*      of the rounds between nodes
     runs/latest                 link to the newest
 

@@ -64,7 +64,7 @@ def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, produ
     assert "each/node2: gpt-small" in dry.text and "on 2 nodes" in dry.text
     ran = product.deploy(inventory, "megatron", "-y")
     assert ran.code == 0, ran.text
-    assert "each node by itself: PASSED, 2 of 2 passed" in ran.text and "smoke run: PASSED" in ran.text
+    assert "each node alone: PASSED, 2 of 2 passed" in ran.text and "smoke run: PASSED" in ran.text
     record = product.record()
     assert record["verdict"] == "ok"
     assert [(job["node"], len(job["plan"]["nodes"])) for job in record["jobs"]] == [
@@ -99,8 +99,8 @@ def test_a_node_that_dies_by_itself_is_left_out_and_the_others_train_together(
     lab["node2"].exec(f"kill -9 {one_rank(lab['node2'])}")
     code, text = finish(process, 240)
     assert code == 1, text
-    assert "each node by itself: FAILED, 2 of 3 passed, not node2" in text
-    assert "smoke run: PASSED" in text and "node2 took no part in what followed: did not pass by itself" in text
+    assert "each node alone: FAILED, 2 of 3 passed, not node2" in text
+    assert "smoke run: PASSED" in text and "node2 took no part in what followed: failed its single-node run" in text
     assert "it gave no reason" not in text and "node2 (ran_to_its_end " in text
     record = product.record()
     assert record["verdict"] == "fail"
@@ -129,13 +129,13 @@ def test_a_node_that_is_slow_by_itself_is_named_and_without_it_the_others_wait(
     inventory = lab.inventory(product.folder / "lab.py", site, hosts={"node2": slow})
     ran = product.deploy(inventory, "megatron", "-y", timeout=300)
     assert ran.code == 1, ran.text
-    assert "each node by itself: FAILED, 1 of 2 passed, not node2" in ran.text
+    assert "each node alone: FAILED, 1 of 2 passed, not node2" in ran.text
     record = product.record()
     assert gates(record, "node2")["elapsed_time_per_iteration"] == "fail"
     assert set(gates(record, "node1").values()) == {"ok"}
     (together,) = [gate for gate in record["gates"] if gate["node"] is None]
     assert (together["name"], together["verdict"]) == ("ran_to_its_end", "fail")
-    assert "min_nodes is not set (node2: did not pass by itself: " in together["evidence"]
+    assert "min_nodes is not set (node2: failed its single-node run: " in together["evidence"]
     nothing_left(lab)
 
 

@@ -287,7 +287,7 @@ def test_the_nodes_own_jobs_are_one_line(tmp_path: Path) -> None:
         picture.take(note)
     reader.close()
     line = line_of_nodes(picture.of_nodes["each"])
-    assert line.startswith("each node by itself: 49 of 100 done, failed: node077, slowest node051 at iteration 1/40")
+    assert line.startswith("each node alone: 49 of 100 done, failed: node077, slowest node051 at iteration 1/40")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import click
 from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_and_output, show_document
 from shakedown.cli.words import EXIT_CODES
+from shakedown.ledger.calibration import CalibrationError, baselines_of, in_a_row, usual_seconds
 from shakedown.report.formats import Calibrated
 from shakedown.state.findings import Verdict
 
@@ -44,12 +45,6 @@ def calibrate(
 
     with usable_input():
         load_state(inventory, limit, data, parallel, to_train=True, keeps=True)
-    from shakedown.ledger.calibration import (  # the ledger, 400 ms that --help does not need
-        CalibrationError,
-        baselines_of,
-        in_a_row,
-        usual_seconds,
-    )
 
     def command(file: Path) -> list[str]:
         words = [*_shakedown(), "run", inventory, "--format", "json", "--output", str(file), *["-v"] * verbose]

@@ -24,7 +24,7 @@ def trials(
     only: str | None,
     dry: bool,
 ) -> None:
-    """Measure each node by itself and nodes in pairs, and judge every figure against the fleet: the same as
+    """Measure each node alone and nodes in pairs, and judge every figure against the fleet: the same as
     `pyinfra INVENTORY deploy/trials.py -y`. It changes no setting.
 
     \b

@@ -47,7 +47,7 @@ class Findings:
     verdict: Verdict
     nodes: int
     findings: Sequence[Finding]
-    show_all: bool = False  # also what is as it should be, and each node by itself, where a format leaves that out
+    show_all: bool = False  # also what is as it should be, and each node alone, where a format leaves that out
     inventory: str = ""
     at: str = ""  # when the nodes were read: UTC, ISO 8601
 

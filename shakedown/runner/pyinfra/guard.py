@@ -1,4 +1,4 @@
-"""What plain pyinfra gets wrong by itself, caught before it connects and when it exits.
+"""What plain pyinfra gets wrong, caught before it connects and when it exits.
 
 pyinfra has no hook between "the inventory is there" and "connect". It does load every connector that is registered
 under the entry point `pyinfra.connectors` when it builds an inventory, so this module is imported in every pyinfra

@@ -1,6 +1,6 @@
 """Our own commands as programs of their own: what a person would type, one run each, with its directory and its record.
 
-Ctrl-C and SIGTERM are handed on once, so that the command ends as it does by itself, and are known here afterwards.
+Ctrl-C and SIGTERM are handed on once, so that the command ends in its own way, and are known here afterwards.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
     """Return the nodes' own jobs of one kind in one line: how many are through, which have failed, and which is the
     slowest."""
     over, running = [job for job in jobs if job.over], [job for job in jobs if not job.over]
-    kind = "each node by itself" if jobs[0].kind == EACH else f"{jobs[0].kind} of each node"
+    kind = "each node alone" if jobs[0].kind == EACH else f"{jobs[0].kind} of each node"
     parts = [f"{kind}: {len(over)} of {len(jobs)} done"]
     if failed := [job.node for job in jobs if job.failed]:
         parts.append(f"failed: {folded(failed)}")
