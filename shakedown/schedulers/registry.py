@@ -4,7 +4,8 @@
     class Bookings(Scheduler):
         ...
 
-stands in the folder's module `scheduler`. Nothing has to be registered elsewhere.
+stands in the folder's module `scheduler`. A class `Settings` in its module `settings` is the scheduler's section of the
+desired state. Nothing has to be registered elsewhere.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shakedown.common.section import Section
 from shakedown.schedulers.interface import Scheduler
 
+_FOLDER = Path(__file__).parent
 _PACKAGE = __name__.rpartition(".")[0]
 _classes: dict[str, type[Scheduler]] = {}
 S = TypeVar("S", bound=type[Scheduler])
@@ -32,7 +35,14 @@ def scheduler(kind: S) -> S:
 @functools.cache
 def names() -> tuple[str, ...]:
     """Return the names of all schedulers, in order."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.ispkg))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]) if module.ispkg))
+
+
+@functools.cache
+def sections() -> dict[str, type[Section]]:
+    """Return the sections of the desired state by their schedulers: the class `Settings` of a module `settings`."""
+    modules = {name: f"{_PACKAGE}.{name}.settings" for name in names() if (_FOLDER / name / "settings.py").exists()}
+    return {name: importlib.import_module(module).Settings for name, module in modules.items()}
 
 
 def find(name: str) -> type[Scheduler]:

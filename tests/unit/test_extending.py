@@ -28,7 +28,7 @@ TOUCHED = {
     "An output format": (1, 0),
     "A NIC family": (1, 0),
     "A recipe": (1, 0),
-    "A scheduler": (2, 0),
+    "A scheduler": (3, 0),
 }
 
 

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from shakedown.desired.models import Slurm
 from shakedown.jobs.job import Job
 from shakedown.operations.smoke import carry_out
 from shakedown.schedulers.slurm import job as jobs
@@ -25,6 +24,7 @@ from shakedown.schedulers.slurm import relay
 from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.job import Allocation, Request
+from shakedown.schedulers.slurm.settings import Settings
 from shakedown.schedulers.slurm.step import Step, _Answer
 from tests.nodes import until
 from tests.plans import small
@@ -298,7 +298,7 @@ def test_a_node_that_falls_silent_is_told(step, slurm, monkeypatch):
 @pytest.mark.parametrize("option", ["--nodelist=n1", "-N2", "--output=/tmp/x", "--qos=a\nb", "qos=high"])
 def test_options_that_would_undo_ours_are_refused(option):
     with pytest.raises(ValueError, match="option"):
-        Slurm(options=[option])
+        Settings(options=[option])
 
 
 def test_a_step_that_slurm_ends_is_no_nodes_failure(slurm):

@@ -9,7 +9,6 @@ from shakedown.desired.models.benchmark import Benchmark
 from shakedown.desired.models.gpu import Gpu
 from shakedown.desired.models.images import Image, Mirror, Pulls
 from shakedown.desired.models.rdma import Provider, Rdma
-from shakedown.desired.models.schedulers import Kubernetes, Slurm
 from shakedown.desired.models.section import Section
 from shakedown.desired.models.service import Bmc, Rolling, Service
 from shakedown.desired.models.smoke import EACH, TOGETHER, Smoke
@@ -31,7 +30,6 @@ __all__ = [
     "DesiredState",
     "Gpu",
     "Image",
-    "Kubernetes",
     "Mirror",
     "Packages",
     "Provider",
@@ -40,7 +38,6 @@ __all__ = [
     "Rolling",
     "Section",
     "Service",
-    "Slurm",
     "Smoke",
     "Source",
     "System",

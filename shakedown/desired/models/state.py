@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import create_model
 
 from shakedown.desired.models.agent import Agent
 from shakedown.desired.models.benchmark import Benchmark
 from shakedown.desired.models.gpu import Gpu
 from shakedown.desired.models.images import Image, Pulls
 from shakedown.desired.models.rdma import Rdma
-from shakedown.desired.models.schedulers import Kubernetes, Slurm
 from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.service import Rolling, Service
 from shakedown.desired.models.smoke import Smoke
@@ -18,6 +19,7 @@ from shakedown.desired.models.system import System
 from shakedown.desired.models.trials import Trials
 from shakedown.desired.models.tuning import Tuning
 from shakedown.desired.names import Text
+from shakedown.schedulers import registry
 
 NO_PROMISE = {"pulls", "reports", "rolling"}
 """Sections that ask nothing of a node."""
@@ -26,7 +28,7 @@ NO_PROMISE = {"pulls", "reports", "rolling"}
 Report = Literal["html", "junit", "prometheus", "markdown"]
 
 
-class DesiredState(Section):
+class _Fixed(Section):
     """What one node should be."""
 
     tuning: Tuning = key(Tuning(), "host settings")
@@ -38,8 +40,6 @@ class DesiredState(Section):
     pulls: Pulls = key(Pulls(), "how images come to the nodes")
     system: System = key(System(), "what the node needs besides tuning")
     smoke: Smoke | None = key(None, "the smoke run")
-    slurm: Slurm | None = key(None, "Slurm, where it owns the nodes")
-    kubernetes: Kubernetes | None = key(None, "Kubernetes, where it owns the nodes")
     trials: Trials | None = key(None, "trials before the smoke run, deploy/trials.py")
     source: Source | None = key(None, "a program from source, deploy/megatron_source.py")
     datasets: dict[Text, Dataset] = key(
@@ -53,4 +53,21 @@ class DesiredState(Section):
         ["html"],
         "reports that a run writes into its directory, those of all hosts together; run.json is always there",
         ["html", "junit"],
+    )
+
+
+if TYPE_CHECKING:
+
+    class DesiredState(_Fixed):
+        """What one node should be: the sections above, and one for every scheduler that has settings."""
+else:
+    DesiredState = create_model(
+        "DesiredState",
+        __base__=_Fixed,
+        __doc__=_Fixed.__doc__,
+        __module__=__name__,
+        **{
+            name: (section | None, key(None, f"{name.capitalize()}, where it owns the nodes"))
+            for name, section in registry.sections().items()
+        },
     )

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-Positive = Annotated[int, Field(gt=0)]
+from shakedown.common.section import Positive
+
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -60,3 +61,5 @@ def _interface(name: str) -> str:
 
 
 Interface = Annotated[str, AfterValidator(_interface)]
+
+__all__ = ["Environment", "Interface", "Positive", "Sha256", "Volumes"]
