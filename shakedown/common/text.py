@@ -70,6 +70,11 @@ def counted(count: int, one: str, more: str = "") -> str:
 _COUNTED = re.compile(r"\b([A-Za-z]{2,}?)(ies|s)\b")  # of a unit, what is counted: "nodes", and not "ms" or "TFLOPS"
 
 
+def short(value: float) -> str:
+    """Return an uncertainty as people write it: two digits that count, and no exponent where it can be without."""
+    return f"{float(f'{value:.2g}'):g}"
+
+
 def in_unit(value: str, unit: str) -> str:
     """Return a value as text, with its unit: "1 log", "2 logs", "1 link up", "1 frame/s/GPU"."""
     if value == "1" and len(unit) > 2:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted
+from shakedown.common.text import counted, short
 from shakedown.gates.baselines.judge import compare
-from shakedown.gates.baselines.model import Baseline, Past, short
+from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import Expected, Speed
 from shakedown.gates.registry import gate

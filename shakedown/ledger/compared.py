@@ -43,13 +43,16 @@ class Wanted:
 
 def usual_ledger() -> Ledger | None:
     """Open the ledger, for who asks it of many jobs. None where it cannot be told which it is: `past_of` says why."""
-    from shakedown.ledger.place import LedgerError
+    try:
+        return _ledger()
+    except ValueError:
+        return None
+
+
+def _ledger() -> Ledger:
     from shakedown.ledger.store import open_ledger  # SQLAlchemy, 100 ms that judging a log does without
 
-    try:
-        return open_ledger()
-    except LedgerError:
-        return None
+    return open_ledger()
 
 
 def past_of(
@@ -57,13 +60,11 @@ def past_of(
 ) -> Past:
     """Return the earlier passes of a job, as far as they were over when its run (if one is named) began, from the
     ledger (None: the usual one). A ledger that cannot be read is named in it, and raises nothing."""
-    from shakedown.ledger.store import open_ledger  # likewise
-
     key = key_of(job, states)
     if key is None:
         return Past(judge=wanted.judge, problem="the job has no plan, so nobody knows what it is to be compared with")
     try:
-        known = (ledger or open_ledger()).earlier(key, run_id)
+        known = (ledger or _ledger()).earlier(key, run_id)
         return Past.of(known, key.epoch, wanted.judge, wanted.since, wanted.by)
     except Exception as error:  # whatever it is, the run has come to what it has come to
         why = printable(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}", 400)

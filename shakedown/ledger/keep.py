@@ -20,13 +20,12 @@ def keep(
     """Keep a run that has ended; what is not given is read from its directory. `origin`: whose evidence the run is,
     where others sent it. Returns why it could not be kept, with the remedy; nothing where it is."""
     try:
-        from shakedown.ledger.entry import entry_of  # SQLAlchemy, 100 ms: at the end of a run, not at its start
-        from shakedown.ledger.store import open_ledger
+        from shakedown.ledger import entry, store  # SQLAlchemy, 100 ms: at the end of a run, not at its start
 
         if states is None:
-            open_ledger().add(directory, record, origin)
+            store.open_ledger().add(directory, record, origin)
         else:
-            open_ledger().put(entry_of(record, states, directory, evidence or {}))
+            store.open_ledger().put(entry.entry_of(record, states, directory, evidence or {}))
     except Exception as error:  # whatever it is, the run has come to what it has come to
         known = isinstance(error, ValueError | OSError)
         why = str(error) if known else f"ledger: {type(error).__name__}: {error}"

@@ -8,7 +8,8 @@ from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from shakedown.common.text import printable
 from shakedown.gates import Gate
-from shakedown.report.overview import Overview
+from shakedown.report.formats import Findings, Judged, Run
+from shakedown.report.overview import overview
 from shakedown.report.terminal import finding_line, value_text
 from shakedown.state.findings import Finding, Verdict
 
@@ -16,9 +17,10 @@ TEXT = 2000  # characters of one text
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")  # what `printable` leaves and XML 1.0 has not
 
 
-def suites(shown: Overview) -> str:
+def suites(document: Findings | Judged | Run) -> str:
     """Return the test suites. The verdict has a test case of its own: it may be worse than all that was found (a node
     that nobody reached, a run that was killed), and then the CI's must be too."""
+    shown = overview(document)
     whole = JUnitXml(_text(f"shakedown {shown.title}"))
     suites = {"verdict": [_case("verdict", shown.title, shown.verdict, shown.sentence)]}
     for node in shown.nodes:

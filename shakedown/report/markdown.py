@@ -9,7 +9,8 @@ from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
 from shakedown.logs.metrics import METRICS
 from shakedown.report import own_times
-from shakedown.report.overview import Overview
+from shakedown.report.formats import Findings, Judged, Run
+from shakedown.report.overview import Overview, overview
 from shakedown.report.terminal import value_text
 from shakedown.runs.records import JobRecord
 from shakedown.state.findings import Verdict
@@ -19,7 +20,12 @@ TEXT = 300  # characters of one cell
 _MARKS = re.compile(r"([\\`*_\[\]<>|~#&])")
 
 
-def markdown(shown: Overview) -> Iterator[str]:
+def markdown(document: Findings | Judged | Run) -> str:
+    """Return a document as one text."""
+    return "\n".join(_lines(overview(document)))
+
+
+def _lines(shown: Overview) -> Iterator[str]:
     yield f"**{_words(shown.sentence)}**"
     yield ""
     when = " to ".join(filter(None, (shown.started, shown.finished)))

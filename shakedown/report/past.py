@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from shakedown.common.text import short
 from shakedown.hosts import named
 from shakedown.logs.metrics import METRICS
 from shakedown.report.terminal import COLOURS, table
@@ -117,8 +118,6 @@ def _when(at: datetime) -> str:
 def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """Yield what earlier runs say of each figure: their centre with its error, how far one run is off it, and what the
     next one must not be worse than."""
-    from shakedown.gates.baselines.model import short  # gates, 200 ms: history is read without them
-
     shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")
     for row in rows:
         found, unit = row.baseline, row.unit

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from shakedown.common.prometheus_names import FIGURES, LABELS, NAMES
 from shakedown.common.text import printable
 from shakedown.desired.models import TOGETHER
-from shakedown.report.overview import Overview
+from shakedown.report.formats import Findings, Judged, Run
+from shakedown.report.overview import Overview, overview
 from shakedown.state.findings import Verdict
 
 LABEL = 200  # characters of a label's value
@@ -33,7 +34,9 @@ class _Gauges:
         return generate_latest(self.registry).decode("utf-8").rstrip("\n")
 
 
-def metrics(shown: Overview, nodes: int | None = None) -> str:
+def metrics(document: Findings | Judged | Run) -> str:
+    """Return the metrics of a document."""
+    shown = overview(document)
     gauges = _Gauges()
     for verdict in (Verdict.OK, Verdict.DRIFT, Verdict.FAIL, Verdict.UNKNOWN):
         gauges.set("shakedown_verdict", shown.verdict == verdict, inventory=shown.inventory, verdict=verdict.value)
@@ -42,7 +45,8 @@ def metrics(shown: Overview, nodes: int | None = None) -> str:
         gauges.set("shakedown_run_info", 1, inventory=shown.inventory, run_id=run_id)
     if shown.finished and (at := _seconds(shown.finished)) is not None:
         gauges.set("shakedown_finished_timestamp_seconds", at, inventory=shown.inventory)
-    parts = Counter(node.part for node in shown.nodes) if nodes is None else {"examined": nodes}
+    examined = {"examined": document.nodes} if isinstance(document, Findings) else None
+    parts = examined or Counter(node.part for node in shown.nodes)
     for part, count in parts.items():
         gauges.set("shakedown_nodes", count, part=part)
     for run in shown.nodes:
@@ -58,6 +62,11 @@ def metrics(shown: Overview, nodes: int | None = None) -> str:
             gauges.set("shakedown_finding_not_ok", 1, **labels)
     for gate in shown.gates:
         gauges.set("shakedown_gate_verdict", 1, job=gate.job, gate=gate.name, verdict=gate.verdict.value)
+    _set_figures(gauges, shown)
+    return gauges.text()
+
+
+def _set_figures(gauges: _Gauges, shown: Overview) -> None:
     for job in shown.jobs:
         for metric, (name, _doc, factor) in FIGURES.items():
             figure = job.figures.get(metric) if job.figures else None
@@ -68,7 +77,6 @@ def metrics(shown: Overview, nodes: int | None = None) -> str:
         if recorded.name in FIGURES and recorded.value is not None:
             name, _doc, factor = FIGURES[recorded.name]
             gauges.set(name, recorded.value * factor, job=TOGETHER, recipe="")
-    return gauges.text()
 
 
 def _seconds(at: str) -> float | None:

@@ -30,9 +30,13 @@ def _(document: Findings) -> Iterator[RenderableType]:
 
 
 @rendered.register
-def _(document: Judged) -> Iterator[RenderableType]:
+def _(document: Judged | Run) -> Iterator[RenderableType]:
     from shakedown.report import outcomes  # gates and trials, 200 ms: a drift check has none
 
+    if isinstance(document, Run):
+        parts = outcomes.report(document.record, document.show_all)
+        yield from (_marked(part) if isinstance(part, str) else part for part in parts)
+        return
     yield from (Text(line) for line in lines(document.diagnosis))
     yield from outcomes.judgement(document.gates, show_all=document.show_all)
     for figure in document.recorded:
@@ -40,14 +44,6 @@ def _(document: Judged) -> Iterator[RenderableType]:
         yield Text(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}{why}")
     yield from (Text(note) for note in document.notes)
     yield _marked(f"\n{terminal.verdict_text(document.verdict)}")
-
-
-@rendered.register
-def _(document: Run) -> Iterator[RenderableType]:
-    from shakedown.report import outcomes  # likewise
-
-    parts = outcomes.report(document.record, document.show_all)
-    yield from (_marked(part) if isinstance(part, str) else part for part in parts)
 
 
 def _marked(text: str) -> RenderableType:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -44,6 +44,11 @@ def console(stderr: bool = False) -> Console:
     elif not made.is_terminal:
         made.width = WIDEST
     return made
+
+
+def wide_console(file: TextIO) -> Console:
+    """Return a console that writes lines of any width to a file, without colours."""
+    return Console(file=file, width=WIDEST, color_system=None, highlight=False)
 
 
 def table(*columns: str) -> Table:

@@ -9,18 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, short
 from shakedown.gates.baselines.key import Earlier
 
 Direction = Literal["at least", "at most"]  # what a figure has to be: more is better, or less
 Value = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]  # of a figure: more than any machine has
 MINIMUM = 5  # earlier runs, below which nothing is judged
 MOST = 120  # earlier runs that one is compared with, the newest: more would only make the evidence of 512 nodes long
-
-
-def short(value: float) -> str:
-    """An uncertainty as people write it: two digits that count, and no exponent where it can be without."""
-    return f"{float(f'{value:.2g}'):g}"
 
 
 class Baseline(BaseModel):

@@ -23,7 +23,7 @@ import click
 from shakedown.state.findings import Finding, Verdict
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from shakedown.desired.cvs.result import Imported
     from shakedown.evidence.diagnosis.model import Diagnosis
@@ -163,24 +163,27 @@ def write(document: Any, form: str) -> None:
             click.echo(part)
             continue
         if out is None:
-            from shakedown.report.terminal import console  # rich, likewise
-
-            out = console()
+            out = _console()
         out.print(part)
 
 
 def text_of(document: Any, form: str) -> str:
     """Return a document as the text of a file, in lines of any width. KeyError as `write`."""
-    from rich.console import Console  # 50 ms that documents of programs do without
-
     out = io.StringIO()
-    console = Console(file=out, width=10_000, color_system=None, highlight=False)
+    console = None
     for part in _parts(document, form):
         if isinstance(part, str):
             out.write(f"{part}\n")
         else:
+            console = console or _console(out)
             console.print(part)
     return out.getvalue()
+
+
+def _console(file: io.StringIO | None = None) -> Console:
+    from shakedown.report import terminal  # rich, 50 ms: documents for programs do without
+
+    return terminal.console() if file is None else terminal.wide_console(file)
 
 
 def _parts(document: Any, form: str) -> Iterable[Part]:

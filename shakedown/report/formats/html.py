@@ -8,10 +8,9 @@ from shakedown.report.formats import Findings, Judged, Remembered, Run, shows
 
 
 def _show(document: Findings | Judged | Run | Remembered) -> Iterator[str]:
-    from shakedown.report.overview import overview
-    from shakedown.report.page.render import page  # jinja2 and rich, 100 ms: other formats do without them
+    from shakedown.report.page.render import page_of  # jinja2 and rich, 100 ms: other formats do without them
 
-    yield page(overview(document))
+    yield page_of(document)
 
 
 shows(Findings)(_show)

@@ -9,9 +9,8 @@ from shakedown.report.formats import Findings, Judged, Run, shows
 
 def _show(document: Findings | Judged | Run) -> Iterator[str]:
     from shakedown.report.junit import suites  # junitparser and rich, 80 ms: other formats do without it
-    from shakedown.report.overview import overview
 
-    yield suites(overview(document))
+    yield suites(document)
 
 
 shows(Findings)(_show)

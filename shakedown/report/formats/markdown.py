@@ -9,9 +9,8 @@ from shakedown.report.formats import Findings, Judged, Run, shows
 
 def _show(document: Findings | Judged | Run) -> Iterator[str]:
     from shakedown.report.markdown import markdown  # rich, 50 ms: other formats do without it
-    from shakedown.report.overview import overview
 
-    yield "\n".join(markdown(overview(document)))
+    yield markdown(document)
 
 
 shows(Findings)(_show)

@@ -8,11 +8,9 @@ from shakedown.report.formats import Findings, Judged, Run, shows
 
 
 def _show(document: Findings | Judged | Run) -> Iterator[str]:
-    from shakedown.report.overview import overview
     from shakedown.report.prometheus import metrics  # prometheus_client, 60 ms: other formats do without it
 
-    nodes = document.nodes if isinstance(document, Findings) else None
-    yield metrics(overview(document), nodes)
+    yield metrics(document)
 
 
 shows(Findings)(_show)

@@ -15,13 +15,19 @@ from shakedown.common.text import printable
 from shakedown.isolation.tree import result_lines, tree
 from shakedown.report import own_times, telemetry
 from shakedown.report.fold import fold_gates
-from shakedown.report.overview import Overview
+from shakedown.report.formats import Findings, Judged, Remembered, Run
+from shakedown.report.overview import Overview, overview
 from shakedown.report.page import earlier, excerpts, figures, grid, measured, over_time, plots, rows
 from shakedown.report.terminal import value_text
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence
 
 TEXT = 2000  # characters of one text of a node that are shown
+
+
+def page_of(document: Findings | Judged | Run | Remembered) -> str:
+    """Render the page of a document."""
+    return page(overview(document))
 
 
 def page(shown: Overview) -> str:
