@@ -19,7 +19,8 @@ from kubernetes.client.exceptions import ApiException
 from shakedown import hosts
 from shakedown.schedulers.kubernetes import nodes
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
-from shakedown.schedulers.kubernetes.pods import Pods, Request
+from shakedown.schedulers.kubernetes.pods import Pods
+from shakedown.schedulers.kubernetes.settings import Settings
 from tests.kubernetes_api import cluster as stand_in
 from tests.kubernetes_api import kubeconfig
 from tests.lab import kubernetes
@@ -123,7 +124,7 @@ def test_a_change_that_somebody_else_makes_meanwhile_is_not_lost(api: Server, ad
 def test_pods_of_ours_come_to_their_very_nodes_marked_ones_too(api: Server, admin: Any) -> None:
     """No kubelet runs them: what it would report is written here."""
     nodes.drain(api, "node01", REASON)
-    wanted = Request(image="none.invalid/none", namespace="jobs", queue_s=120)
+    wanted = Settings(image="none.invalid/none", namespace="jobs", queue_s=120)
     pods, told = Pods(api, {"a": "node01", "b": "node02"}, wanted, "shakedown-run1"), []
 
     def say(text: str) -> None:

@@ -12,11 +12,12 @@ import pytest
 from shakedown.runner.jobs.allocations import allocation_of
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import drain
-from shakedown.schedulers.kubernetes.pods import Pods, Request
+from shakedown.schedulers.kubernetes.pods import Pods
+from shakedown.schedulers.kubernetes.settings import Settings
 from tests.kubernetes_api import Cluster, cluster, kubeconfig
 from tests.states import desired
 
-WANTED = Request(image="registry.lab/megatron:1", namespace="jobs", mounts={"/srv/data": "/data:ro"})
+WANTED = Settings(image="registry.lab/megatron:1", namespace="jobs", mounts={"/srv/data": "/data:ro"})
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from shakedown.schedulers.slurm import job as jobs
 from shakedown.schedulers.slurm import relay
 from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
-from shakedown.schedulers.slurm.job import Allocation, Request
+from shakedown.schedulers.slurm.job import Allocation
 from shakedown.schedulers.slurm.settings import Settings
 from shakedown.schedulers.slurm.step import Step, _Answer
 from tests.nodes import until
@@ -47,7 +47,7 @@ def slurm(tmp_path, monkeypatch):
 
 
 def allocation(**wanted) -> Allocation:
-    return Allocation({"node1.rack": "n1", "node2.rack": "n2"}, Request(**wanted), "shakedown-run 1")
+    return Allocation({"node1.rack": "n1", "node2.rack": "n2"}, Settings.model_construct(**wanted), "shakedown-run 1")
 
 
 def test_one_job_is_asked_for_with_what_the_desired_state_says(slurm):

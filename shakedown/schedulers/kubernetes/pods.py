@@ -9,13 +9,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shakedown.common.text import counted, incoming, printable
 from shakedown.schedulers import interface
 from shakedown.schedulers.kubernetes.client import LIMIT_S, KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, read
+from shakedown.schedulers.kubernetes.settings import Settings
 
 SLACK_S = 5.0  # over a command's own limit
 OUTPUT = 16 << 20  # bytes of a command's output
@@ -29,30 +29,13 @@ _FED = 'size=$1; shift; head -c "$size" | exec "$@"'
 _STDOUT, _STDERR = 1, 2
 
 
-@dataclass(frozen=True)
-class Request:
-    """How pods are requested: values of the desired state's section `kubernetes`."""
-
-    image: str
-    namespace: str = "default"
-    gpu_resource: str = "amd.com/gpu"
-    queue_s: float = 3600.0
-    service_account: str | None = None
-    mounts: Mapping[str, str] = field(default_factory=dict)  # of the node's folders: host path -> path in the pod
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Request:
-        """Take what belongs here from the values of the section."""
-        return cls(**{part.name: settings[part.name] for part in fields(cls) if part.name in settings})
-
-
 class Pods:
     """One pod on each node. `names`: those in plans -> the cluster's."""
 
-    def __init__(self, server: Server, names: Mapping[str, str], request: Request, title: str = "shakedown") -> None:
+    def __init__(self, server: Server, names: Mapping[str, str], settings: Settings, title: str = "shakedown") -> None:
         self._server = server
         self._names = dict(names)
-        self._request = request
+        self._settings = settings
         word = re.sub(r"[^a-z0-9-]", "-", title.lower()).strip("-")[:30] or "shakedown"
         self._title = f"{word}-{secrets.token_hex(3)}"  # as no other pod is named: a lost answer can be deleted
         self._pods: dict[str, str] = {}  # node in plans -> its pod
@@ -79,7 +62,7 @@ class Pods:
                 number = len(self._pods)
                 self._pods[name] = f"{self._title}-{number}"
                 document = self._document(self._pods[name], there[self._names[name]])
-                self._server.ask("create_namespaced_pod", self._request.namespace, document)
+                self._server.ask("create_namespaced_pod", self._settings.namespace, document)
             self._wait(say, interrupted)
         except BaseException:
             self.end(cancel=True)
@@ -87,19 +70,19 @@ class Pods:
 
     def _document(self, name: str, node: Node) -> dict[str, Any]:
         """Ask the scheduler for this very node, which it may refuse. A node that we have drained may be tried."""
-        request = self._request
+        settings = self._settings
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]}
-        gpus = node.devices.get(request.gpu_resource, 0)
+        gpus = node.devices.get(settings.gpu_resource, 0)
         container: dict[str, Any] = {
             "name": "job",
-            "image": request.image,
+            "image": settings.image,
             "command": ["sleep", str(IDLE_S)],
-            "resources": {"limits": {request.gpu_resource: str(gpus)}} if gpus else {},
+            "resources": {"limits": {settings.gpu_resource: str(gpus)}} if gpus else {},
             "securityContext": {"capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]}},
             "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
         }
         volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-        for index, (host, inside) in enumerate(request.mounts.items()):
+        for index, (host, inside) in enumerate(settings.mounts.items()):
             path, _, mode = inside.partition(":")
             mount = {"name": f"host-{index}", "mountPath": path, **({"readOnly": True} if mode == "ro" else {})}
             container["volumeMounts"].append(mount)
@@ -117,10 +100,10 @@ class Pods:
             "volumes": volumes,
             "automountServiceAccountToken": False,
         }
-        if request.service_account:
-            spec["serviceAccountName"] = request.service_account
+        if settings.service_account:
+            spec["serviceAccountName"] = settings.service_account
         labels = {"app.kubernetes.io/name": "shakedown", "shakedown/run": self._title}
-        return {"metadata": {"name": name, "namespace": request.namespace, "labels": labels}, "spec": spec}
+        return {"metadata": {"name": name, "namespace": settings.namespace, "labels": labels}, "spec": spec}
 
     def _wait(self, say: Callable[[str], None], interrupted: Callable[[], str | None]) -> None:
         began = reported_at = time.monotonic()
@@ -141,7 +124,7 @@ class Pods:
             reason, waited = next(iter(waiting.values())), time.monotonic() - began
             if stopped := interrupted():
                 raise KubernetesError(f"{stopped}, before {counted(len(waiting), 'pod')} of {self._title} had begun")
-            if waited > self._request.queue_s:
+            if waited > self._settings.queue_s:
                 raise KubernetesError(
                     f"{counted(len(waiting), 'pod')} of {self._title} did not begin in {waited:.0f} s: {reason}"
                 )
@@ -156,7 +139,7 @@ class Pods:
     def _states(self) -> dict[str, tuple[str, str]]:
         """Return the phase of each pod, and why it is no further."""
         selector = f"shakedown/run={self._title}"
-        pods = self._server.items("list_namespaced_pod", self._request.namespace, label_selector=selector)
+        pods = self._server.items("list_namespaced_pod", self._settings.namespace, label_selector=selector)
         return {str(pod.get("metadata", {}).get("name")): _phase(pod.get("status") or {}) for pod in pods}
 
     @contextmanager
@@ -164,7 +147,7 @@ class Pods:
         """Open a way to the pods of these nodes. Raise KubernetesError."""
         if missing := [name for name in among if name not in self._pods]:
             raise KubernetesError(f"there is no pod on {', '.join(missing)}")
-        yield Commands(self._server, self._request.namespace, {name: self._pods[name] for name in among})
+        yield Commands(self._server, self._settings.namespace, {name: self._pods[name] for name in among})
 
     def lost(self) -> str | None:
         """Return None: a pod that is evicted or deleted in mid-run is one node's, whose commands fail."""
@@ -178,7 +161,7 @@ class Pods:
                 self._server.ask(
                     "delete_namespaced_pod",
                     pod,
-                    self._request.namespace,
+                    self._settings.namespace,
                     grace_period_seconds=_GRACE_S if cancel else 5,
                 )
 

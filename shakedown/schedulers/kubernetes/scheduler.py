@@ -9,7 +9,8 @@ from typing import Any
 from shakedown.schedulers.interface import Scheduler
 from shakedown.schedulers.kubernetes import nodes
 from shakedown.schedulers.kubernetes.client import Server
-from shakedown.schedulers.kubernetes.pods import Pods, Request
+from shakedown.schedulers.kubernetes.pods import Pods
+from shakedown.schedulers.kubernetes.settings import Settings
 from shakedown.schedulers.registry import scheduler
 
 
@@ -45,8 +46,8 @@ class Kubernetes(Scheduler):
         return {node.name: node.why_not(allow_allocated) for node in chosen}
 
     def allocation(self, names: Mapping[str, str], title: str) -> Pods:
-        """Return one pod on each of these nodes. Raise ValueError for a section without an image."""
-        return Pods(self._server, names, Request.from_settings(self.settings), title)
+        """Return one pod on each of these nodes."""
+        return Pods(self._server, names, Settings(**self.settings), title)
 
     @functools.cached_property
     def _server(self) -> Server:

@@ -11,14 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shakedown.common.text import printable
 from shakedown.schedulers.slurm import commands, nodes, relay
 from shakedown.schedulers.slurm.commands import Absent, SlurmError
 from shakedown.schedulers.slurm.nodes import Node
+from shakedown.schedulers.slurm.settings import Settings
 from shakedown.schedulers.slurm.step import Step
 from shakedown.transport.program import command, program
 
@@ -40,30 +40,6 @@ _NEVER = {
     "ReservationDeleted": "slurm.reservation is no longer there",
 }
 _ENDS = frozenset({"COMPLETING", "STAGE_OUT", "SIGNALING"})
-
-
-@dataclass(frozen=True)
-class Request:
-    """How an allocation is requested: values of the desired state's section `slurm`."""
-
-    partition: str | None = None
-    reservation: str | None = None
-    account: str | None = None
-    time_min: int | None = None
-    queue_s: float = 3600.0
-    gres: str | None = None
-    options: Sequence[str] = ()
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Request:
-        """Take what belongs here from the values of the section."""
-        return cls(**{field.name: settings[field.name] for field in fields(cls) if field.name in settings})
-
-    def submit(self) -> list[str]:
-        """Return the options of sbatch."""
-        named = {"partition": self.partition, "reservation": self.reservation, "account": self.account}
-        named |= {"time": None if self.time_min is None else str(self.time_min), "gres": self.gres}
-        return [*(f"--{name}={value}" for name, value in named.items() if value is not None), *self.options]
 
 
 @dataclass(frozen=True)
@@ -91,9 +67,9 @@ def state_of(job: int) -> State:
 class Allocation:
     """One job of Slurm's over nodes of an inventory, made when it is needed. `names`: those in plans -> Slurm's."""
 
-    def __init__(self, names: Mapping[str, str], request: Request, title: str = "shakedown") -> None:
+    def __init__(self, names: Mapping[str, str], settings: Settings, title: str = "shakedown") -> None:
         self._names = dict(names)
-        self._request = request
+        self._settings = settings
         self._title = re.sub(r"[^A-Za-z0-9._-]", "_", title)[:80]
         self._lock = threading.Lock()
         self._held: set[str] = set()
@@ -128,7 +104,7 @@ class Allocation:
 
     def _gres(self, nodes: Iterable[Node]) -> str | None:
         gpus = min((node.gpus for node in nodes), default=0)
-        return self._request.gres or (f"gpu:{gpus}" if gpus else None)
+        return self._settings.gres or (f"gpu:{gpus}" if gpus else None)
 
     def ask(self, among: Sequence[str]) -> dict[str, str]:
         """Ask whether Slurm would take a job over these nodes, now or later; submit nothing. Return the nodes that
@@ -138,15 +114,15 @@ class Allocation:
         out = {of_slurm[node.name]: node.why_not(True) for node in there if node.drained or node.down}
         if usable := [node for node in there if of_slurm[node.name] not in out]:
             self._ask_for_time()
-            gres = None if self._request.gres else self._gres(usable)
+            gres = None if self._settings.gres else self._gres(usable)
             argv = self._argv([node.name for node in usable], self._title, [f"--gres={gres}"] if gres else [])
             commands.run(*argv, "--test-only", stdin="#!/bin/sh\n")
         return out
 
     def _ask_for_time(self) -> None:
         """Compare the time limit with the partition's, which --test-only does not. A QOS may allow more."""
-        partition, minutes_wanted = self._request.partition, self._request.time_min
-        if partition is None or minutes_wanted is None or any("qos" in option for option in self._request.options):
+        partition, minutes_wanted = self._settings.partition, self._settings.time_min
+        if partition is None or minutes_wanted is None or any("qos" in option for option in self._settings.options):
             return
         output = commands.run("scontrol", "--oneliner", "show", "partition", partition)
         most = re.search(r"\sMaxTime=(?:(\d+)-)?(\d+):(\d+):(\d+)(?=\s|$)", output)  # or UNLIMITED
@@ -163,13 +139,20 @@ class Allocation:
         return [
             *("sbatch", "--parsable", f"--job-name={title}", f"--nodelist={commands.as_list(names)}"),
             *(f"--nodes={len(names)}", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--no-kill", "--no-requeue"),
-            *("--chdir=/", "--output=/dev/null", "--error=/dev/null", *commands.EXPORT, *own, *self._request.submit()),
+            *(
+                "--chdir=/",
+                "--output=/dev/null",
+                "--error=/dev/null",
+                *commands.EXPORT,
+                *own,
+                *self._settings.options_of_sbatch(),
+            ),
         ]
 
     def _submit(self, names: Sequence[str]) -> None:
         title = f"{self._title}-{secrets.token_hex(3)}"  # as no other job is named: a lost answer can be cancelled
         holder = command(program(Path(relay.__file__)), "hold", f"{IDLE_S:g}")
-        argv = self._argv(names, title, [] if self._request.gres else self._options)
+        argv = self._argv(names, title, [] if self._settings.gres else self._options)
         try:
             self._holder = secrets.token_hex(16)
             output = commands.run(*argv, stdin=f"#!/bin/sh\nexport {relay.HOLDER}={self._holder}\n{holder}\n")
@@ -199,7 +182,7 @@ class Allocation:
                     raise SlurmError(f"Slurm job {self.job} ended before it began: {state}")
                 if state.state == "PENDING" and state.reason in _NEVER:
                     raise SlurmError(f"Slurm job {self.job} would never begin: {state}: {_NEVER[state.reason]}")
-                if waited > self._request.queue_s:
+                if waited > self._settings.queue_s:
                     raise SlurmError(f"Slurm job {self.job} did not begin within {waited:.0f} s in the queue: {state}")
                 late = time.monotonic() - reported_at > _REPORT_S
                 if state.reason not in ("", "None") and (state.reason != reported or late):

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from shakedown.schedulers import interface
 from shakedown.schedulers.registry import scheduler
 from shakedown.schedulers.slurm import commands, inventory, nodes
-from shakedown.schedulers.slurm.job import Allocation, Request
+from shakedown.schedulers.slurm.job import Allocation
+from shakedown.schedulers.slurm.settings import Settings
 
 
 @scheduler
@@ -39,7 +40,7 @@ class Slurm(interface.Scheduler):
 
     def allocation(self, names: Mapping[str, str], title: str) -> Allocation:
         """Return one job over these nodes, which is submitted when it is needed."""
-        return Allocation(names, Request.from_settings(self.settings), title)
+        return Allocation(names, Settings(**self.settings), title)
 
     def refused(self, names: Mapping[str, str]) -> dict[str, str]:
         """Return drained and lost nodes, and ask about the others with sbatch --test-only."""
