@@ -25,7 +25,7 @@ _PAIRS = (("node2", "node3"), ("node3", "node4"), ("node1", "node2"), ("node1", 
 
 def lines(every: Iterable[Sequence[Played]]) -> Iterator[str]:
     """As a table of Markdown."""
-    yield "| what happens | played | right | undecided | somebody else named | evidence complete | at most, in s |"
+    yield "| what happens | played | right | undecided | another node named | evidence complete | at most, in s |"
     yield "|---|---|---|---|---|---|---|"
     for plays in every:
         right = sum(each.right for each in plays)
