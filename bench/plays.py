@@ -1,4 +1,4 @@
-"""Simulated searches: how often they are right, and what they cost. For the tables of docs/isolation.md."""
+"""Simulated searches: how often they are right, and what they cost. For the tables of docs/developers/accuracy.md."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _DRAWS = 16  # of each way to divide
 _LIKELY = 6  # causes that are tried alone
 _TRIES = 5  # of one group: as often as any can still say something
 _NOTHING = 1e-9  # of probability
-_LEAST = 0.001  # bits, below which no division says anything
+_LEAST = 0.001  # bits, below which no division shows anything
 
 Labels = npt.NDArray[np.int64]
 

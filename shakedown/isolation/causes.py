@@ -1,7 +1,7 @@
 """The causes that make trainings fail, in one model: any nodes, or one fault that several nodes share.
 
 A training fails with 1 - missed if the fault touches its group, and with false_fail if not. Bad nodes are independent
-and may be many: belief propagation (`belief.py`). Beside them stand, alone, with bad nodes and in pairs: a link, which
+and may be many: belief propagation (`belief.py`). Beside them, alone, with bad nodes and in pairs, are: a link, which
 touches the groups with both of its ends; the uplink of a rack, which touches those with nodes of it and of another; the
 trunk between two racks, which touches those with nodes of both. A size, from which on every group fails, and a node
 that fails only now and then stand alone. Their likelihoods are exact, and sums of outcomes over products of

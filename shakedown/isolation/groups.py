@@ -164,13 +164,12 @@ def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[st
         (node for node in knowledge.problem.nodes if node not in busy and node not in knowledge.named),
         key=lambda node: knowledge.probability[node],
     )
-    groups: list[Group] = []
-    alone: list[_Wanted] = []
-    short = [group for group in wanted if len(group.nodes) < smallest]
-    short.sort(key=lambda group: -max(knowledge.probability[node] for node in group.nodes))
     random.Random(f"{knowledge.problem.seed}/pads/{salt}").shuffle(spare)
     spare.sort(key=lambda node: node not in knowledge.cleared)
+    short = [group for group in wanted if len(group.nodes) < smallest]
+    short.sort(key=lambda group: -max(knowledge.probability[node] for node in group.nodes))
     pads: dict[int, list[str]] = {}
+    alone: list[_Wanted] = []
     for group in short:
         met = sum((knowledge.partners[node] for node in group.nodes), Counter[str]())
         spare.sort(key=lambda node: (node not in knowledge.cleared, met[node]))
@@ -180,6 +179,27 @@ def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[st
             continue
         pads[id(group)] = chosen
         spare = [node for node in spare if node not in chosen]
+    kept = [group for group in wanted if group not in alone]
+    kept += _joined(knowledge, kept, alone)
+    return [
+        Group(
+            id=f"{number}",
+            nodes=tuple(sorted((*group.nodes, *pads.get(id(group), ())), key=knowledge.place.__getitem__)),
+            pads=tuple(pads.get(id(group), ())),
+            purpose=group.purpose,
+            parent=group.parent,
+        )
+        for number, group in enumerate(kept, 1)
+    ]
+
+
+def _joined(knowledge: Knowledge, kept: list[_Wanted], alone: list[_Wanted]) -> list[_Wanted]:
+    """Join the groups for which no node is left. A last one that is still too small waits.
+
+    Without any cleared node waiting is useless: its nodes then join another group, if possible not the other half of
+    the group that failed.
+    """
+    smallest = knowledge.problem.smallest
     joined: list[_Wanted] = []
     for group in alone:
         if joined and len(joined[-1].nodes) < smallest:
@@ -188,21 +208,8 @@ def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[st
             joined.append(group)
     if joined and len(joined[-1].nodes) < smallest:
         rest = joined.pop()
-        whole = [group for group in wanted if group not in alone] + joined
-        if (
-            not knowledge.cleared and whole
-        ):  # no node to wait for; with its other half it would be the group that failed
+        whole = [*kept, *joined]
+        if whole and not knowledge.cleared:
             others = [group for group in whole if group.parent is None or group.parent != rest.parent] or whole
             min(others, key=lambda group: len(group.nodes)).nodes += rest.nodes
-    for group in [group for group in wanted if group not in alone] + joined:
-        fill = tuple(pads.get(id(group), ()))
-        groups.append(
-            Group(
-                id=f"{len(groups) + 1}",
-                nodes=tuple(sorted((*group.nodes, *fill), key=knowledge.place.__getitem__)),
-                pads=fill,
-                purpose=group.purpose,
-                parent=group.parent,
-            )
-        )
-    return groups
+    return joined

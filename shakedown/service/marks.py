@@ -62,7 +62,7 @@ def is_managed(node: Node, steps: Sequence[Step]) -> bool:
     return node.drained and drained is not None and drained.done == "drained" and _same(node.reason, drained.why)
 
 
-def only_held(history: History, known: Known) -> bool:
+def is_only_partner(history: History, known: Known) -> bool:
     """Return whether the node is drained only as a partner for a load, and has no incident since."""
     drained = next((step for step in reversed(known.steps) if step.done in ("drained", "resumed")), None)
     if drained is None or (drained.done, drained.name) != ("drained", PARTNER):
@@ -82,9 +82,12 @@ def unmanaged_reason(node: Node, steps: Sequence[Step]) -> str:
 
 
 def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict[str, str]:
-    """Host of the inventory -> its name in the scheduler: what the desired state says (the values), else
-    the same, or what stands before its first dot. Never what a node says of itself. A host of which that is not clear
-    has none, and no two have the same."""
+    """Map the inventory's hosts to their names in the scheduler.
+
+    The name is the one in the desired state (the values of `hosts`), else the host's own name, or the part before its
+    first dot. A node's own report of its name never counts. A host without a clear name is left out, and no two hosts
+    have the same name.
+    """
     short: dict[str, list[str]] = {}
     for host in hosts:
         short.setdefault(host.partition(".")[0], []).append(host)
@@ -118,7 +121,7 @@ def marks(
 ) -> list[Mark]:
     """Decide the changes in the scheduler. `nodes`: all its nodes; `names`: the hosts' names there."""
     events = {host: known.get(host, Known()) for host in histories}
-    free = [host for host, history in histories.items() if not history.open or only_held(history, events[host])]
+    free = [host for host, history in histories.items() if not history.open or is_only_partner(history, events[host])]
     result = [_resumed(host, histories[host], events[host], nodes, names) for host in free]
     resumed = sum(mark is not None and mark.what == "resume" for mark in result)
     drained = {name for name, node in nodes.items() if node.drained and node.reason.startswith(PREFIX)}

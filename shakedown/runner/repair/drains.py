@@ -10,7 +10,7 @@ from shakedown.ledger.store import Ledger
 from shakedown.runner.repair.scheduler import carry_out
 from shakedown.runner.repair.service import Picture
 from shakedown.service.decide import Proposal
-from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, only_held
+from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, is_only_partner
 from shakedown.service.model import Incident
 from shakedown.service.status import history
 
@@ -43,7 +43,7 @@ class Drains:
             return
         known = book.known_of(self.ledger, [host])[host]
         past = history(known)
-        if only_held(past, known):
+        if is_only_partner(past, known):
             mark = Mark(host, "resume", node.name, why="its part in the load is over")
             if why := carry_out(self.ledger, picture.scheduled, mark, known, picture.room):
                 self.say(why)
