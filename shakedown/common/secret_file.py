@@ -40,7 +40,7 @@ def read_secret(name: str | Path) -> str:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         os.close(fd)
-        raise SecretError(f"{path} is no file")
+        raise SecretError(f"{path} is not a file")
     with os.fdopen(fd, "rb") as handle:
         for whose in (link.st_uid, found.st_uid):
             if whose not in (0, os.geteuid()):

@@ -103,7 +103,7 @@ def in_a_row(
 
 def _until(left_s: float) -> str:
     if not left_s:
-        return ": nobody knows yet how long one takes"
+        return ": no earlier run shows how long one takes"
     end = datetime.now().astimezone() + timedelta(seconds=left_s)
     length = f"{left_s / 60:.0f} minutes" if left_s >= 90 else f"{left_s:.0f} s"
     return f": about {length} to go, until {end:%H:%M}"

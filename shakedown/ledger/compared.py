@@ -62,7 +62,7 @@ def past_of(
     ledger (None: the usual one). A ledger that cannot be read is named in it, and raises nothing."""
     key = key_of(job, states)
     if key is None:
-        return Past(judge=wanted.judge, problem="the job has no plan, so nobody knows what it is to be compared with")
+        return Past(judge=wanted.judge, problem="the job has no plan, so there is nothing to compare it with")
     try:
         known = (ledger or _ledger()).earlier(key, run_id)
         return Past.of(known, key.epoch, wanted.judge, wanted.since, wanted.by)

@@ -65,7 +65,7 @@ def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool
         for metric in METRICS
     }
     columns = {metric: f"{metric} [{METRICS[metric].unit}]" for metric, values in found.items() if values}
-    made = table("by itself", "verdict", "gates", *map(safe, columns.values()))
+    made = table("single node", "verdict", "gates", *map(safe, columns.values()))
     of_node: dict[str, list[Gate]] = {}
     for gate in gates:
         if gate.node is not None:
@@ -124,7 +124,7 @@ def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
     """Every gate with what it wanted and what it saw; those to which several nodes' own jobs came alike in one row,
     unless `show_all`."""
     own = any(gate.node is not None for gate in gates)
-    made = table(*(["by itself"] if own else []), "gate", "verdict", "wanted", "actual", "evidence")
+    made = table(*(["single node"] if own else []), "gate", "verdict", "wanted", "actual", "evidence")
     rows = [FoldedGate(gate, (gate.node,) if gate.node else ()) for gate in gates]
     for one in rows if show_all else fold_gates(gates):
         gate = one.gate
@@ -150,7 +150,7 @@ def figures_table(
     anybody expected one, and what earlier runs say of it where they were asked."""
 
     known = baselines or {}
-    first = "figure" if node is None else safe(f"figure of {node} by itself")
+    first = "figure" if node is None else safe(f"figure of {node} alone")
     made = table(first, "median", "mean", "unit", "judged", *(["earlier runs"] if known else []))
     for name, metric in METRICS.items():
         figure = figures.get(name)

@@ -215,7 +215,7 @@ def _suspects(search: Result | None) -> Iterator[Action]:
     """Yield what a search for bad nodes came to."""
     for suspect in search.suspects if search else ():
         evidence = f"failed in {', '.join(suspect.trainings)}{f': {suspect.why}' if suspect.why else ''}"
-        remedy = "take it out of the inventory, and measure it by itself: shakedown trials"
+        remedy = "take it out of the inventory, and measure it alone: shakedown trials"
         if suspect.kind != "node":
             evidence = f"{suspect} {evidence}"
             remedy = (

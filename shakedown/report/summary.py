@@ -84,11 +84,12 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     for line, nodes in back.items():
         yield f"{'would restore' if summary.dry else 'restored'}: {_listed(nodes)}: {printable(line, WHY)}"
     if summary.interrupted and any(outcome.kind == "interrupted" and outcome.under_way for outcome in summary.outcomes):
-        yield "what was under way on those nodes ends there by itself, within its time limit"
+        yield "what was under way on those nodes ends there within its time limit"
     if summary.busy:
         yield (
-            f"may still be busy, for up to {max(summary.busy.values()):.0f} s: {_listed(list(summary.busy))}: nobody "
-            "waited for the job's end there; its watchdog ends it, till then a new run is refused; its run folder stays"
+            f"may still be busy, for up to {max(summary.busy.values()):.0f} s: {_listed(list(summary.busy))}: "
+            "the controller did not wait for the job's end there. Its watchdog ends it, and a new run is refused until "
+            "then; its run folder stays"
         )
     for node, key in list(summary.new_keys.items())[:NAMED]:
         yield f"new host key of {printable(node)}, compare it: {printable(key)}"

@@ -36,7 +36,7 @@ def inside(folder: Path, name: str) -> Path:
     except OSError as error:
         raise ValueError(f"{name}: {error.strerror}") from error
     if not stat.S_ISREG(mode):
-        raise ValueError(f"{name}: it is no file")
+        raise ValueError(f"{name}: it is not a file")
     return path
 
 

@@ -141,9 +141,9 @@ class RunDirectory:
 
 _EVIDENCE = "without it (exit codes, counters) nothing can be judged again; shakedown report shows what is recorded"
 _WITHOUT = {  # what it means that a file of a run is not there
-    "evidence.json": f"the run was never judged, or this is no whole copy of it: {_EVIDENCE}",
-    "isolation.json": "the run has no search for bad nodes, or this is no whole copy of it",
-    "states": "the node was never reached, or this is no whole copy of the run",
+    "evidence.json": f"the run was never judged, or this copy of it is incomplete: {_EVIDENCE}",
+    "isolation.json": "the run has no search for bad nodes, or this copy of it is incomplete",
+    "states": "the node was never reached, or this copy of the run is incomplete",
 }
 _RESTORE = "take it from an archive (shakedown bundle) or from another copy of the run"
 
@@ -155,9 +155,9 @@ def read_document(path: Path) -> Any:
         try:
             path.stat()
         except FileNotFoundError:
-            why = _WITHOUT.get(path.name) or _WITHOUT.get(path.parent.name) or "this is no whole copy of the run"
+            why = _WITHOUT.get(path.name) or _WITHOUT.get(path.parent.name) or "this copy of the run is incomplete"
             raise FileNotFoundError(f"{path}: it is not there: {why}") from None
-        raise ValueError(f"{path}: it is no file: {_RESTORE}")
+        raise ValueError(f"{path}: it is not a file: {_RESTORE}")
     with path.open("rb") as file:
         content = file.read(_DOCUMENT_LIMIT + 1)
     try:

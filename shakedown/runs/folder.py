@@ -85,7 +85,7 @@ def _latest(root: Path, found: list[str]) -> str:
         name = found[0] if found else ""
     if name in found:
         return name
-    raise ValueError(f"latest: {f'it is {name}, which is no run' if name else 'no such run'}. {_there_are(root)}")
+    raise ValueError(f"latest: {f'it is {name}, which is not a run' if name else 'no such run'}. {_there_are(root)}")
 
 
 def _there_are(root: Path) -> str:
@@ -96,4 +96,8 @@ def _there_are(root: Path) -> str:
     except OSError as error:  # another user's, most likely: a run is its owner's alone
         return f"{root} cannot be read: {error.strerror}"
     found = _runs_in(root)
-    return f"In {root} there are {some(found)}" if found else f"In {root} there are none ($SHAKEDOWN_RUNS says where)"
+    return (
+        f"In {root} there are {some(found)}"
+        if found
+        else f"In {root} there are none ($SHAKEDOWN_RUNS names the folder)"
+    )

@@ -71,7 +71,7 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
             found = read_log(node.name, (text or "").splitlines())
             fresh = job.trials in FRESH and record.trials.confirm
             readings += [reading.model_copy(update={"fresh": fresh}) for reading in found.readings]
-            why = why or found.wrong or ("" if found.over else kept.stopped or "its program did not come to its end")
+            why = why or found.wrong or ("" if found.over else kept.stopped or "its program did not finish")
             if why:
                 incomplete[job.trials][node.name] = why
     whole = record.trials.model_copy(update={"readings": readings, "incomplete": dict(incomplete)})

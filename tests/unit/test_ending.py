@@ -117,7 +117,7 @@ def test_an_interrupted_operation_is_told_with_what_was_changed(tmp_path: Path, 
         "verdict: fail (interrupted)",
         '  interrupted: @local: in "Data set own"',
         "changed: @local: Data set own (not to its end)",
-        "what was under way on those nodes ends there by itself, within its time limit",
+        "what was under way on those nodes ends there within its time limit",
         f"evidence: runs/{record(tmp_path)['run_id']}",
     ]
     assert record(tmp_path)["finished_at"]

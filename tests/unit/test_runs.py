@@ -199,8 +199,8 @@ def test_a_log_of_which_a_part_was_fetched_leaves_its_gates_unknown(directory: R
         (lambda path: path.write_bytes(path.read_bytes() + b"\n"), "it has more bytes"),
         (lambda path: path.write_bytes(path.read_bytes().replace(b"lm loss: 1.2", b"lm loss: 1.1")), "SHA-256"),
         (lambda path: path.unlink(), "No such file"),
-        (lambda path: (path.unlink(), path.mkdir()), "it is no file"),
-        (lambda path: (path.unlink(), os.mkfifo(path)), "it is no file"),
+        (lambda path: (path.unlink(), path.mkdir()), "it is not a file"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "it is not a file"),
         (lambda path: (path.rename(path.with_name("x")), path.symlink_to("x")), "a link"),
         (lambda path: (path.parent.rename(path.parents[1] / "x"), path.parent.symlink_to("x")), "a link"),
     ],
@@ -233,8 +233,8 @@ def test_a_failure_that_is_seen_in_a_part_stays_one(directory: RunDirectory) -> 
         ("../../../etc/passwd", "not in the run directory"),
         ("logs/../../x", "not in the run directory"),
         ("", "not in the run directory"),
-        ("logs", "it is no file"),
-        ("logs/node01", "it is no file"),
+        ("logs", "it is not a file"),
+        ("logs/node01", "it is not a file"),
         ("x" * 300, "File name too long"),
     ],
 )
@@ -334,7 +334,7 @@ def test_latest_never_leads_out_of_the_runs(tmp_path: Path) -> None:
     (tmp_path / "runs/latest").unlink()
     assert find_run("latest", tmp_path / "runs").name == "20260102T000000-cccccc"
     (tmp_path / "runs/latest").symlink_to("../elsewhere/other")
-    with pytest.raises(ValueError, match="which is no run"):
+    with pytest.raises(ValueError, match="which is not a run"):
         find_run("latest", tmp_path / "runs")
 
 

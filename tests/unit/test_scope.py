@@ -296,7 +296,7 @@ def test_the_table_sets_each_node_beside_the_others_and_lists_no_gate_that_holds
     assert len(closing) == 1 and "2 of 3 passed, not node03" in closing[0]
 
 
-@pytest.mark.parametrize(("node", "head"), [(None, "figure  "), ("node[01]", "figure of node[01] by itself")])
+@pytest.mark.parametrize(("node", "head"), [(None, "figure  "), ("node[01]", "figure of node[01] alone")])
 def test_figures_say_whose_they_are(tmp_path: Path, node: str | None, head: str) -> None:
     record = recorded(tmp_path, {"node01": GOOD["node01"]}).load()
     own, figures = record.jobs[0].plan, judged_figures(10.0)

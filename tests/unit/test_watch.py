@@ -209,7 +209,7 @@ def test_a_run_without_events_and_no_run_at_all(tmp_path: Path, monkeypatch: pyt
     assert CliRunner().invoke(main, ["watch"]).exit_code == 0
     os.mkfifo(directory.path / NAME)
     ran = CliRunner().invoke(main, ["watch"])
-    assert ran.exit_code == 2 and "it is no file" in ran.stderr
+    assert ran.exit_code == 2 and "it is not a file" in ran.stderr
 
 
 def test_hostile_events_are_bounded_cleaned_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def safe_path(path: str) -> str:
     """Return a member's path: relative, of parts that are names on every file system. Raises ValueError."""
     parts = path.split("/")
     if len(path) > 240 or len(parts) > DEPTH + 1 or not all(_PART.fullmatch(part) for part in parts):
-        raise ValueError(f"{printable(path, 200)!r} is no path that a member may have")
+        raise ValueError(f"{printable(path, 200)!r} is not a valid path of a member")
     return path
 
 

@@ -139,7 +139,7 @@ class Reader:
             safe_path(top)
             safe_path(path)
         except ValueError:
-            raise Refused(f"{printable(name, 200)!r} is no path that a member may have: nothing was unpacked") from None
+            raise Refused(f"{printable(name, 200)!r} is not a valid path of a member: nothing was unpacked") from None
         if self.top not in ("", top):
             raise Refused(f"{printable(name, 200)!r} is not below {self.top}")
         self.top = top

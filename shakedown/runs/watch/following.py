@@ -35,7 +35,7 @@ def follow(folder: Path, console: Console, poll_s: float = POLL_S) -> tuple[RunR
     except FileNotFoundError as error:
         if record.finished_at is not None:
             return record, picture
-        why = f"it has no verdict and no {NAME}: it was begun by an older version, or is no whole copy"
+        why = f"it has no verdict and no {NAME}: an older version began it, or this copy is incomplete"
         raise Gone(f"{folder}: {why}") from error
     try:
         _watch(reader, picture, record, console, poll_s)

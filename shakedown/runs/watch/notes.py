@@ -132,5 +132,5 @@ class Notes:
                 self._full = True
                 logging.getLogger("shakedown").info("no more iterations are noted", extra={"file": str(self._path)})
         except (OSError, ValueError) as error:
-            logging.getLogger("shakedown").warning(f"{self._path}: what happens is no longer noted: {error}")
+            logging.getLogger("shakedown").warning(f"{self._path}: events are no longer noted: {error}")
             self._broken = True  # and stays open: its lock says that the controller lives

@@ -32,7 +32,7 @@ class NotesReader:
         self._file = os.fdopen(descriptor, "rb", buffering=0)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             self._file.close()
-            raise ValueError(f"{path}: it is no file")
+            raise ValueError(f"{path}: it is not a file")
         self._rest = b""
         self._skipping = False
         self._read = 0
@@ -83,7 +83,7 @@ def unfinished(folder: Path) -> str:
     try:
         reader = NotesReader(folder)
     except (OSError, ValueError):
-        return "the run has no end: its controller was ended before it, or this is no whole copy"
+        return "the run has no end: its controller ended before it did, or this copy is incomplete"
     try:
         if reader.writer_is_gone():
             return "the run has no end: its controller was killed, or the machine went down. What it had kept is here"
