@@ -53,6 +53,7 @@ from pyinfra.api import FactBase, operation
 from pyinfra.context import ctx_host, host
 from shakedown.state.findings import Finding, Remedy
 from shakedown.runner import stages
+from shakedown.runner.host_run import HostRun
 from shakedown.runner.pyinfra.invocation import invocation
 
 class Lost(FactBase):
@@ -70,11 +71,12 @@ invocation.dry = True
 state = engine.load("@local")
 with engine.connected(state):
     finding = Finding(name="thp", node="@local", verdict="drift", remedy=Remedy(text="set it", operation="x.y"))
-    noted = SimpleNamespace(changes={"@local": []}, declared=set())
+    run = HostRun()
+    noted = SimpleNamespace(run_of=lambda _name: run, declared=set())
     for local in state.inventory:
         with ctx_host.use(local):
             stages._declare(noted, change, finding, "set it", {})
-    print(len(state.active_hosts), noted.changes["@local"])
+    print(len(state.active_hosts), run.declared)
 """
 
 
