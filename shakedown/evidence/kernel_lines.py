@@ -45,13 +45,13 @@ def kernel_log(lines: Iterable[str], links: Collection[str] | None = None) -> li
     """Return the lines of a kernel's log that can explain a failure, each kind where it first stood: those of a known
     fault, and a link that went down, whether or not it came back. `links`: the ports that the job uses; None: all."""
     matches = []
-    for each in reported(KernelWindow(lines=list(lines), before=set()), links):
-        known = entry(each.line.name) if each.line.name else None
-        if known and known.role and (each.verdict == "fail" or known.link):
+    for report in reported(KernelWindow(lines=list(lines), before=set()), links):
+        known = entry(report.line.name) if report.line.name else None
+        if known and known.role and (report.verdict == "fail" or known.link):
             found = Match(
                 name=known.name,
-                line_number=each.line.number + 1,
-                line=quoted(each.text),
+                line_number=report.line.number + 1,
+                line=quoted(report.text),
                 cause=known.cause,
                 remedy=known.remedy,
             )

@@ -85,9 +85,9 @@ def places(
 ) -> dict[Part, Place]:
     """Where each part stands among all others, by the median of its repetitions. Values are above 0. `owners`: the node
     of each part. Each node counts alike in what is usual, however many parts it says that it has."""
-    rates = {part: [1 / v if lower_is_better else v for v in its if v > 0] for part, its in values.items()}
-    rates = {part: its for part, its in rates.items() if its}
-    centres = {part: median(its) for part, its in rates.items()}
+    rates = {part: [1 / v if lower_is_better else v for v in own if v > 0] for part, own in values.items()}
+    rates = {part: own for part, own in rates.items() if own}
+    centres = {part: median(own) for part, own in rates.items()}
     scatter = scatter_of(rates, centres)
     counts = Counter(owners[part] for part in rates) if owners else Counter()
     weights = {part: 1 / counts[owners[part]] for part in rates} if owners and len({*counts.values()}) > 1 else None
@@ -118,14 +118,14 @@ def slower_than_others(values: Sequence[float], others: Sequence[float], slower:
 
 def spread(values: Sequence[float], centre: float, weights: Sequence[float] | None = None) -> float:
     """The scale of values around a centre: their median absolute deviation, as a standard deviation."""
-    deviation = _middle([abs(each - centre) for each in values], weights)
+    deviation = _middle([abs(value - centre) for value in values], weights)
     return _CONSISTENT * _SMALL.get(len(values), 1.0) * deviation
 
 
 def scatter_of(rates: Mapping[Part, Sequence[float]], centres: Mapping[Part, float]) -> float:
     """How far the repetitions on one part scatter, as a fraction of its centre."""
-    deviations = [abs(v - centres[part]) / centres[part] for part, its in rates.items() if len(its) > 1 for v in its]
-    deviations = sorted(deviations)[sum(len(its) > 1 for its in rates.values()) :]  # each part has one that is nothing
+    deviations = [abs(v - centres[part]) / centres[part] for part, own in rates.items() if len(own) > 1 for v in own]
+    deviations = sorted(deviations)[sum(len(own) > 1 for own in rates.values()) :]  # each part has one that is nothing
     return _CONSISTENT * median(deviations) if deviations else 0.0
 
 
@@ -143,7 +143,7 @@ def _place(
         return Place(len(peers), shortfall=1 - centres[part] / median(peers) if peers else 0.0)
     of_peers = None if weights is None else [weights[other] for other in rates if other != part]
     centre = _middle(peers, of_peers)
-    lowest = min(min(its) for other, its in rates.items() if other != part)
+    lowest = min(min(own) for other, own in rates.items() if other != part)
     between = spread(peers, centre, of_peers)
     scale = max(between, scatter * centre, PRIOR * centre)
     return Place(

@@ -55,19 +55,19 @@ def endings() -> tuple[Ending, ...]:
     """Return the forms of `end.toml`."""
     return tuple(
         Ending(
-            each["what"],
-            re.compile(each["pattern"]),
-            tuple(each["shows"]),
-            tuple(each.get("shows_not", ())),
-            each.get("sure", True),
+            form["what"],
+            re.compile(form["pattern"]),
+            tuple(form["shows"]),
+            tuple(form.get("shows_not", ())),
+            form.get("sure", True),
         )
-        for each in _data()["ending"]
+        for form in _data()["ending"]
     )
 
 
 @cache
 def _harmless(wins: bool) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(each["pattern"]) for each in _data()["harmless"] if each.get("wins", False) is wins)
+    return tuple(re.compile(form["pattern"]) for form in _data()["harmless"] if form.get("wins", False) is wins)
 
 
 @cache
@@ -132,8 +132,8 @@ def _alarming(line: str) -> bool:
 def _passed_over(line: str) -> bool:
     return (
         _EXIT_BARRIER in line
-        or any(each.search(line) for each in _harmless(wins=True))
-        or (not ended_badly(line) and any(each.search(line) for each in _harmless(wins=False)))
+        or any(pattern.search(line) for pattern in _harmless(wins=True))
+        or (not ended_badly(line) and any(pattern.search(line) for pattern in _harmless(wins=False)))
     )
 
 

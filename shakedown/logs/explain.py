@@ -69,7 +69,7 @@ class Explanation:
     @property
     def exit_code(self) -> int:
         """Return 1 for a fault, 4 for unknown error lines alone, 0 otherwise."""
-        return 1 if self.fault_left_out or any(each.fault for each in self.lines) else 4 if self.unknown else 0
+        return 1 if self.fault_left_out or any(line.fault for line in self.lines) else 4 if self.unknown else 0
 
 
 def explain(source: LogSource, noise: bool = False) -> Explanation:
@@ -113,23 +113,23 @@ class _Explainer:
         """Return the explanation, its lines in their order."""
         if ended := self._failures.close():
             self._of_match(ended.name, ended.line_number, ended.line)
-        for one, event in self._waiting:
-            one.severity, one.part = event.severity, event.part
+        for explained, event in self._waiting:
+            explained.severity, explained.part = event.severity, event.part
             if event.returned:
-                one.note = f"the link came back on line {event.returned}"
-        lines = [one for one in self._found.lines if one.severity != "noise" or self._noise]
-        self._found.lines = sorted(lines, key=lambda each: each.number)
+                explained.note = f"the link came back on line {event.returned}"
+        lines = [explained for explained in self._found.lines if explained.severity != "noise" or self._noise]
+        self._found.lines = sorted(lines, key=lambda line: line.number)
         return self._found
 
     def _of_kernel(self, event: Event, record: Record) -> None:
         if event.severity == "noise" and not self._noise and not event.entry["detail"]:
             return
-        its = entry(event.entry["name"])
-        assert its is not None
-        note = describe(record.message, its.bank) if its.bank else ""
-        one = _explained(its, record.number, record.line, event.severity, note)
-        if self._keep(one) and (its.link or its.group):
-            self._waiting.append((one, event))
+        known = entry(event.entry["name"])
+        assert known is not None
+        note = describe(record.message, known.bank) if known.bank else ""
+        explained = _explained(known, record.number, record.line, event.severity, note)
+        if self._keep(explained) and (known.link or known.group):
+            self._waiting.append((explained, event))
 
     def _of_job(self, record: Record) -> None:
         self._job = self._job or of_a_job(record.message)
@@ -144,10 +144,10 @@ class _Explainer:
             self._unknown(record, "job" if self._job else "kernel")
 
     def _of_match(self, name: str, number: int, line: str) -> None:
-        its = entry(name)
-        assert its is not None
+        known = entry(name)
+        assert known is not None
         self._job = True
-        self._keep(replace(_explained(its, number, line, its.severity), job=True))
+        self._keep(replace(_explained(known, number, line, known.severity), job=True))
 
     def _unknown(self, record: Record, log: Any) -> None:
         wrong = alarming(record.message, log) if record.priority is None else record.priority <= ERROR
@@ -169,54 +169,60 @@ class _Explainer:
         return False
 
 
-def _explained(its: Entry, number: int, line: str, how: str, note: str = "") -> Explained:
+def _explained(known: Entry, number: int, line: str, severity: str, note: str = "") -> Explained:
     shown = printable(line.strip(), LINE)
-    return Explained(number, shown, its.name, its.part, how, its.cause, its.remedy, note)
+    return Explained(number, shown, known.name, known.part, severity, known.cause, known.remedy, note)
 
 
 _ORDER = ("fatal", "error", "user", "corrected", "noise")
 
 
-def as_text(found: Explanation, shown: int = 3, width: int = 300) -> str:
+def as_text(explanation: Explanation, shown: int = 3, width: int = 300) -> str:
     """Return the explanation for a person: each kind of line once, the worst first, then the unknown lines."""
     kinds: dict[tuple[str, str], list[Explained]] = {}
-    for each in found.lines:
-        kinds.setdefault((each.name, each.severity), []).append(each)
-    said = []
-    for (name, how), lines in sorted(kinds.items(), key=lambda kind: (_ORDER.index(kind[0][1]), kind[1][0].number)):
-        said.append(f"{how}  {lines[0].part}  {name}: {lines[0].cause}")
-        said += [f"    line {each.number}: {printable(each.line, width)}{_note(each)}" for each in lines[:shown]]
+    for line in explanation.lines:
+        kinds.setdefault((line.name, line.severity), []).append(line)
+    texts = []
+    for (name, severity), lines in sorted(
+        kinds.items(), key=lambda kind: (_ORDER.index(kind[0][1]), kind[1][0].number)
+    ):
+        texts.append(f"{severity}  {lines[0].part}  {name}: {lines[0].cause}")
+        texts += [f"    line {line.number}: {printable(line.line, width)}{_note(line)}" for line in lines[:shown]]
         if len(lines) > shown:
-            said.append(f"    and {len(lines) - shown} more, the last on line {lines[-1].number}")
-        if how != "noise":
-            said.append(f"    what to do: {lines[0].remedy}")
-    if found.unknown:
-        said.append(f"{len(found.unknown)} error lines without an entry in the catalogue:")
-        said += [f"    line {each.number}: {printable(each.line, width)}" for each in found.unknown[:20]]
-        if len(found.unknown) > 20:
-            said.append(f"    and {len(found.unknown) - 20} more, the last on line {found.unknown[-1].number}")
-    return "\n".join([*said, summary(found)])
+            texts.append(f"    and {len(lines) - shown} more, the last on line {lines[-1].number}")
+        if severity != "noise":
+            texts.append(f"    what to do: {lines[0].remedy}")
+    if explanation.unknown:
+        texts.append(f"{len(explanation.unknown)} error lines without an entry in the catalogue:")
+        texts += [f"    line {line.number}: {printable(line.line, width)}" for line in explanation.unknown[:20]]
+        if len(explanation.unknown) > 20:
+            texts.append(
+                f"    and {len(explanation.unknown) - 20} more, the last on line {explanation.unknown[-1].number}"
+            )
+    return "\n".join([*texts, summary(explanation)])
 
 
-def _note(each: Explained) -> str:
-    return f"  [{each.note}]" if each.note else ""
+def _note(line: Explained) -> str:
+    return f"  [{line.note}]" if line.note else ""
 
 
-def summary(found: Explanation) -> str:
+def summary(explanation: Explanation) -> str:
     """Return one line: how many lines of each kind."""
-    count = Counter(each.severity for each in found.lines)
-    parts = [f"{count[how]} {how}" for how in _ORDER if count[how]]
-    parts += [f"{len(found.unknown)} unknown"] if found.unknown else []
-    more = f"; {found.left_out} further lines are not listed" if found.left_out else ""
-    return f"{found.read} lines read: {', '.join(parts) or 'no line of a fault'}{more}"
+    count = Counter(line.severity for line in explanation.lines)
+    parts = [f"{count[severity]} {severity}" for severity in _ORDER if count[severity]]
+    parts += [f"{len(explanation.unknown)} unknown"] if explanation.unknown else []
+    more = f"; {explanation.left_out} further lines are not listed" if explanation.left_out else ""
+    return f"{explanation.read} lines read: {', '.join(parts) or 'no line of a fault'}{more}"
 
 
-def as_json(found: Explanation) -> dict[str, Any]:
+def as_json(explanation: Explanation) -> dict[str, Any]:
     """Return the document of `--format json`."""
     keys = ("line", "number", "name", "part", "severity", "cause", "remedy", "note")
     return {
-        "lines": [{key: getattr(each, key) for key in keys} for each in found.lines],
-        "unknown": [{"line": each.line, "number": each.number, "priority": each.priority} for each in found.unknown],
-        "read": found.read,
-        "left_out": found.left_out,
+        "lines": [{key: getattr(line, key) for key in keys} for line in explanation.lines],
+        "unknown": [
+            {"line": line.line, "number": line.number, "priority": line.priority} for line in explanation.unknown
+        ],
+        "read": explanation.read,
+        "left_out": explanation.left_out,
     }

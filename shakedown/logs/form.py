@@ -36,9 +36,9 @@ def forms() -> tuple[Form, ...]:
     text = resources.files("shakedown.logs").joinpath("forms.toml").read_text(encoding="utf-8")
     return tuple(
         Form(
-            each["name"], each.get("read", False), tuple(each["marks"]), re.compile(each["pattern"]), (*each["shows"],)
+            form["name"], form.get("read", False), tuple(form["marks"]), re.compile(form["pattern"]), (*form["shows"],)
         )
-        for each in tomllib.loads(text)["form"]
+        for form in tomllib.loads(text)["form"]
     )
 
 

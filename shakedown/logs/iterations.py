@@ -264,8 +264,8 @@ class LogReader:
         if header is None or header[1] is not None:  # NeMo's lines count by what stands in their fields
             return None
         body = line[header.end() :]
-        for each in self._layouts:
-            if (values := each.values(body)) is not None:
+        for form in self._layouts:
+            if (values := form.values(body)) is not None:
                 values.pop("global_step", None)
                 return _iteration(int(header[2]), int(header[3]), values)
         return None

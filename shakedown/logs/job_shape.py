@@ -131,7 +131,7 @@ class JobShapeReader:
         whole = "nnodes" in self._found or self._found.get("world_size") in self._counted
         numbers = {name: number for name, number in self._found.items() if name != "nnodes"}
         gpu = next(iter(self._gpus)) if len(self._gpus) == 1 else None
-        precision = next((each for each in PRECISIONS if each in self._precisions), None)
+        precision = next((name for name in PRECISIONS if name in self._precisions), None)
         return JobShape(
             **numbers,
             whole=whole,
@@ -188,20 +188,20 @@ class JobShapeReader:
 
 def shape_of(shapes: Mapping[str, JobShape] | Sequence[JobShape]) -> JobShape:
     """What several logs of one job say together."""
-    every = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
+    shapes = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
     numbers = {
         name: max(values)
         for name in _COUNTED
-        if (values := [value for each in every if (value := getattr(each, name)) is not None])
+        if (values := [value for shape in shapes if (value := getattr(shape, name)) is not None])
     }
     size, nodes = numbers.get("world_size"), numbers.get("nodes")
-    whole = any(each.whole and each.nodes == nodes and each.world_size in (None, size) for each in every)
-    gpus = {each.gpu for each in every if each.gpu}
+    whole = any(shape.whole and shape.nodes == nodes and shape.world_size in (None, size) for shape in shapes)
+    gpus = {shape.gpu for shape in shapes if shape.gpu}
     return JobShape(
         **numbers,
         whole=whole,
-        hosts=frozenset().union(*(each.hosts for each in every)),
-        precision=next((name for name in PRECISIONS if any(each.precision == name for each in every)), None),
+        hosts=frozenset().union(*(shape.hosts for shape in shapes)),
+        precision=next((name for name in PRECISIONS if any(shape.precision == name for shape in shapes)), None),
         gpu=gpus.pop() if len(gpus) == 1 else None,
-        reinforced=any(each.reinforced for each in every),
+        reinforced=any(shape.reinforced for shape in shapes),
     )

@@ -31,7 +31,7 @@ class Layout:
     def __init__(self, fields: list[tuple[str, Field | None]], closed: bool) -> None:
         """Each field's name as it is written. `closed`: the last one, too, is closed with `|`."""
         known = [field for _, field in fields if field]
-        best = {each.target: each for each in sorted(known, key=lambda field: -field.preference)}
+        best = {field.target: field for field in sorted(known, key=lambda field: -field.preference)}
         self._read = [(group, field) for group, field in enumerate(known) if best[field.target] is field]
         parts = (
             f"{re.escape(name)}:{_BLANKS}{_VALUES[field.value] if field else _ANYTHING}{_BLANKS}"

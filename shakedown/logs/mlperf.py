@@ -79,7 +79,7 @@ class MlperfReader:
             self._statuses.append(printable(str(metadata.get("status", value)), 60))
             self._stopped = at or self._stopped
         elif key == "eval_accuracy" and len(self._accuracies) < _MOST:
-            self._accuracies += [_number(each) for each in _values(value)]
+            self._accuracies += [_number(number) for number in _values(value)]
         elif key == "tracked_stats" and isinstance(value, dict) and len(self._throughputs) < _MOST:
             self._throughputs += [_number(value["throughput"])] if "throughput" in value else []
 

@@ -38,7 +38,7 @@ def peak(gpus: Collection[str] = (), precision: str | None = None) -> Peak:
     found = []
     for gpu in named or _peaks():
         entry = _peaks()[gpu]
-        values = {each: float(entry[each]) for each in PRECISIONS if each in entry}
+        values = {name: float(entry[name]) for name in PRECISIONS if name in entry}
         known = precision if precision in values else ""
         found.append(Peak(gpu, known or "", values[known] if known else max(values.values()), str(entry["source"])))
-    return max(found, key=lambda each: each.tflops)
+    return max(found, key=lambda peak: peak.tflops)

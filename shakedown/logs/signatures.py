@@ -226,11 +226,11 @@ class FailureScanner:
 
     def close(self) -> Match | None:
         """The end of the log: a traceback whose exception never came is a failure as well."""
-        cut = [each for each in self._pending.values() if not each.headless]
+        cut = [trace for trace in self._pending.values() if not trace.headless]
         self._pending.clear()
         if not cut:
             return self._confirm()
-        first = min(cut, key=lambda each: each.began)
+        first = min(cut, key=lambda trace: trace.began)
         return self._keep(_match(unknown_exception(), first.began, first.line))
 
     def went_on(self) -> None:
@@ -262,7 +262,9 @@ class FailureScanner:
         rank, text = self._split(line)
         if self.lines % _STALE == 0:  # a stack that a rank printed as its last words ends nowhere
             stale = self.lines - _STALE
-            self._pending = {by: each for by, each in self._pending.items() if not each.headless or each.began > stale}
+            self._pending = {
+                by: trace for by, trace in self._pending.items() if not trace.headless or trace.began > stale
+            }
         if self._announces_no_end(rank, text):
             return None
         begun = self._background.get(rank, (-3, False))[0]
@@ -328,7 +330,7 @@ class FailureScanner:
         return self._found(signature, line, handled)
 
     def _pass_over(self, what: str, line: str) -> None:
-        if not any(what in each for each in self.harmless):
+        if not any(what in harmless for harmless in self.harmless):
             self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
 
     def _signature_of(self, line: str, own: str) -> Entry | None:

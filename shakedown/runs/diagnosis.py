@@ -115,24 +115,24 @@ def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mappi
     problems: list[str] = []
     given = job.plan.ranks if job.plan else None
     ranks = ranks_left(evidence, logs, problems, given)
-    differ = [each.node for each in evidence.failures if each.kind == MISMATCH and each.node]
+    differ = [failure.node for failure in evidence.failures if failure.kind == MISMATCH and failure.node]
     hang = analyse(ranks, addresses, job.plan.world_size if job.plan else 0, given or {}, differ)
-    said = ras.of_answers(_of_ras(evidence, logs, problems), addresses, given)
-    yield from of_hang(ras.together(hang, said))
+    silent = ras.of_answers(_of_ras(evidence, logs, problems), addresses, given)
+    yield from of_hang(ras.together(hang, silent))
     yield from (not_used(problem) for problem in problems[:_PROBLEMS])
 
 
 def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, str]:
     """Node -> what RAS said there at a standstill."""
-    said = {}
+    answers = {}
     for node, every in evidence.logs.items():
         for kept in every:
             if kept.name == f"{HANG}/node.json":
                 try:
-                    said[node] = ras_of(logs.as_fetched(kept, LIMIT))
+                    answers[node] = ras_of(logs.as_fetched(kept, LIMIT))
                 except ValueError as error:
                     problems.append(f"{node}: {printable(str(error), 200)}")
-    return said
+    return answers
 
 
 def _of_kernel(
@@ -197,7 +197,7 @@ def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
 def _silent(logs: Mapping[str, NodeLog | None]) -> set[str]:
     """Return the logs that end without success and without an explanation: no line says why, and the last iteration of
     the job is not there, or what stands behind it is doubtful."""
-    last = max((each.iteration for log in logs.values() if log for each in log.iterations[-1:]), default=0)
+    last = max((line.iteration for log in logs.values() if log for line in log.iterations[-1:]), default=0)
     silent = set()
     for name, log in logs.items():
         own = log.iterations[-1] if log and log.iterations else None

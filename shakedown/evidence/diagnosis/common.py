@@ -45,7 +45,7 @@ def common_fault(
         alike: dict[tuple[str, str], list[Sign]] = defaultdict(list)
         for sign in shown:
             alike[likeness(sign, nodes)].append(sign)
-        for group in sorted(alike.values(), key=lambda each: (each[0].symptom, min(map(_when, each)))):
+        for group in sorted(alike.values(), key=lambda group: (group[0].symptom, min(map(_when, group)))):
             sharing = {sign.node for sign in group if sign.node}
             if not most(len(sharing), len(nodes)):
                 continue
@@ -74,9 +74,9 @@ def of_jobs(found: Sequence[Diagnosis], nodes: Collection[str]) -> Diagnosis | N
     group = max(alike.values(), key=len, default=[])
     if not most(len(group), len(nodes)):
         return None
-    names = {node for each in group for node in (*each.origin, *each.among, *each.echoed_by)}
-    names |= {each.job.partition("/")[2] for each in group}
-    evidence = tuple(sign for each in group for sign in each.evidence[:1])
+    names = {node for diagnosis in group for node in (*diagnosis.origin, *diagnosis.among, *diagnosis.echoed_by)}
+    names |= {diagnosis.job.partition("/")[2] for diagnosis in group}
+    evidence = tuple(sign for diagnosis in group for sign in diagnosis.evidence[:1])
     shared = {"origin": (), "among": (), "common": tuple(sorted(names & set(nodes))), "nodes": len(nodes)}
     why = "most nodes show it, and each trained alone"
     return group[0].model_copy(update={**shared, "confidence": "certain", "why": why, "evidence": evidence[:8]})

@@ -93,4 +93,4 @@ def _address(text: str) -> str | None:
 
 @cache
 def _forms(kind: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(each["pattern"]) for each in read_data("names.toml")[kind])
+    return tuple(re.compile(form["pattern"]) for form in read_data("names.toml")[kind])

@@ -190,7 +190,7 @@ def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
     waited = _may_have_waited(case, by_node)
     if waited:
         return case.found(cause, "undecided", among={*by_node, *waited}, why=_EITHER)
-    alike = [node for node, its in by_node.items() if any(sign.name == cause.name for sign in its)]
+    alike = [node for node, signs in by_node.items() if any(sign.name == cause.name for sign in signs)]
     if cause.common and set(first) <= set(alike):
         others = len(by_node) > len(alike)
         why = _FIRST if others else _ALIKE if len(alike) > 1 else _ONLY
@@ -211,7 +211,7 @@ def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
 def _may_have_waited(case: _Case, by_node: Mapping[str, Sequence[Sign]]) -> set[str]:
     """Return the nodes that lost another one, not for certain after all signs here, and do not say that it was one of
     these: a sign that may be an origin or an echo is the echo then, of a failure that no line explains."""
-    signs = [sign for its in by_node.values() for sign in its]
+    signs = [sign for of_node in by_node.values() for sign in of_node]
     if any(case.roles[id(sign)] == "origin" for sign in signs):
         return set()
     came = min(map(_when, signs))
@@ -227,11 +227,11 @@ def _tells_of_another(sign: Sign) -> bool:
 
 def _first(by_node: Mapping[str, Sequence[Sign]]) -> list[str]:
     """The nodes of which nobody can say that another one's sign had come before any of theirs began."""
-    came = {node: min(map(_when, its)) for node, its in by_node.items()}
+    came = {node: min(map(_when, signs)) for node, signs in by_node.items()}
     earliest = min(came.values())
     began = {
-        node: None if any(sign.since is None for sign in its) else min(sign.since for sign in its if sign.since)
-        for node, its in by_node.items()
+        node: None if any(sign.since is None for sign in signs) else min(sign.since for sign in signs if sign.since)
+        for node, signs in by_node.items()
     }
     return sorted(node for node, since in began.items() if since is None or since <= earliest)
 

@@ -122,19 +122,19 @@ def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str
     """A failure that was seen while the job ran."""
     known = entry(failure.kind)
     if known is None:
-        said = seen(failure)
+        proof = seen(failure)
         return Sign(
             node=failure.node,
             name=failure.kind,
-            role=said.role,
-            symptom=said.symptom,
+            role=proof.role,
+            symptom=proof.symptom,
             text=failure.text,
             since=failure.since,
             at=failure.at,
             file=file if failure.line_number else None,
             line_number=failure.line_number,
-            cause=said.cause,
-            remedy=said.remedy,
+            cause=proof.cause,
+            remedy=proof.remedy,
         )
     since = failure.since - timedelta(seconds=known.late_s) if failure.since else None
     return _of_signature(

@@ -57,25 +57,25 @@ def _members(ranks: Sequence[Rank], everybody: Sequence[int]) -> dict[str, set[i
 
 def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Hang | None:
     """One rank came to another collective than all others of its group, or to the same one with other sizes."""
-    stuck = {(each.group, each.sequence) for rank in known.values() for each in rank.waits_in}
+    stuck = {(collective.group, collective.sequence) for rank in known.values() for collective in rank.waits_in}
     at: dict[tuple[str, int], dict[int, Collective]] = defaultdict(dict)
     for rank in known.values():
-        for each in rank.collectives:  # also of who is through with it: the root of a broadcast only sends
-            if (each.group, each.sequence) in stuck:
-                at[each.group, each.sequence][rank.rank] = each
+        for collective in rank.collectives:  # also of who is through with it: the root of a broadcast only sends
+            if (collective.group, collective.sequence) in stuck:
+                at[collective.group, collective.sequence][rank.rank] = collective
     for (group, _), found in sorted(at.items()):
         for why, key in (("other collective", _operation), ("other sizes", _sizes)):
-            kinds = Counter(key(each) for each in found.values())
+            kinds = Counter(key(collective) for collective in found.values())
             if len(kinds) < 2 or (why == "other sizes" and _may_differ(found.values())):
                 continue
             usual, count = kinds.most_common(1)[0]
-            odd = sorted(rank for rank, each in found.items() if key(each) != usual)
-            normal = next(each for each in found.values() if key(each) == usual)
+            odd = sorted(rank for rank, collective in found.items() if key(collective) != usual)
+            normal = next(collective for collective in found.values() if key(collective) == usual)
             decided = len(odd) == 1 and count >= _WITNESSES and _is_witnessed(known, odd[0], found.keys() - {*odd})
-            told = "; ".join(f"rank {rank} came to {found[rank]}" for rank in odd[:_NAMED])
+            others = "; ".join(f"rank {rank} came to {found[rank]}" for rank in odd[:_NAMED])
             entered = sorted(found)
             missing = sorted(groups.get(group, set()) - set(found))
-            text = f"{_stand(count)} in {normal}; {told}"
+            text = f"{_stand(count)} in {normal}; {others}"
             return _made(why, odd if decided else [], known, text, normal, entered, missing, odd + entered)
     return None
 
@@ -106,24 +106,24 @@ def _stood_in(rank: Rank) -> Collective | None:
     """The collective in which a rank was when it ended: the newest that it was not through with; of one whose peer is
     gone PyTorch may say that it is through."""
     waits = rank.waits_in
-    newest = [each for each in rank.collectives if rank.last.get(each.group) == each.sequence]
+    newest = [collective for collective in rank.collectives if rank.last.get(collective.group) == collective.sequence]
     return waits[0] if len(waits) == 1 else newest[-1].model_copy(update={"over": False}) if newest else None
 
 
-def _operation(each: Collective) -> object:
-    return each.operation
+def _operation(collective: Collective) -> object:
+    return collective.operation
 
 
-def _sizes(each: Collective) -> object:
-    return each.sizes
+def _sizes(collective: Collective) -> object:
+    return collective.sizes
 
 
 # Where ranks may give tensors of different sizes: the root's, or one for each.
 _UNEVEN = ("scatter", "gather", "all_to_all", "alltoall", "broadcast", "barrier", "send", "recv")
 
 
-def _may_differ(found: object) -> bool:
-    return any(word in each.operation.lower() for each in found for word in _UNEVEN)  # type: ignore[attr-defined]
+def _may_differ(collectives: Collection[Collective]) -> bool:
+    return any(word in collective.operation.lower() for collective in collectives for word in _UNEVEN)
 
 
 def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silent: Sequence[int]) -> Hang | None:
@@ -131,17 +131,19 @@ def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silen
     waited_for: dict[int, Collective] = {}
     entered: dict[Collective, list[int]] = defaultdict(list)
     for rank in known.values():
-        for each in rank.waits_in:
-            entered[each].append(rank.rank)
-            for number in groups.get(each.group, set()):
+        for collective in rank.waits_in:
+            entered[collective].append(rank.rank)
+            for number in groups.get(collective.group, set()):
                 other = known.get(number)
-                if number != rank.rank and (other is None or not other.answered or _last(other, each) < each.sequence):
-                    waited_for.setdefault(number, each)
+                if number != rank.rank and (
+                    other is None or not other.answered or _last(other, collective) < collective.sequence
+                ):
+                    waited_for.setdefault(number, collective)
     culprits = sorted(number for number in waited_for if number not in known or not known[number].waits_in)
     if not culprits:
         return None
     first = waited_for[culprits[0]]
-    missing = sorted(number for number, each in waited_for.items() if each == first)
+    missing = sorted(number for number, collective in waited_for.items() if collective == first)
     came = sorted(entered[first])
     text = f"{_stand(len(came))} in {first}, to which {_ranks(culprits)} did not come"
     sure = [number for number in culprits if number not in silent or _is_stopped(known.get(number))]
@@ -161,8 +163,8 @@ def _nodes(numbers: Sequence[int], known: Mapping[int, Rank]) -> tuple[str, ...]
     return tuple(sorted({known[number].node for number in numbers if number in known}))
 
 
-def _last(rank: Rank, each: Collective) -> int:
-    return rank.last.get(each.group, 0)
+def _last(rank: Rank, collective: Collective) -> int:
+    return rank.last.get(collective.group, 0)
 
 
 def _of_links(known: Mapping[int, Rank], addresses: Mapping[str, str]) -> Hang | None:
@@ -176,7 +178,7 @@ def _of_links(known: Mapping[int, Rank], addresses: Mapping[str, str]) -> Hang |
     if not pairs:
         return None
     ends = Counter(node for pair in pairs for node in pair)
-    first = next((each for rank in known.values() for each in rank.waits_in), None)
+    first = next((collective for rank in known.values() for collective in rank.waits_in), None)
     shown = ", ".join(" and ".join(sorted(pair)) for pair in sorted(pairs, key=sorted)[:_NAMED])
     common = [node for node, count in ends.items() if count == len(pairs)]
     nodes = common if len(pairs) > 1 and len(common) == 1 else sorted(ends)
@@ -198,7 +200,7 @@ def _of_states(ranks: Sequence[Rank]) -> Hang | None:
 
 def _open(known: Mapping[int, Rank]) -> Hang:
     waiting = sorted(rank.rank for rank in known.values() if rank.waits_in)
-    first = next((each for rank in known.values() for each in rank.waits_in), None)
+    first = next((collective for rank in known.values() for collective in rank.waits_in), None)
     if waiting:
         text = f"{counted_ranks(len(waiting))} wait in collectives, and each for another one"
         return Hang(why="all entered", collective=first, entered=tuple(waiting), text=text)

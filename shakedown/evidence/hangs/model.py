@@ -46,9 +46,11 @@ class Rank(_Part):
     def waits_in(self) -> list[Collective]:
         """The collectives that it has come to and is not through with: the oldest of each group."""
         waiting: dict[str, Collective] = {}
-        for each in self.collectives:
-            if not each.over and (each.group not in waiting or each.sequence < waiting[each.group].sequence):
-                waiting[each.group] = each
+        for collective in self.collectives:
+            if not collective.over and (
+                collective.group not in waiting or collective.sequence < waiting[collective.group].sequence
+            ):
+                waiting[collective.group] = collective
         return list(waiting.values())
 
 

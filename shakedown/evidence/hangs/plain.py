@@ -67,8 +67,8 @@ def _bounded(document: Any) -> None:
     level, left = [document] if isinstance(document, dict | list | tuple) else [], _VALUES
     for _ in range(DEEPEST):
         inner: list[Any] = []
-        for each in level:
-            items = each.values() if isinstance(each, dict) else each
+        for container in level:
+            items = container.values() if isinstance(container, dict) else container
             left -= len(items)
             if left < 0:
                 raise ValueError("it has too many values")

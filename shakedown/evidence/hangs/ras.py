@@ -51,12 +51,12 @@ def of_answers(
     """What the nodes' answers come to; None: no process is missing. A node is named if no other one is, and it says so
     itself or two others do; where they differ, or one alone says so, it is undecided between all of them. `addresses`:
     address -> node; `given`: the ranks of each node."""
-    told = {node: missing(text) for node, text in answers.items()}
-    accused = {each.host: addresses.get(each.host) for its in told.values() for each in its}
+    silent = {node: missing(text) for node, text in answers.items()}
+    accused = {process.host: addresses.get(process.host) for absent in silent.values() for process in absent}
     if not accused:
         return None
-    tell = sorted(node for node, its in told.items() if its)
-    processes = sorted({(each.host, each.pid) for its in told.values() for each in its})
+    tell = sorted(node for node, absent in silent.items() if absent)
+    processes = sorted({(process.host, process.pid) for absent in silent.values() for process in absent})
     shown = ", ".join(
         f"process {pid} on {addresses.get(host, printable(host, 60))}" for host, pid in processes[:_SHOWN]
     )
@@ -67,7 +67,7 @@ def of_answers(
     if len(names) == 1:
         (name,) = names
         if name in tell or len(tell) >= _ACCUSERS:
-            ranks = {each.rank for its in told.values() for each in its if each.rank is not None}
+            ranks = {process.rank for absent in silent.values() for process in absent if process.rank is not None}
             mine = [rank for rank in sorted(ranks) if given is None or rank in given.get(name, ())]
             return Hang(why="no answer", culprits=tuple(mine), nodes=(name,), missing=tuple(mine), text=text)
     return Hang(why="no answer", nodes=tuple(sorted({*names, *tell})), text=text)

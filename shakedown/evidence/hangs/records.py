@@ -117,8 +117,8 @@ def collectives(flight: _Flight) -> Iterator[Collective]:
 def _last(flight: _Flight, found: Iterable[Collective]) -> dict[str, int]:
     """Of each process group the last collective that the rank has come to."""
     last: dict[str, int] = {}
-    for each in found:
-        last[each.group] = max(last.get(each.group, 0), each.sequence)
+    for collective in found:
+        last[collective.group] = max(last.get(collective.group, 0), collective.sequence)
     for group, status in flight.pg_status.items():
         text = str(status.get("last_enqueued_collective", ""))
         if re.fullmatch(r"-?\d{1,18}", text):
@@ -146,8 +146,8 @@ def rank_of(rank: int, node: str, flight: _Flight, groups: Mapping[str, Iterable
 def _checked(rank: int, given: range | None) -> int:
     """The rank that a file speaks of. Raises ValueError where it is not the node's."""
     if given is not None and rank not in given:
-        its = f"rank {given.start}" if len(given) == 1 else f"ranks {given.start} to {given.stop - 1}"
-        raise ValueError(f"refused: it speaks of rank {rank}, and the node has {its if given else 'none'}")
+        ranks = f"rank {given.start}" if len(given) == 1 else f"ranks {given.start} to {given.stop - 1}"
+        raise ValueError(f"refused: it speaks of rank {rank}, and the node has {ranks if given else 'none'}")
     return rank
 
 
@@ -183,20 +183,21 @@ def ranks_of(node: str, files: Mapping[str, bytes], problems: list[str], given: 
             problems.append(f"{node}: hang/{printable(name, 100)}: {where}: {first['msg']}")
         except ValueError as error:
             problems.append(f"{node}: hang/{printable(name, 100)}: {printable(str(error), 200)}")
-    found = {each.rank: each for each in [*by_rank.values(), *flights.values()]}
+    found = {rank.rank: rank for rank in [*by_rank.values(), *flights.values()]}
     for document in documents:
-        its = flights.get(document.inner_pid)
-        number = its.rank if its else numbers.get(document.inner_pid, document.rank)
+        flight = flights.get(document.inner_pid)
+        number = flight.rank if flight else numbers.get(document.inner_pid, document.rank)
         if number is None:  # torchrun's agent, a helper
             continue
         known = found.get(number) or Rank(rank=number, node=node)
-        if its is None and known.state and document.inner_pid not in numbers:  # a rank's children have its number too
+        # A rank's children have the number of the rank too.
+        if flight is None and known.state and document.inner_pid not in numbers:
             continue
         found[number] = known.model_copy(
             update={
                 "state": document.state,
                 "wchan": document.wchan,
-                "unacknowledged": tuple(dict.fromkeys(each.peer for each in document.unacknowledged)),
+                "unacknowledged": tuple(dict.fromkeys(connection.peer for connection in document.unacknowledged)),
                 "stacks": (document.stacks or stacks.get(document.inner_pid, ""))[:_STACKS],
             }
         )

@@ -53,51 +53,51 @@ class Layout:
 def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limits) -> Stragglers:
     """Hold every node's ranks against those of the same role on other nodes. A node says its own ranks' times and
     nobody else's; Megatron's reports come from the node of rank 0."""
-    told = _told(measured, layout)
-    if not told:
-        return _untold(measured, layout)
+    times = _own_times(measured, layout)
+    if not times:
+        return _only_extremes(measured, layout)
     if limits.unequal:
-        windows = max(len(spans) for spans in told.values())
+        windows = max(len(spans) for spans in times.values())
         why = f"the layout does not show that the ranks have equal work: {limits.unequal}"
-        return Stragglers(ranks=len(told), windows=windows, unknown=why)
-    silent = sorted({name for name, ranks in layout.nodes.items() if not told.keys() >= set(ranks)})
+        return Stragglers(ranks=len(times), windows=windows, unknown=why)
+    silent = sorted({name for name, ranks in layout.nodes.items() if not times.keys() >= set(ranks)})
     slow: list[Slow] = []
     own: list[Own] = []
     unknown: list[str] = []
     for role, nodes in _roles(layout).items():
-        found, beside, why = _of_role(role, nodes, told, layout, limits)
+        found, beside, why = _of_role(role, nodes, times, layout, limits)
         slow += found
         own += beside
         unknown += [why] if why else []
     if silent:
         unknown.append(f"not every rank of {_few(silent)} told its own time")
-    if cut := sorted(name for name, each in measured.items() if each and each.beyond):
+    if cut := sorted(name for name, log in measured.items() if log and log.beyond):
         unknown.append(f"more windows than are kept in {_few(cut)}")
     return Stragglers(
-        ranks=len(told),
-        windows=max(len(spans) for spans in told.values()),
+        ranks=len(times),
+        windows=max(len(spans) for spans in times.values()),
         slow=_folded(slow),
-        own=sorted(own, key=lambda each: -each.slower),
+        own=sorted(own, key=lambda node: -node.slower),
         unknown="; ".join(dict.fromkeys(unknown)),
     )
 
 
-def _told(measured: Mapping[str, Measured | None], layout: Layout) -> dict[int, dict[_Span, float]]:
+def _own_times(measured: Mapping[str, Measured | None], layout: Layout) -> dict[int, dict[_Span, float]]:
     """Rank -> window -> own time."""
-    told: dict[int, dict[_Span, float]] = defaultdict(dict)
+    times: dict[int, dict[_Span, float]] = defaultdict(dict)
 
     def take(windows: Sequence[Window], ranks: range) -> None:
-        for each in windows:
-            if each.rank in ranks:
-                told[each.rank].setdefault((each.first, each.last), each.own)
+        for window in windows:
+            if window.rank in ranks:
+                times[window.rank].setdefault((window.first, window.last), window.own)
 
     for name, ranks in layout.nodes.items():
-        its = measured.get(name)
-        if its is not None:
-            take(its.own, ranks)
+        log = measured.get(name)
+        if log is not None:
+            take(log.own, ranks)
             if 0 in ranks:
-                take(its.reported, range(layout.world))
-    return dict(told)
+                take(log.reported, range(layout.world))
+    return dict(times)
 
 
 def _roles(layout: Layout) -> dict[_Role, dict[str, list[int]]]:
@@ -112,23 +112,23 @@ def _roles(layout: Layout) -> dict[_Role, dict[str, list[int]]]:
 def _of_role(
     role: _Role,
     nodes: Mapping[str, Sequence[int]],
-    told: Mapping[int, Mapping[_Span, float]],
+    times: Mapping[int, Mapping[_Span, float]],
     layout: Layout,
     limits: Limits,
 ) -> tuple[list[Slow], list[Own], str]:
     """The nodes that are slow in one role, where each stands, and why nobody can say so."""
-    whole = {name: ranks for name, ranks in nodes.items() if all(rank in told for rank in ranks)}
+    whole = {name: ranks for name, ranks in nodes.items() if all(rank in times for rank in ranks)}
     words = layout.words(role)
     if len(whole) < LEAST_NODES:
         what = f" of {words}" if words else ""
         told_of = f"{counted(len(whole), 'node')} told of ranks{what} that do the same work"
         return [], [], f"{told_of}, and {LEAST_NODES} are needed"
-    of_ranks = [told[rank].keys() for ranks in whole.values() for rank in ranks]
+    of_ranks = [times[rank].keys() for ranks in whole.values() for rank in ranks]
     spans = sorted(set(of_ranks[0]).intersection(*of_ranks[1:]))
     if len(spans) < LEAST_WINDOWS:
         return [], [], f"{counted(len(spans), 'window')} of all ranks, and {LEAST_WINDOWS} are needed"
     # Everybody's slowest rank: one slow GPU slows its node's every window, and equal nodes have equal ones.
-    values = {name: [max(told[rank][span] for rank in ranks) for span in spans] for name, ranks in whole.items()}
+    values = {name: [max(times[rank][span] for rank in ranks) for span in spans] for name, ranks in whole.items()}
     ladder: tuple[tuple[Level, float], ...] = (("fail", limits.fail), ("warn", limits.warn), ("notice", limits.notice))
     least = min(limit for _, limit in ladder)
     shortfall = least / (1 + least)  # of the speed, which is what places are of
@@ -192,7 +192,7 @@ def _like_a_stage(slow: Mapping[str, Slow], order: Sequence[str]) -> str:
     count, nodes = len(places), len(order)
     if count < 2:
         return ""
-    factors = [1 + each.slower for each in slow.values()]
+    factors = [1 + node.slower for node in slow.values()]
     alike = max(factors) <= _ALIKE * min(factors) and nodes % count == 0
     steps = {after - before for before, after in pairwise(places)}
     longer = f"{min(factors) - 1:.0%} longer than the others: so would a pipeline stage with more work"
@@ -209,7 +209,7 @@ def _is_last_in_each(name: str, values: Mapping[str, Sequence[float]]) -> bool:
     """Whether a node is slower than every peer in each window by `_LAST_BY`. All of a window are of the same time, so
     what slows all of them together does not count, and with few peers this says more than their scatter, of which so
     few know little: equal nodes do not come out so, however much they scatter (bench/stragglers.py)."""
-    peers_of = list(zip(*(its for other, its in values.items() if other != name), strict=True))
+    peers_of = list(zip(*(own_times for other, own_times in values.items() if other != name), strict=True))
     if len(peers_of) < _LAST_WINDOWS:
         return False
     return all(own >= (1 + _LAST_BY) * max(window) for own, window in zip(values[name], peers_of, strict=True))
@@ -219,23 +219,23 @@ def _folded(slow: Sequence[Slow]) -> list[Slow]:
     """One for each node: the worst of its roles. The worst nodes first."""
     order: tuple[Level, ...] = ("fail", "undecided", "warn", "notice")
     best: dict[str, Slow] = {}
-    for each in sorted(slow, key=lambda one: (order.index(one.level), -one.slower)):
-        best.setdefault(each.node, each)
+    for node in sorted(slow, key=lambda node: (order.index(node.level), -node.slower)):
+        best.setdefault(node.node, node)
     return list(best.values())
 
 
-def _untold(measured: Mapping[str, Measured | None], layout: Layout) -> Stragglers:
+def _only_extremes(measured: Mapping[str, Measured | None], layout: Layout) -> Stragglers:
     """Where no rank told: the extremes of Megatron's reports say who was slowest, and not beside whom."""
     first = next((name for name, ranks in layout.nodes.items() if 0 in ranks), "")
-    its = measured.get(first)
-    extremes = its.extremes if its else ()
+    log = measured.get(first)
+    extremes = log.extremes if log else ()
     if not extremes:
         return Stragglers(unknown="no rank told its own time")
     count = counted(len(extremes), "report")
     return Stragglers(
         windows=len(extremes),
         unknown=f"{count} of Megatron give the lowest and the highest rank alone, at most"
-        f" {max(each.slower for each in extremes):.0%} apart: --straggler-minmax-count makes them tell of all",
+        f" {max(report.slower for report in extremes):.0%} apart: --straggler-minmax-count makes them tell of all",
     )
 
 

@@ -86,4 +86,4 @@ class Stragglers(_Part):
 
     def named(self, *levels: Level) -> list[Slow]:
         """Those of these levels."""
-        return [each for each in self.slow if each.level in levels]
+        return [node for node in self.slow if node.level in levels]

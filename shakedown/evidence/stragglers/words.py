@@ -22,8 +22,8 @@ def sentence(slow: Slow) -> str:
 
 def lines(found: Stragglers) -> Iterator[str]:
     """What a person should know; nothing where nobody is slow."""
-    for each in found.slow:
-        yield f"straggler ({each.level}): {sentence(each)}"
+    for slow in found.slow:
+        yield f"straggler ({slow.level}): {sentence(slow)}"
     if found.slow and not found.unknown:
         yield f"stragglers: {counted(found.ranks, 'rank')} over {counted(found.windows, 'window')}; {NOT_SEEN}"
     if found.unknown:

@@ -35,11 +35,11 @@ class KernelWindow:
 
 def read(chunks: Iterable[bytes]) -> KernelWindow:
     """The window of a file. Raises nothing for what stands in it."""
-    window, said, ended = KernelWindow(), [], False
+    window, gaps, ended = KernelWindow(), [], False
     data = bytearray()
     for chunk in chunks:
         if len(data) + len(chunk) > READ_LIMIT:
-            said.append(f"only its first {len(data)} bytes were read")
+            gaps.append(f"only its first {len(data)} bytes were read")
             break
         data += chunk
     for number, raw in enumerate(bytes(data).split(b"\n"), 1):
@@ -59,12 +59,12 @@ def read(chunks: Iterable[bytes]) -> KernelWindow:
         elif what == "unreadable":
             window.unreadable = printable(rest, 400)
         elif what in ("lost", "beyond"):
-            said.append(f"{printable(rest, 40)} {'overwritten' if what == 'lost' else 'beyond the limit'}")
+            gaps.append(f"{printable(rest, 40)} {'overwritten' if what == 'lost' else 'beyond the limit'}")
         elif what == "end":
             ended = True
     if window.begin is None:
-        said.append("it has no first line")
+        gaps.append("it has no first line")
     elif not ended:
-        said.append("its end was not written")
-    window.incomplete = "; ".join(said)
+        gaps.append("its end was not written")
+    window.incomplete = "; ".join(gaps)
     return window

@@ -35,7 +35,7 @@ def odd(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Odd]:
     for channel in channels().values():
         if channel.odd is None:
             continue
-        values = {node: value for node, its in telemetry.items() if (value := _value(channel, its)) is not None}
+        values = {node: value for node, samples in telemetry.items() if (value := _value(channel, samples)) is not None}
         shifted = {node: [value + channel.least] for node, value in values.items()}
         for node, place in peers.places(shifted, lower_is_better=channel.odd == "high", slower=_APART).items():
             if place.of_peers is not None and place.standing(_APART)[0] == "named":
@@ -48,7 +48,8 @@ def _value(channel: Channel, node: NodeTelemetry) -> float | None:
     if channel.reason is not None:
         if node.seconds <= 0 or len(node.throttle_unread.get(channel.reason, ())) >= node.gpus:
             return None
-        return 100 * max((its.get(channel.reason, 0.0) for its in node.throttled.values()), default=0.0) / node.seconds
+        throttled = [seconds.get(channel.reason, 0.0) for seconds in node.throttled.values()]
+        return 100 * max(throttled, default=0.0) / node.seconds
     spread = node.channels.get(channel.name)
     if spread is None:
         return None

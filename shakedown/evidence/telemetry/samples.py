@@ -102,12 +102,12 @@ def read(chunks: Iterable[bytes]) -> Series:
             count += 1
             if len(faults) < _FAULTS:
                 faults.append(f"line {number}: {_words(error)}")
-    said = [f"{counted(count, 'line')} of it cannot be used ({'; '.join(faults)})"] if count else []
+    gaps = [f"{counted(count, 'line')} of it cannot be used ({'; '.join(faults)})"] if count else []
     if series.begin is None:
-        said.append("it has no first line")
+        gaps.append("it has no first line")
     elif series.end is None:
-        said.append("its end was not written")
-    series.incomplete = "; ".join(said)
+        gaps.append("its end was not written")
+    series.incomplete = "; ".join(gaps)
     return series
 
 

@@ -86,7 +86,7 @@ def summary(series: Series, clock: NodeClock | None, window: tuple[float, float]
         gpus=len(gpus),
         throttled=throttled,
         throttle_unread=unread,
-        risen=[f"{each.counter} {each.before:.0f} -> {each.after:.0f}" for each in series.risen[:RISEN]],
+        risen=[f"{counter.counter} {counter.before:.0f} -> {counter.after:.0f}" for counter in series.risen[:RISEN]],
         unreadable=_unreadable(series),
         incomplete=series.incomplete,
         cpu_s=series.end.cpu_s if series.end else None,

@@ -25,7 +25,7 @@ def judge_against(
     The history may be in any order; its values are those of passes of the same job. A value that is worse is never
     judged better. Raises ValueError for a value that is not finite.
     """
-    return _judged(tuple(each for _at, each in sorted(history, key=lambda run: run[0])), value, direction, prior)
+    return _judged(tuple(figure for _at, figure in sorted(history, key=lambda run: run[0])), value, direction, prior)
 
 
 @functools.lru_cache(maxsize=4096)  # a job's figures are judged, and shown

@@ -30,7 +30,7 @@ def peers_of(pasts: Mapping[str, Past]) -> dict[str, dict[str, PeersNoise]]:
     found: dict[str, dict[str, PeersNoise]] = {node: {} for node in pasts}
     for metric, known in seen.items():
         for node in pasts:
-            others = [each for name, each in known.items() if name != node]
+            others = [noise_of_node for name, noise_of_node in known.items() if name != node]
             if len(others) >= FEWEST:
                 noise = math.sqrt(statistics.median(variance for variance, _ in others))
                 weight = sum(freedom for _, freedom in others) / 2  # a median knows about as much as half of its values
