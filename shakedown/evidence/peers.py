@@ -51,11 +51,11 @@ class Place:
 
     @property
     def clear(self) -> bool:
-        """Whether it is worse in every repetition, and clear of the scatter."""
+        """Return whether the part is worse in every repetition, and clear of the scatter."""
         return self.always and (self.scales >= Z or self.apart)
 
     def standing(self, slower: float) -> tuple[str, str]:
-        """named, undecided, notice, ok or unknown, and why."""
+        """Return named, undecided, notice, ok or unknown, with the reason."""
         if self.of_peers is None:
             differs = abs(self.shortfall) >= slower
             text = f"differs by {self.shortfall:.0%} from {counted(self.peers, 'peer')}" if differs else ""
@@ -83,8 +83,8 @@ def places(
     slower: float,
     owners: Mapping[Part, Hashable] | None = None,
 ) -> dict[Part, Place]:
-    """Where each part stands among all others, by the median of its repetitions. Values are above 0. `owners`: the node
-    of each part. Each node counts alike in what is usual, however many parts it says that it has."""
+    """Compare each part with all others, by the median of its repetitions. Values are above 0. `owners`: the node of
+    each part. Each node has the same weight, however many parts it reports."""
     rates = {part: [1 / v if lower_is_better else v for v in own if v > 0] for part, own in values.items()}
     rates = {part: own for part, own in rates.items() if own}
     centres = {part: median(own) for part, own in rates.items()}
@@ -110,20 +110,20 @@ def places(
 
 
 def slower_than_others(values: Sequence[float], others: Sequence[float], slower: float) -> bool:
-    """Whether every repetition is slower than the fastest of the lower half of the other nodes, in order."""
+    """Return whether every repetition is slower than the fastest of the lower half of the other nodes, in order."""
     if len(others) < LEAST_PEERS:
         return False
     return max(values) <= (1 - slower) * others[len(others) // 2 - 1]
 
 
 def spread(values: Sequence[float], centre: float, weights: Sequence[float] | None = None) -> float:
-    """The scale of values around a centre: their median absolute deviation, as a standard deviation."""
+    """Return the scale of values around a centre: their median absolute deviation, as a standard deviation."""
     deviation = _middle([abs(value - centre) for value in values], weights)
     return _CONSISTENT * _SMALL.get(len(values), 1.0) * deviation
 
 
 def scatter_of(rates: Mapping[Part, Sequence[float]], centres: Mapping[Part, float]) -> float:
-    """How far the repetitions on one part scatter, as a fraction of its centre."""
+    """Return how far the repetitions on one part scatter, as a fraction of its centre."""
     deviations = [abs(v - centres[part]) / centres[part] for part, own in rates.items() if len(own) > 1 for v in own]
     deviations = sorted(deviations)[sum(len(own) > 1 for own in rates.values()) :]  # each part has one that is nothing
     return _CONSISTENT * median(deviations) if deviations else 0.0
@@ -157,7 +157,7 @@ def _place(
 
 
 def _middle(values: Sequence[float], weights: Sequence[float] | None) -> float:
-    """The median; the lower one of two where values have weights."""
+    """Return the median; the lower one of two where values have weights."""
     if weights is None:
         return median(values)
     half, come = sum(weights) / 2, 0.0

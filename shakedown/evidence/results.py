@@ -51,7 +51,7 @@ class NodeResult(_Part):
 
     @property
     def logs(self) -> list[Path]:
-        """The logs on the controller; the leader's output first."""
+        """Return the logs on the controller; the leader's output first."""
         return [Path(log.path) for log in self.kept]
 
 
@@ -71,5 +71,5 @@ class JobResult(_Part):
 
     @property
     def completed(self) -> bool:
-        """Every rank exited with 0."""
+        """Return whether every rank exited with 0."""
         return self.outcome == "completed"

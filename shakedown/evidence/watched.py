@@ -22,7 +22,7 @@ class Watched:
     kernel: Mapping[str, KernelWindow | None] = field(default_factory=dict)
 
     def telemetry(self, iterations: Sequence[Iteration], warmup: int) -> dict[str, NodeTelemetry]:
-        """Each node's samples in the steady iterations."""
+        """Sum up each node's samples in the steady iterations."""
         window = steady_window(self.timing, iterations, warmup)
         return {
             node: summary(series, self.timing.clocks.get(node), window)
@@ -32,8 +32,9 @@ class Watched:
 
 
 def steady_window(timing: Timing, iterations: Sequence[Iteration], warmup: int) -> tuple[float, float] | None:
-    """From the last line before the steady iterations to the last of theirs, by the controller's clock: what the
-    figures are measured over (`figures.measure`). None: there are none, or nobody knows when their lines came."""
+    """Return the window of the steady iterations, by the controller's clock: from the last line before them to their
+    last line, as the figures are measured (`figures.measure`). None: there are none, or the times of the lines are
+    unknown."""
     first = loss_scale(iterations).lines + warmup
     steady = iterations[first:-1]
     if not steady:

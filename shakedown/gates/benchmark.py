@@ -16,7 +16,7 @@ from shakedown.state.findings import Verdict
 
 @gate
 def report(benchmark: Benchmark, reading: Reading) -> Outcome:
-    """The benchmark has a figure: its scripts end with 0 whatever became of the training.
+    """Results hold at least one figure: the benchmark's scripts end with 0 whatever became of the training.
 
     The remedy does not point to the end of a log that is not whole.
     """
@@ -47,7 +47,7 @@ def figures_finite(benchmark: Benchmark) -> Outcome:
 
 @gate
 def steps_complete(benchmark: Benchmark) -> Outcome | None:
-    """The benchmark's last step line is that of its last step."""
+    """Step lines of the benchmark go to its last step."""
     steps, total_steps = benchmark.steps, benchmark.total_steps
     if steps is None:
         return None
@@ -79,7 +79,7 @@ def loss_finite(benchmark: Benchmark) -> Outcome | None:
 
 @gate(names="each expected metric", stands=True)
 def expected_figures(benchmark: Benchmark, expected: Expected) -> dict[str, Outcome]:
-    """The worst of the benchmark's figures of this metric meets its bound, in the metric's own direction."""
+    """Even the worst of the benchmark's figures of this metric meets its bound, in the metric's own direction."""
     return {
         name: _expected(name, bound, [figure for figure in benchmark.figures if figure.metric == name])
         for name, bound in expected.bounds.items()

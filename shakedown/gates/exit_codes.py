@@ -39,7 +39,7 @@ def exit_codes(end: JobEnd) -> Outcome | None:
 
 @gate
 def exit_code(container: ContainerEnd) -> Outcome | None:
-    """A benchmark's container ended with 0."""
+    """Of a benchmark the container ended with 0."""
     if container.stopped:
         return None
     code = container.exit_code

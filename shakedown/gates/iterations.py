@@ -20,7 +20,7 @@ GREATEST_LOSS = 3.4028235e38  # the largest float32: Megatron computes and avera
 
 @gate(contradicted=Verdict.FAIL)
 def iterations_complete(training: Training) -> Outcome:
-    """The last iteration N/N was seen, and N lines, distinct and in order. N is the wanted number, or what the lines
+    """All lines up to iteration N/N were seen, distinct and in order. N is the wanted number, or what the lines
     say. A run that goes on from a checkpoint has as many fewer, where the log says so; an unexplained beginning is
     unknown. N ends earlier where the program says that it was told to exit.
 

@@ -50,12 +50,12 @@ class Gate(BaseModel):
 
 
 def verdict(gates: Iterable[Gate]) -> Verdict:
-    """The worst of the gates; unknown when there are none."""
+    """Return the worst verdict of the gates; unknown when there are none."""
     return worst([gate.verdict for gate in gates])
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Iteration numbers as text, those in a row as a range: "3, 12-20"."""
+    """Format iteration numbers, those in a row as a range: "3, 12-20"."""
     rows: list[list[int]] = []
     for number in sorted(set(numbers)):
         if rows and number == rows[-1][-1] + 1:
@@ -66,6 +66,6 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def some(items: Sequence[Any]) -> str:
-    """The items as text, the first few of many."""
+    """Format the items, the first few of many."""
     text = ", ".join(str(item) for item in items[:QUOTED])
     return f"{text} and {len(items) - QUOTED} more" if len(items) > QUOTED else text

@@ -66,7 +66,7 @@ class NodeLog(BaseModel):
 
 
 def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
-    """Reads a log, from a file or in chunks (or lines) of any size, in one pass. Raises OSError for a file that cannot
+    """Read a log, from a file or in chunks (or lines) of any size, in one pass. Raises OSError for a file that cannot
     be read, NotALog (a ValueError) for one that is no text."""
     if isinstance(source, Path):
         source = LogSource(source)
@@ -139,15 +139,15 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
 
 @cache
 def _marks() -> Marks:
-    """What any of the readers looks for: a line without it says nothing to them, but in an open traceback."""
+    """Return the marks of all readers: outside an open traceback a line without a mark says nothing to them."""
     return Marks([*iteration_lines.MARKS, *signatures.marks(), *job_shape.MARKS, *reading.MARKS, *log_form.marks()])
 
 
 def line_count(logs: Mapping[str, NodeLog | None]) -> int:
-    """The lines of all logs that there are."""
+    """Count the lines of all logs."""
     return sum(log.lines for log in logs.values() if log)
 
 
 def logs_of(logs: Mapping[str, NodeLog | None], unlogged: int) -> str:
-    """ "1 of 2 nodes' logs": of how many nodes there is a log, where `unlogged` more are in none."""
+    """Describe of how many nodes there is a log, where `unlogged` more are in none: "1 of 2 nodes' logs"."""
     return f"{sum(log is not None for log in logs.values())} of {len(logs) + unlogged} nodes' logs"

@@ -14,7 +14,7 @@ from shakedown.state.findings import Verdict
 
 @gate
 def steady(speed: Speed) -> Outcome | None:
-    """Iterations that are judged follow each other evenly. Statistic: the share of lines that take more than 1.33 times
+    """Steady iterations follow each other evenly. Statistic: the share of lines that take more than 1.33 times
     the median, the longest stretch of them in a row, and the median over the slowest of the fastest tenth.
 
     With fewer judged lines than `steady.least` the gate is skipped. Times that scatter on the fast side as well, as of

@@ -31,11 +31,11 @@ class Field(NamedTuple):
     open: bool  # may stand last in a dialect that does not close its last field with "|"
 
     def match(self, text: str) -> re.Match[str] | None:
-        """The value alone, and nothing beside it."""
+        """Match the value alone."""
         return VALUES[self.value].fullmatch(text)
 
     def read(self, text: str) -> float:
-        """The value in the target's unit."""
+        """Read the value in the target's unit."""
         if self.value == "integer":
             return int(text)
         return float(text) if self.scale == 1.0 else round(float(text) * self.scale, 9)
@@ -43,7 +43,7 @@ class Field(NamedTuple):
 
 @cache
 def fields() -> dict[str, Field]:
-    """The fields that come with the package, by name."""
+    """Return the fields that come with the package, by name."""
     text = resources.files("shakedown.logs").joinpath("fields.toml").read_text(encoding="utf-8")
     return {
         entry["name"]: Field(target, entry["value"], entry.get("scale", 1.0), preference, entry.get("open", False))
@@ -53,17 +53,17 @@ def fields() -> dict[str, Field]:
 
 
 def field_names() -> tuple[str, ...]:
-    """The names of all fields that are read, in lower case."""
+    """Return the names of all fields that are read, in lower case."""
     return tuple(fields())
 
 
 def words(name: str) -> str:
-    """What stands in a name before a number begins."""
+    """Return the part of a name before a number."""
     return re.split(r"[\d+.]", name, maxsplit=1)[0].rstrip()
 
 
 def split_field(segment: str) -> tuple[str, Field | None, str]:
-    """A field's name, how it is read (None: not one of fields.toml), and its text."""
+    """Split a field into its name, how it is read (None: not in fields.toml), and its text."""
     if len(segment) > MAX_FIELD:
         return "", None, segment
     name, colon, text = segment.partition(":")
@@ -74,7 +74,7 @@ def split_field(segment: str) -> tuple[str, Field | None, str]:
 
 @lru_cache(maxsize=1024)
 def _named(written: str) -> tuple[str, Field | None]:
-    """A field's name in its normal form, and how it is read. Every line of a log has the same ones."""
+    """Return a field's name in its normal form, and how it is read. Every line of a log has the same names."""
     name = " ".join(written.split()).lower()
     return name, fields().get(name) or _alike().get(_plain(name))
 

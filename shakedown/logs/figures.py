@@ -45,7 +45,7 @@ class Figures(BaseModel):
     mem_usage: Figure | None = None
 
     def get(self, name: str) -> Figure | None:
-        """The figure of that metric. Raises KeyError for a name that is no metric."""
+        """Return the figure of that metric. Raises KeyError for a name that is no metric."""
         figure: Figure | None = getattr(self, METRICS[name].name)
         return figure
 
@@ -65,7 +65,7 @@ def measure(
     global_batch: int | None = None,
     summary: Summary | None = None,
 ) -> Figures:
-    """The figures over the iterations without the first `warmup` and the last.
+    """Measure the figures over the iterations without the first `warmup` and the last.
 
     The search for a loss scale comes before the warm-up: an iteration that is skipped does not run the optimizer, so
     its time is none of a training step's, and the first real step still has to set the optimizer up.

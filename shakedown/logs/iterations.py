@@ -145,7 +145,7 @@ class _Record:
             self._values[field.target] = (field.preference, field.read(match[1]))
 
     def _take_tail(self, tail: str, terminated: bool) -> None:
-        """The text behind the last `|`: nothing, a last field that the dialect leaves open, or somebody else's."""
+        """Take the text behind the last `|`: nothing, a last field that the dialect leaves open, or foreign output."""
         _, field, text = split_field(tail)
         closes_itself = field is not None and field.value == "usage"
         whole = field is not None and field.open and field.match(text) is not None
@@ -184,7 +184,7 @@ def _records(line: str) -> Iterator[_Record]:
 
 
 def parse_line(line: str) -> Iteration | None:
-    """The iteration line in `line` (the first one where two ranks' output is glued), or None.
+    """Return the iteration line in `line` (the first one where two ranks' output is glued), or None.
 
     Fields that were cut, or that another rank's output runs through, are None. A last field that is not closed with
     `|` counts only when the line has its line end.
@@ -218,19 +218,19 @@ class LogReader:
         self._step: tuple[float, float] | None = None  # ms and TFLOP/s/GPU that Megatron-Bridge said of the next line
 
     def feed(self, chunk: bytes | str) -> list[Iteration]:
-        """The iterations whose lines this chunk completes."""
+        """Return the iterations whose lines this chunk completes."""
         return self._block(self._splitter.block(chunk))
 
     def close(self) -> list[Iteration]:
-        """The end of the log: what a last line without a line end still says."""
+        """End the log: return the iteration of a last line without a line end."""
         return self._block(self._splitter.rest())
 
     def _block(self, block: bytes) -> list[Iteration]:
-        """The iterations of several lines. Only lines that can say something are looked at one by one."""
+        """Return the iterations of several lines. Only lines that can say something are looked at one by one."""
         return [iteration for start, end in _marks().spans(block) for iteration in self.line(as_text(block[start:end]))]
 
     def line(self, line: str) -> list[Iteration]:
-        """The iterations in one line, for those who have split the log already."""
+        """Return the iterations in one line, for callers that have split the log already."""
         if "|" not in line:
             if any(hint in line for hint in _HINTS):
                 self._summarise(line)
@@ -256,7 +256,7 @@ class LogReader:
             self.stamps.append((iteration.iteration, datetime.fromisoformat(found[1] + "+00:00").timestamp()))
 
     def _read_alike(self, line: str) -> Iteration | None:
-        """The one iteration of a line that looks like one before it."""
+        """Read a line that has the form of a line before it."""
         if not self._layouts:
             return None
         line = strip_escapes(line)
@@ -278,7 +278,7 @@ class LogReader:
                 self._layouts.insert(0, form)
 
     def _with_step(self, iteration: Iteration) -> Iteration:
-        """The iteration with the throughput of the line before it, where that was of the same step."""
+        """Return the iteration with the throughput of the line before it, where that was of the same step."""
         step, self._step = self._step, None
         ms = iteration.elapsed_ms
         if step is None or ms is None or iteration.tflops_per_gpu is not None:
@@ -304,7 +304,7 @@ def has_preview(iterations: Sequence[Iteration]) -> bool:
 
 
 def parse(lines: Iterable[str | bytes]) -> Iterator[Iteration]:
-    """The iteration lines of a log, one after the other, holding one line in memory (open files yield lines)."""
+    """Yield the iteration lines of a log, one after the other, holding one line in memory (open files yield lines)."""
     reader = LogReader()
     for line in lines:
         yield from reader.line(line.decode("utf-8", "replace") if isinstance(line, bytes) else line)

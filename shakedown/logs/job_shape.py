@@ -107,14 +107,14 @@ class JobShapeReader:
         self._reinforced = False
 
     def line(self, line: str) -> None:
-        """A line that may hold one of MARKS."""
+        """Read a line that may hold one of MARKS."""
         if self._looked_at < _MAX_LINES and any(mark in line for mark in MARKS):
             self._looked_at += 1
             self._line(strip_escapes(line[:_MAX_LINE]))
 
     def hosts(self, block: bytes) -> None:
-        """The hosts that RCCL's lines of a block of lines name. There may be millions of such lines, and those of one
-        thread begin alike: each beginning is looked at once."""
+        """Collect the hosts that RCCL's lines in a block name. There may be millions of such lines, and those of one
+        thread begin alike: each beginning is read once."""
         start, at = 0, block.find(_RCCL)
         while at >= 0 and self._looked_at < _MAX_LINES:
             start = block.rfind(b"\n", start, at) + 1 or start
@@ -127,7 +127,7 @@ class JobShapeReader:
             at = block.find(_RCCL, at) if at >= 0 else -1
 
     def shape(self) -> JobShape:
-        """What there was; of sizes that differ the largest, since a communicator may be a part of the job."""
+        """Return the shape; of sizes that differ the largest, since a communicator may be a part of the job."""
         whole = "nnodes" in self._found or self._found.get("world_size") in self._counted
         numbers = {name: number for name, number in self._found.items() if name != "nnodes"}
         gpu = next(iter(self._gpus)) if len(self._gpus) == 1 else None
@@ -187,7 +187,7 @@ class JobShapeReader:
 
 
 def shape_of(shapes: Mapping[str, JobShape] | Sequence[JobShape]) -> JobShape:
-    """What several logs of one job say together."""
+    """Join the shapes of several logs of one job."""
     shapes = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
     numbers = {
         name: max(values)

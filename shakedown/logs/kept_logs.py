@@ -58,7 +58,7 @@ class LogFile:
     wrong is in `why`."""
 
     def __init__(self, name: str, path: Path, quota: LogQuota, limit: int = LOG_LIMIT) -> None:
-        """Makes the file. Raises OSError."""
+        """Make the file. Raises OSError."""
         self.name = name
         self.path = path
         self.why = ""  # the log is not whole
@@ -122,7 +122,7 @@ class LogFile:
 
 
 def names_on_controller(names: list[str]) -> dict[str, str]:
-    """The files that logs of one node are kept in, in its own folder: each by its last part, and by the whole of its
+    """Return the file in the node's folder for each log of a node: named by the last part of its path, or by the whole
     path where two have the same."""
     taken = {LEADER.lower()}
     files = {}

@@ -15,7 +15,7 @@ _BLANKS = r"[ \t]{0,40}+"
 
 
 def _bounded(pattern: str) -> str:
-    """The expression of a value, for short ones alone, and none that is tried twice."""
+    """Bound the expression of a value: short values only, without backtracking."""
     for anywhere, here in ((r"\d+", r"\d{1,18}+"), (r"\d*", r"\d{0,18}+"), (r"\s*", r"\s{0,9}+")):
         pattern = pattern.replace(anywhere, here)
     return pattern
@@ -40,7 +40,7 @@ class Layout:
         self._body = re.compile(r"\|".join(parts) + (rf"\|{_BLANKS}" if closed else "") + r"\n")
 
     def values(self, body: str) -> dict[str, float] | None:
-        """The values by target; None for a line of another form."""
+        """Return the values by target; None for a line of another form."""
         match = self._body.fullmatch(body)
         if match is None or max(map(len, body.split("|"))) > MAX_FIELD:
             return None
@@ -49,7 +49,7 @@ class Layout:
 
 
 def layout(body: str) -> Layout | None:
-    """What can be learned of a line, which has been read whole; None where its fields are not of one plain form."""
+    """Learn the layout of a line that was read whole; None where its fields are not of one plain form."""
     *closed, tail = body.split("|", MAX_FIELDS)
     segments = closed if not tail.strip() else [*closed, tail]
     fields = []

@@ -19,11 +19,11 @@ class LineSplitter:
         self._length = 0
 
     def feed(self, chunk: bytes | str) -> list[str]:
-        """The lines that this chunk completes."""
+        """Return the lines that this chunk completes."""
         return split(as_text(self.block(chunk)))
 
     def block(self, chunk: bytes | str) -> bytes:
-        """The same lines as they came, in one piece: most of a large log need never become text."""
+        """Return the same lines as they came, in one piece: most of a large log need never become text."""
         data = chunk if isinstance(chunk, bytes) else chunk.encode("utf-8", "surrogatepass")
         end = data.rfind(b"\n") + 1
         if not end:
@@ -35,17 +35,17 @@ class LineSplitter:
         return complete
 
     def close(self) -> list[str]:
-        """What is left at the end of the log: a line that was cut, or nothing."""
+        """Return the rest at the end of the log: a line that was cut, or nothing."""
         return split(as_text(self.rest()))
 
     def rest(self) -> bytes:
-        """What there is of a line that is not complete."""
+        """Return the part of a line that is not complete."""
         line = b"".join(self._rest)
         self._rest, self._length = [], 0
         return line
 
     def _long(self) -> bytes:
-        """What there is of a line that is too long, but for a character that it ends within."""
+        """Return the part of a line that is too long, without a character that is cut in two."""
         line = self.rest()
         begun = next((n for n in (1, 2, 3) if line[-n] >= 0xC0), 0)
         if begun:
@@ -59,7 +59,7 @@ def as_text(data: bytes) -> str:
 
 
 def split(text: str) -> list[str]:
-    """The lines of a text, with their line ends; the last one may have none."""
+    """Split a text into lines with their line ends; the last line may have none."""
     *complete, last = text.split("\n")
     lines = [line + "\n" for line in complete]
     return [*lines, last] if last else lines

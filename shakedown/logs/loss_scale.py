@@ -36,7 +36,7 @@ class LossScale:
     taken_back: int = 0  # lines on which a scale that had grown overflowed
 
     def text(self) -> str:
-        """The search, for evidence; empty where there was none."""
+        """Describe the search, for evidence; empty where there was none."""
         grown = f"{self.taken_back} skipped where the loss scale had grown" if self.taken_back else ""
         if not self.lines:
             return grown
@@ -46,7 +46,8 @@ class LossScale:
 
 
 def loss_scale(iterations: Sequence[Iteration]) -> LossScale:
-    """The search at the start of these lines, if there is one, and the lines with skips that are not part of it."""
+    """Find the search at the start of these lines, if there is one, and the lines with skips that are not part of
+    it."""
     if not has_preview(iterations):
         return _loss_scale(iterations)
     found, preview = _loss_scale(iterations[1:]), iterations[0]
@@ -107,12 +108,12 @@ def _is_step(before: Iteration | None, line: Iteration, skipped: int, span: int)
 
 
 def _skips(iterations: Sequence[Iteration], index: int) -> int:
-    """The skipped iterations of a line: as it says or, where it counts none, as the fall of the scale shows."""
+    """Count the skipped iterations of a line: as it says or, where it counts none, as the fall of the scale shows."""
     return iterations[index].skipped_iterations or _fell(iterations, index)
 
 
 def _fell(iterations: Sequence[Iteration], index: int) -> int:
-    """The skips that the fall of the scale from the line before shows: at least one where it fell at all."""
+    """Count the skips that the fall of the scale from the line before shows: at least one where it fell at all."""
     if not 0 < index < len(iterations):
         return 0
     before, after = iterations[index - 1].loss_scale, iterations[index].loss_scale

@@ -44,7 +44,7 @@ def unknown_exception() -> Entry:
 
 
 def quoted(line: str) -> str:
-    """A line of a log as it is kept and shown: its beginning, cleaned of whatever could move a terminal."""
+    """Return a line as it is kept and shown: its beginning, cleaned of terminal controls."""
     return printable(line.strip(), MAX_QUOTED).strip()
 
 
@@ -77,7 +77,7 @@ class Scanner:
         self._marks = _marks(_texts(signatures))
 
     def line(self, line: str) -> Match | None:
-        """The match of this line, if it shows something new."""
+        """Return the match of this line, if it shows something new."""
         self.lines += 1
         if not self._marks.within(line):
             return None
@@ -211,7 +211,7 @@ class FailureScanner:
         self.lines += count(block, start, end)
 
     def line(self, line: str) -> Match | None:
-        """A failure of a kind that is new, on the line that proves it."""
+        """Return a failure of a new kind, on the line that proves it."""
         self.lines += 1
         if not (self._pending or self._marks.within(line)):
             return None
@@ -225,7 +225,7 @@ class FailureScanner:
         return self._settle(line)
 
     def close(self) -> Match | None:
-        """The end of the log: a traceback whose exception never came is a failure as well."""
+        """End the log: a traceback without its exception is a failure as well."""
         cut = [trace for trace in self._pending.values() if not trace.headless]
         self._pending.clear()
         if not cut:
@@ -301,14 +301,14 @@ class FailureScanner:
         return False
 
     def _begin(self, rank: str, text: str, line: str) -> Match | None:
-        """A traceback begins: at its head, or at a frame whose head is not in the log."""
+        """Begin a traceback: at its head, or at a frame whose head is not in the log."""
         words = text.partition(_TRACEBACK)[0].strip(_NO_WORDS).removeprefix("Original") if _TRACEBACK in text else None
         self._pending[rank] = Traceback(self.lines, quoted(line), bool(words), words is None)
         self._pending[rank].take(text)
         return self.close() if len(self._pending) > _MAX_PENDING else None
 
     def _end(self, traceback: Traceback, rank: str, text: str, line: str) -> Match | None:
-        """The exception of a traceback: its last line."""
+        """End a traceback at its exception, the last line."""
         if _CLEAN_STOP.search(text):
             self._pass_over("torchrun was ended by SIGTERM: no failure by itself", line)
             return None
@@ -372,12 +372,12 @@ class FailureScanner:
 
 
 def marks() -> tuple[str, ...]:
-    """A line that a FailureScanner or a Scanner for RCCL looks at holds one of these."""
+    """Return the marks of lines that a FailureScanner or a Scanner for RCCL reads."""
     return (FRAME, _EXIT_BARRIER, *_OF_TRACEBACKS, *_texts(entries("job")), *_texts(entries("rccl")))
 
 
 def first_failure(lines: Iterable[str]) -> Match | None:
-    """The first line of a training log that means failure, or None. Reads no further than it has to."""
+    """Return the first line of a training log that means failure, or None. Read no further than necessary."""
     scanner = FailureScanner()
     return next((match for match in map(scanner.line, lines) if match), None) or scanner.close()
 

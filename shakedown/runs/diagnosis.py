@@ -35,24 +35,24 @@ from shakedown.runs.judging import log_of
 from shakedown.runs.records import Evidence, JobRecord, RunRecord
 from shakedown.state.findings import Verdict
 
-_PROBLEMS = 8  # of files that are told
+_PROBLEMS = 8  # of files that are reported
 _UNSEEN = "a node without a log"
 _HANG_LIMIT = 8 * LIMIT  # bytes that one node's ranks have left: all of them are held at once
 
 
 class Logs(Protocol):
-    """What was kept of the nodes' words."""
+    """The logs and files that were kept of the nodes."""
 
     def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
-        """The log of a node in a job; None: there is none."""
+        """Return the log of a node in a job; None: there is none."""
 
     def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
-        """A further file of a node. Raises ValueError where it is not there, not as it was fetched, or above so many
-        bytes."""
+        """Return a further file of a node. Raises ValueError where the file is missing, was changed since it was
+        fetched, or is above the limit in bytes."""
 
 
 class KeptLogs:
-    """Those of a run directory."""
+    """The logs and files of a run directory."""
 
     def __init__(self, directory: RunDirectory, evidence: Mapping[str, Evidence]) -> None:
         self._directory, self._evidence = directory, evidence
@@ -67,8 +67,8 @@ class KeptLogs:
 def diagnose(
     record: RunRecord, evidence: Mapping[str, Evidence], logs: Logs, gates: Sequence[Gate] | None = None
 ) -> Diagnosis | None:
-    """What the run died of: its job over all nodes, where that has failed; otherwise the first one that has. None: all
-    its gates hold, or nothing is there that could be read. `gates`: as they are judged now; otherwise the record's."""
+    """Diagnose a run: its job over all nodes, where that failed; otherwise the first job that failed. None: all gates
+    hold, or there is no evidence. `gates`: as they are judged now; otherwise the record's."""
     judged = record.gates if gates is None else gates
     alone: list[Diagnosis] = []
     for job in sorted(record.jobs, key=lambda job: job.node is not None):
@@ -86,8 +86,8 @@ def diagnose(
 
 
 def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
-    """All that was seen of a job's failure. What the logs say is known from them alone where nobody followed the job:
-    then without times."""
+    """Yield all signs of a job's failure. Where the controller did not follow the job, the logs alone have signs, and
+    these have no times."""
     nodes = job.plan.nodes if job.plan else []
     addresses = names_in(nodes)
     files = {node: names[0] for node, names in job.logs.items() if names}
@@ -111,7 +111,7 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
 
 
 def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mapping[str, str]) -> Iterator[Sign]:
-    """What the ranks' own records say, and what of them could not be used."""
+    """Yield the signs of the ranks' own records, and of records that cannot be used."""
     problems: list[str] = []
     given = job.plan.ranks if job.plan else None
     ranks = ranks_left(evidence, logs, problems, given)
@@ -123,7 +123,7 @@ def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mappi
 
 
 def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, str]:
-    """Node -> what RAS said there at a standstill."""
+    """Return the answer of RAS on each node at a hang."""
     answers = {}
     for node, every in evidence.logs.items():
         for kept in every:
@@ -138,7 +138,7 @@ def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, st
 def _of_kernel(
     node: str, kept: KeptLog, logs: Logs, clock: NodeClock | None, links: Collection[str] | None
 ) -> Iterator[Sign]:
-    """The faults of a node's kernel log, with their times where it is known how its clock stands to ours."""
+    """Yield the faults of a node's kernel log, with their times where the offset of its clock is known."""
     try:
         name, window = kept.path, read([logs.as_fetched(kept, READ_LIMIT)])
     except ValueError as error:
@@ -158,8 +158,8 @@ def _of_kernel(
 def ranks_left(
     evidence: Evidence, logs: Logs, problems: list[str], given: Mapping[str, range] | None = None
 ) -> list[Rank]:
-    """What each rank left behind of a standstill; of a file that cannot be used nothing is known, and `problems` says
-    why. `given`: the ranks of each node; None: nobody knows."""
+    """Read what each rank left behind of a hang; a file that cannot be used goes to `problems`, with the reason.
+    `given`: the ranks of each node; None: not known."""
     found = []
     for node, every in evidence.logs.items():
         files, left = dict[str, bytes](), _HANG_LIMIT
@@ -175,8 +175,8 @@ def ranks_left(
 
 
 def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis | None:
-    """The diagnosis of logs from anywhere, by their names: of several nodes' failures nobody knows which was first.
-    `nodes`: of the job, where there may be more than logs."""
+    """Diagnose logs from anywhere, by their names: which of several nodes failed first is unknown. `nodes`: of the job,
+    where there may be more than logs."""
     names = _speakers(logs)
     signs = [of_match(match, name, name, names) for name, log in logs.items() for match in log.failures]
     missing = [f"{_UNSEEN} {number}" for number in range(len(logs) + 1, (nodes or 0) + 1)]

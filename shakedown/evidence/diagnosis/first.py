@@ -13,15 +13,15 @@ STOOD_STILL = ("stall", "no start")
 
 
 def may_be_echo(failure: Failure) -> bool:
-    """Whether the failure may only follow from another one."""
+    """Return whether the failure may only follow from another failure."""
     return of_failure(failure).role != "origin"
 
 
 def first(
     failures: Sequence[Failure], addresses: Mapping[str, str] | None = None, nodes: Collection[str] = ()
 ) -> Failure:
-    """Of failures in the order of time, the one that the diagnosis of the job over these nodes begins with. A fault
-    that most of them share is no node's. A refused start has no diagnosis, and is the failure itself."""
+    """Return the failure, of several in the order of time, with which the diagnosis of the job begins. A fault that
+    most nodes share names no node. A refused start has no diagnosis: it is the failure itself."""
     signs = [of_failure(failure, addresses=addresses) for failure in failures]
     found = decide(signs, nodes=nodes)
     if found is None:
@@ -33,7 +33,7 @@ def first(
 
 
 def with_culprit(failure: Failure, running_at_end: Iterable[tuple[str, Sequence[str]]]) -> Failure:
-    """A job that stood still because of somebody: the node with a process that did not run, where there is one.
+    """Name the node with a process that did not run, where a job hung.
 
     `running_at_end` holds (node, processes as the launcher writes them: "123 python3 (T)").
     """

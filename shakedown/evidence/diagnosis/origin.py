@@ -41,8 +41,8 @@ _OF_RECORDS = "what the ranks left behind leads there, and no further"
 def decide(
     signs: Iterable[Sign], job: str = "", nodes: Collection[str] = (), unexplained: Collection[str] = ()
 ) -> Diagnosis | None:
-    """What the signs come to; None where there is none, or where a start was refused. `nodes`: all nodes of the job;
-    `unexplained`: those of them whose log ends without success, and without a sign."""
+    """Diagnose a job by its signs; None where there is no sign, or where a start was refused. `nodes`: all nodes of the
+    job; `unexplained`: the nodes whose log ends without success, and without a sign."""
     ordered = sorted(signs, key=_when)
     if not ordered or any(sign.name == REFUSED for sign in ordered):
         return None
@@ -137,8 +137,8 @@ class _Case:
 
 
 def _near(ordered: Sequence[Sign]) -> list[Sign]:
-    """The signs that can have to do with the first one. A kernel may have said much before the job failed: what is
-    older than that by far counts only where no node shows another origin."""
+    """Return the signs that can have to do with the first one. Far older lines of a kernel count only where no node
+    shows another origin."""
     seen = next((sign.at for sign in ordered if sign.at and not _of_kernel(sign)), ordered[0].at)
     if seen is None:
         return list(ordered)
@@ -156,7 +156,8 @@ def _of_kernel(sign: Sign) -> bool:
 
 
 def _role(sign: Sign, echoes: Sequence[Sign]) -> Role:
-    """What the sign proves, where it could be either: who has lost another one often ends with an error of its own."""
+    """Return what the sign proves. A sign that could be either is an echo after an echo of the same node: a node that
+    lost another node often ends with an error of its own."""
     known = entry(sign.name)
     says_no_more = known is not None and known.general and sign.symptom  # RCCL names its last error behind its own
     if sign.role == "either" and any(
@@ -175,7 +176,7 @@ def _ended_by_scheduler(sign: Sign) -> bool:
 
 
 def _comes_before(one: Sign, other: Sign) -> bool:
-    """Of two signs of the same node: the order of its log is the order of time."""
+    """Return whether one of two signs of a node came first: the order of its log is the order of time."""
     if one.line_number and other.line_number and one.file == other.file and other.name != "exit":
         return one.line_number < other.line_number
     return one.at is None or other.at is None or one.at <= other.at
@@ -226,7 +227,7 @@ def _tells_of_another(sign: Sign) -> bool:
 
 
 def _first(by_node: Mapping[str, Sequence[Sign]]) -> list[str]:
-    """The nodes of which nobody can say that another one's sign had come before any of theirs began."""
+    """Return the nodes that may have been first: no sign of another node is certain to have come before theirs."""
     came = {node: min(map(_when, signs)) for node, signs in by_node.items()}
     earliest = min(came.values())
     began = {
@@ -237,12 +238,13 @@ def _first(by_node: Mapping[str, Sequence[Sign]]) -> list[str]:
 
 
 def _cause(signs: Sequence[Sign]) -> Sign:
-    """The sign that tells why, where one does; of several the first."""
+    """Return the sign that shows the cause, where there is one; of several the first."""
     return min(signs, key=lambda sign: (sign.symptom, _when(sign)))
 
 
 def _weak(signs: Sequence[Sign], near: Sequence[Sign]) -> bool:
-    """Whether all that speaks against a node can be seen of one that is well, or has no time, and no other lost it."""
+    """Return whether every sign of a node can be seen of a healthy node too, or has no time, and no other node lost
+    it."""
     if any(sign.name not in _WEAK and (sign.at is not None or not sign.file) for sign in signs):
         return False
     node = signs[0].node
@@ -250,8 +252,8 @@ def _weak(signs: Sequence[Sign], near: Sequence[Sign]) -> bool:
 
 
 def _of_blame(case: _Case) -> Diagnosis | None:
-    """The node that others lost, and that lost no other. The word of one alone names nobody: who failed, or lies, may
-    say so of anybody, and what it says is held against itself as well."""
+    """Return the node that other nodes lost, and that lost no other. A single report names no node: a node that failed
+    may blame any other, so both are in question."""
     blamed = {node: sign for sign in reversed(case.near) for node in sign.blames if node != sign.node}
     accusers = {node: {sign.node for sign in case.near if node in sign.blames and sign.node != node} for node in blamed}
     lost_another = {sign.node for sign in case.near if _tells_of_another(sign) or sign.blames}

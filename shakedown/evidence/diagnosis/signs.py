@@ -112,14 +112,14 @@ def place_of(line: str, addresses: Mapping[str, str]) -> str | None:
 
 
 def seen(failure: Failure) -> _Seen:
-    """What a failure that is no signature's proves of its node."""
+    """Return what a failure without a signature proves of its node."""
     if failure.kind == "exit":
         return _SIGNALLED if "signal" in failure.text else _EXITED
     return _KINDS.get(failure.kind, _UNKNOWN)
 
 
 def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str, str] | None = None) -> Sign:
-    """A failure that was seen while the job ran."""
+    """Make a sign of a failure that was seen while the job ran."""
     known = entry(failure.kind)
     if known is None:
         proof = seen(failure)
@@ -143,7 +143,7 @@ def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str
 
 
 def of_match(match: Match, node: str, file: str, addresses: Mapping[str, str] | None = None) -> Sign:
-    """A line of a log of which nobody knows when it came."""
+    """Make a sign of a log line whose time is unknown."""
     return _of_signature(match.name, node, match.line, match.line_number, file, addresses or {})
 
 
@@ -177,7 +177,7 @@ _PROCESS = re.compile(r".{1,400} \(([A-Za-z])\)")
 
 
 def not_running(running: Mapping[str, Sequence[str]]) -> Iterator[Sign]:
-    """Processes that did not run when a job that stood still was ended, the first of each node. `running`: node -> its
+    """Make a sign of the first process on each node that did not run at the end of a hang. `running`: node -> its
     processes as the launcher writes them, "123 python3 (T)"."""
     for node, processes in running.items():
         for process in processes:
@@ -195,8 +195,8 @@ def not_running(running: Mapping[str, Sequence[str]]) -> Iterator[Sign]:
 
 
 def of_hang(hang: Hang | None) -> Iterator[Sign]:
-    """What the ranks' own records say of a standstill: of each node that the others wait for, or that comes into
-    question; of the job, where nobody is named."""
+    """Make signs of what the ranks' own records show of a hang: one for each node that the others wait for, or that is
+    in question; one for the job, where no node is."""
     if hang is None:
         return
     text = "; ".join([hang.text, *hang.facts])
@@ -213,7 +213,7 @@ def of_hang(hang: Hang | None) -> Iterator[Sign]:
 
 
 def not_used(problem: str) -> Sign:
-    """A file of the evidence that says nothing, and why: it was changed since, or claims what is not its node's."""
+    """Make a sign of an evidence file that cannot be used: it was changed since, or claims another node's rank."""
     return Sign(
         node=None,
         name="not used",

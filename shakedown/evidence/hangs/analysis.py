@@ -1,5 +1,5 @@
-"""The rule: whom do the others wait for? A rank that has not come to a collective which others stand in, and that waits
-in none itself. Pure; where the records leave it open it is undecided, and nobody is named."""
+"""The rule: which rank do the others wait for? A rank that did not enter a collective in which others wait, and that
+waits in no collective itself. Pure; where the records leave it open, no rank is named."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ def analyse(
     given: Mapping[str, range] | None = None,
     differ: Sequence[str] = (),
 ) -> Hang | None:
-    """What the ranks' records come to; None where no rank has one and nothing else is known. `addresses`: address of a
-    node -> its name; `world_size`: of the job, which may have ranks that left nothing; `given`: node -> its ranks;
-    `differ`: the nodes on which a rank was ended because it got other sizes than it asked for."""
+    """Find the ranks that the others wait for; None where no rank has a record and nothing else is known.
+
+    `addresses`: address of a node -> its name; `world_size`: of the job, which may have ranks that left nothing;
+    `given`: node -> its ranks; `differ`: the nodes on which a rank was ended because it got other sizes than it asked
+    for.
+    """
     known = {rank.rank: rank for rank in ranks}
     everybody = range(max(world_size, max(known, default=-1) + 1))
     silent = [number for number in everybody if number not in known or not known[number].answered]
@@ -42,8 +45,8 @@ def analyse(
 
 
 def _members(ranks: Sequence[Rank], everybody: Sequence[int]) -> dict[str, set[int]]:
-    """Who is in each process group: what any rank knows of it, and whoever has a record of it. "0" is the first one
-    that PyTorch makes, of all ranks."""
+    """Return the ranks of each process group: the ranks that any rank knows, and all that have a record of the group.
+    "0" is the first group that PyTorch makes, of all ranks."""
     groups: dict[str, set[int]] = defaultdict(set)
     for rank in ranks:
         for name, members in rank.groups.items():
@@ -56,7 +59,7 @@ def _members(ranks: Sequence[Rank], everybody: Sequence[int]) -> dict[str, set[i
 
 
 def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Hang | None:
-    """One rank came to another collective than all others of its group, or to the same one with other sizes."""
+    """Find a rank in another collective than all others of its group, or in the same collective with other sizes."""
     stuck = {(collective.group, collective.sequence) for rank in known.values() for collective in rank.waits_in}
     at: dict[tuple[str, int], dict[int, Collective]] = defaultdict(dict)
     for rank in known.values():
@@ -87,8 +90,8 @@ def _is_witnessed(known: Mapping[int, Rank], odd: int, others: Collection[int]) 
 
 
 def _of_differing(known: Mapping[int, Rank], given: Mapping[str, range], differ: Sequence[str]) -> Hang | None:
-    """A rank was ended by gloo since it got more than it had asked for, and left no record. Where all others stood in
-    the same collective with the same sizes, it was the one that had others."""
+    """Find the rank that gloo ended because it got more than it had asked for. That rank left no record. It had other
+    sizes where all others were in the same collective with the same sizes."""
     (node, *more) = dict.fromkeys(differ)
     silent = [rank for rank in given.get(node, ()) if rank not in known or not known[rank].answered]
     others = [rank for name, ranks in given.items() if name != node for rank in ranks]
@@ -103,8 +106,8 @@ def _of_differing(known: Mapping[int, Rank], given: Mapping[str, range], differ:
 
 
 def _stood_in(rank: Rank) -> Collective | None:
-    """The collective in which a rank was when it ended: the newest that it was not through with; of one whose peer is
-    gone PyTorch may say that it is through."""
+    """Return the collective in which a rank was when it ended: the newest that was not complete. PyTorch may report a
+    collective as complete where the peer is gone."""
     waits = rank.waits_in
     newest = [collective for collective in rank.collectives if rank.last.get(collective.group) == collective.sequence]
     return waits[0] if len(waits) == 1 else newest[-1].model_copy(update={"over": False}) if newest else None
@@ -127,7 +130,7 @@ def _may_differ(collectives: Collection[Collective]) -> bool:
 
 
 def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silent: Sequence[int]) -> Hang | None:
-    """The ranks that have not come to what others stand in, and wait in nothing themselves."""
+    """Find the ranks that did not enter a collective in which others wait, and that wait in none themselves."""
     waited_for: dict[int, Collective] = {}
     entered: dict[Collective, list[int]] = defaultdict(list)
     for rank in known.values():
@@ -155,7 +158,7 @@ def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silen
 
 
 def _is_stopped(rank: Rank | None) -> bool:
-    """Whether a rank without a record is one whose process does not run."""
+    """Return whether a rank's process does not run."""
     return rank is not None and rank.state in _STOPPED
 
 
@@ -168,7 +171,7 @@ def _last(rank: Rank, collective: Collective) -> int:
 
 
 def _of_links(known: Mapping[int, Rank], addresses: Mapping[str, str]) -> Hang | None:
-    """All came to it, and two nodes do not hear each other: data that the other end does not acknowledge."""
+    """Find two nodes between which data is not acknowledged, where all ranks entered the collective."""
     pairs = {
         frozenset((rank.node, addresses[peer]))
         for rank in known.values()
@@ -189,7 +192,7 @@ def _of_links(known: Mapping[int, Rank], addresses: Mapping[str, str]) -> Hang |
 
 
 def _of_states(ranks: Sequence[Rank]) -> Hang | None:
-    """Of ranks without a record, those whose process does not run."""
+    """Find the ranks whose process does not run."""
     stopped = sorted(rank.rank for rank in ranks if rank.state in _STOPPED)
     if not stopped:
         return None
@@ -232,7 +235,7 @@ def _made(
 
 
 def _facts(rank: Rank) -> list[str]:
-    """What is seen of a rank besides its record."""
+    """Return what is seen of a rank besides its record."""
     state = f"rank {rank.rank} ({rank.node}): its process {_STOPPED[rank.state]}" if rank.state in _STOPPED else ""
     frames = [line.strip() for line in main_thread(rank.stacks) if _is_frame(line)][:_FRAMES]
     stack = f"rank {rank.rank} ({rank.node}): {'; '.join(frames)}" if frames else ""
@@ -240,8 +243,8 @@ def _facts(rank: Rank) -> list[str]:
 
 
 def main_thread(stacks: str) -> list[str]:
-    """The lines of the main thread, which is what a rank is at: py-spy names it, faulthandler writes it as the last
-    one, and one record after the other into the same file."""
+    """Return the lines of the main thread. py-spy names that thread; faulthandler writes it last, and appends one
+    record after the other to the same file."""
     threads: list[list[str]] = [[]]
     for line in stacks.splitlines():
         if line.startswith(("Thread ", "Current thread ")):
@@ -252,7 +255,7 @@ def main_thread(stacks: str) -> list[str]:
 
 
 def _is_frame(line: str) -> bool:
-    """A frame of py-spy, "    spin (train.py:9)", or of faulthandler, '  File "train.py", line 9 in spin'."""
+    """Match a frame of py-spy, "    spin (train.py:9)", or of faulthandler, '  File "train.py", line 9 in spin'."""
     return (line.startswith("    ") and line.rstrip().endswith(")")) or line.startswith("  File ")
 
 

@@ -51,8 +51,8 @@ def _text_keys(keys: list[Any]) -> None:
 
 
 def load_plain(data: bytes) -> Any:
-    """The document. Raises ValueError for what is no pickle of plain values, is nested too deeply, or shares its values
-    so often that they are too many."""
+    """Load the document. Raises ValueError for a pickle of other values, for one that is nested too deeply, and for one
+    that shares its values so often that they are too many."""
     try:
         found = cast(Callable[[], Any], _Plain(io.BytesIO(data)).load)()
     except KeyError as error:

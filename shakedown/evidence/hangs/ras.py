@@ -33,7 +33,7 @@ class Missing(NamedTuple):
 
 
 def missing(text: str) -> set[Missing]:
-    """Of one answer."""
+    """Read the processes that one answer reports as missing."""
     found, section = set[Missing](), ""
     for line in text[:_LIMIT].splitlines()[:_LINES]:
         if header := _SECTION.fullmatch(line):
@@ -48,9 +48,9 @@ def missing(text: str) -> set[Missing]:
 def of_answers(
     answers: Mapping[str, str], addresses: Mapping[str, str], given: Mapping[str, range] | None = None
 ) -> Hang | None:
-    """What the nodes' answers come to; None: no process is missing. A node is named if no other one is, and it says so
-    itself or two others do; where they differ, or one alone says so, it is undecided between all of them. `addresses`:
-    address -> node; `given`: the ranks of each node."""
+    """Compare the nodes' answers; None: no process is missing. A node is named if the answers report no other node, and
+    come from that node or from two others. Otherwise every node is in question that an answer comes from or reports.
+    `addresses`: address -> node; `given`: the ranks of each node."""
     silent = {node: missing(text) for node, text in answers.items()}
     accused = {process.host: addresses.get(process.host) for absent in silent.values() for process in absent}
     if not accused:
@@ -74,7 +74,8 @@ def of_answers(
 
 
 def together(records: Hang | None, ras: Hang | None) -> Hang | None:
-    """What ranks' own records come to, with what RAS says besides: it decides where they name nobody, or the same."""
+    """Join the findings of the ranks' own records and of RAS: RAS decides where the records name no rank, or the same
+    node."""
     if records is None or ras is None:
         return records or ras
     more = {"facts": (*records.facts, ras.text)}

@@ -80,12 +80,12 @@ class _Node(_Part):
 
 
 def ras_of(data: bytes) -> str:
-    """What RAS said on a node, out of node.json. Raises ValueError."""
+    """Return the answer of RAS on a node, from node.json. Raises ValueError."""
     return _Node.model_validate(shallow(load_json(data, LIMIT))).ras
 
 
 def flight_of(data: bytes) -> _Flight:
-    """A flight record in either form. Raises ValueError."""
+    """Read a flight record in either form. Raises ValueError."""
     if len(data) > LIMIT:
         raise ValueError(f"{len(data)} bytes, where at most {LIMIT} are read")
     try:
@@ -101,8 +101,8 @@ def flight_of(data: bytes) -> _Flight:
 
 
 def collectives(flight: _Flight) -> Iterator[Collective]:
-    """Those of a record, without point-to-point ones. gloo says no more than `retired`; NCCL's say `completed` before
-    they are retired."""
+    """Yield the collectives of a record, without point-to-point ones. gloo marks them `retired` only; NCCL marks them
+    `completed` before they are retired."""
     for entry in flight.entries:
         if not entry.is_p2p and entry.collective_seq_id > 0:
             yield Collective(
@@ -115,7 +115,7 @@ def collectives(flight: _Flight) -> Iterator[Collective]:
 
 
 def _last(flight: _Flight, found: Iterable[Collective]) -> dict[str, int]:
-    """Of each process group the last collective that the rank has come to."""
+    """Return the last collective of each process group that the rank has entered."""
     last: dict[str, int] = {}
     for collective in found:
         last[collective.group] = max(last.get(collective.group, 0), collective.sequence)
@@ -127,7 +127,7 @@ def _last(flight: _Flight, found: Iterable[Collective]) -> dict[str, int]:
 
 
 def _members(flight: _Flight) -> dict[str, tuple[int, ...]]:
-    """NCCL's own word for who is in a group, where it has one: "[0, 1]"."""
+    """Return the ranks of each group as NCCL lists them, where it does: "[0, 1]"."""
     found = {}
     for name, config in flight.pg_config.items():
         numbers = re.findall(r"\d{1,7}", str(config.get("ranks", ""))[:1_000_000])
@@ -137,25 +137,25 @@ def _members(flight: _Flight) -> dict[str, tuple[int, ...]]:
 
 
 def rank_of(rank: int, node: str, flight: _Flight, groups: Mapping[str, Iterable[int]] | None = None) -> Rank:
-    """A rank by its flight record."""
+    """Make a rank from its flight record."""
     every = tuple(collectives(flight))
     known = _members(flight) | {name: tuple(ranks) for name, ranks in (groups or {}).items()}
     return Rank(rank=rank, node=node, answered=True, last=_last(flight, every), collectives=every, groups=known)
 
 
 def _checked(rank: int, given: range | None) -> int:
-    """The rank that a file speaks of. Raises ValueError where it is not the node's."""
+    """Return the rank of a file. Raises ValueError where that rank is not the node's."""
     if given is not None and rank not in given:
         ranks = f"rank {given.start}" if len(given) == 1 else f"ranks {given.start} to {given.stop - 1}"
-        raise ValueError(f"refused: it speaks of rank {rank}, and the node has {ranks if given else 'none'}")
+        raise ValueError(f"refused: the file is of rank {rank}, and the node has {ranks if given else 'none'}")
     return rank
 
 
 def ranks_of(node: str, files: Mapping[str, bytes], problems: list[str], given: range | None = None) -> list[Rank]:
-    """The ranks of a node by its files (name -> content); what of them cannot be read goes to `problems`.
+    """Read the ranks of a node from its files (name -> content); what cannot be read goes to `problems`.
 
-    `given`: the ranks that the launch plan gave the node; a file that speaks of another one is refused, since no node
-    has a say in what another one's rank does. None: nobody knows.
+    `given`: the ranks that the launch plan gave the node; None: not known. A file of another rank is refused: a node
+    reports on its own ranks only.
     """
     flights: dict[int, Rank] = {}  # by the pid that the process itself sees
     by_rank: dict[int, Rank] = {}

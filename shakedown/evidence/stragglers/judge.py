@@ -41,18 +41,18 @@ class Layout:
         return sum(len(ranks) for ranks in self.nodes.values())
 
     def role(self, rank: int) -> _Role:
-        """What a rank does: those of equal roles have equal work, each on its own part of the batch."""
+        """Return the role of a rank: ranks of equal roles have equal work, each on its own part of the batch."""
         return rank // max(self.world // self.pipeline, 1), rank % self.tensor
 
     def words(self, role: _Role) -> str:
-        """The role, as far as there are several."""
+        """Describe the role, as far as there are several."""
         stage = f"stage {role[0]}" if self.pipeline > 1 else ""
         return ", ".join(filter(None, (stage, f"tensor rank {role[1]}" if self.tensor > 1 else "")))
 
 
 def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limits) -> Stragglers:
-    """Hold every node's ranks against those of the same role on other nodes. A node says its own ranks' times and
-    nobody else's; Megatron's reports come from the node of rank 0."""
+    """Compare every node's ranks with ranks of the same role on other nodes. A node reports its own ranks' times only;
+    Megatron's reports come from the node of rank 0."""
     times = _own_times(measured, layout)
     if not times:
         return _only_extremes(measured, layout)
@@ -116,7 +116,7 @@ def _of_role(
     layout: Layout,
     limits: Limits,
 ) -> tuple[list[Slow], list[Own], str]:
-    """The nodes that are slow in one role, where each stands, and why nobody can say so."""
+    """Return the slow nodes of one role, the times of all its nodes, and the reason where no node can be named."""
     whole = {name: ranks for name, ranks in nodes.items() if all(rank in times for rank in ranks)}
     words = layout.words(role)
     if len(whole) < LEAST_NODES:
@@ -206,9 +206,9 @@ def _like_a_stage(slow: Mapping[str, Slow], order: Sequence[str]) -> str:
 
 
 def _is_last_in_each(name: str, values: Mapping[str, Sequence[float]]) -> bool:
-    """Whether a node is slower than every peer in each window by `_LAST_BY`. All of a window are of the same time, so
-    what slows all of them together does not count, and with few peers this says more than their scatter, of which so
-    few know little: equal nodes do not come out so, however much they scatter (bench/stragglers.py)."""
+    """Return whether a node is slower than every peer in each window by `_LAST_BY`. All of a window are of the same
+    time, so what slows all of them together does not count, and with few peers this says more than their scatter, of
+    which so few know little: equal nodes do not come out so, however much they scatter (bench/stragglers.py)."""
     peers_of = list(zip(*(own_times for other, own_times in values.items() if other != name), strict=True))
     if len(peers_of) < _LAST_WINDOWS:
         return False
@@ -216,7 +216,7 @@ def _is_last_in_each(name: str, values: Mapping[str, Sequence[float]]) -> bool:
 
 
 def _folded(slow: Sequence[Slow]) -> list[Slow]:
-    """One for each node: the worst of its roles. The worst nodes first."""
+    """Keep the worst role of each node. The worst nodes come first."""
     order: tuple[Level, ...] = ("fail", "undecided", "warn", "notice")
     best: dict[str, Slow] = {}
     for node in sorted(slow, key=lambda node: (order.index(node.level), -node.slower)):
@@ -225,7 +225,7 @@ def _folded(slow: Sequence[Slow]) -> list[Slow]:
 
 
 def _only_extremes(measured: Mapping[str, Measured | None], layout: Layout) -> Stragglers:
-    """Where no rank told: the extremes of Megatron's reports say who was slowest, and not beside whom."""
+    """Report that ranks are not known to be slow: Megatron's extremes show the slowest rank, but not its peers."""
     first = next((name for name, ranks in layout.nodes.items() if 0 in ranks), "")
     log = measured.get(first)
     extremes = log.extremes if log else ()

@@ -85,5 +85,5 @@ class Stragglers(_Part):
     not_seen: list[str] = []
 
     def named(self, *levels: Level) -> list[Slow]:
-        """Those of these levels."""
+        """Return the slow nodes of these levels."""
         return [node for node in self.slow if node.level in levels]

@@ -42,12 +42,12 @@ class WindowReader:
         self._beyond = 0
 
     def line(self, line: str) -> None:
-        """A line that may hold one of MARKS."""
+        """Read a line that may hold one of MARKS."""
         if any(mark in line for mark in MARKS) and len(line) <= _MAX_LINE and line.endswith("\n"):
             self._line(strip_escapes(line))
 
     def measured(self) -> Measured:
-        """What there was."""
+        """Return what the lines held."""
         return Measured(
             own=tuple(self._own),
             reported=tuple(self._reported),

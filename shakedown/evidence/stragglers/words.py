@@ -11,7 +11,7 @@ NOT_SEEN = "not seen: waiting inside fused kernels, pipeline bubbles, a slow net
 
 
 def sentence(slow: Slow) -> str:
-    """One node: how much, beside whom, and when."""
+    """Describe one slow node: how much slower than which peers, and when."""
     role = f" ({slow.role})" if slow.role else ""
     why = f", {slow.why}" if slow.why else ""
     return (
@@ -21,7 +21,7 @@ def sentence(slow: Slow) -> str:
 
 
 def lines(found: Stragglers) -> Iterator[str]:
-    """What a person should know; nothing where nobody is slow."""
+    """Yield the lines for the user; none where no node is slow."""
     for slow in found.slow:
         yield f"straggler ({slow.level}): {sentence(slow)}"
     if found.slow and not found.unknown:

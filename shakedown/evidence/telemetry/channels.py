@@ -28,26 +28,26 @@ class Channel(BaseModel):
 
     @property
     def odd_unit(self) -> str:
-        """Of what is compared between nodes: of throttling that is its share of the time."""
+        """Return the unit that is compared between nodes: for throttling its share of the time."""
         return "% of the time" if self.reason is not None else self.unit
 
     @property
     def reason(self) -> str | None:
-        """Why a GPU is throttled, where that is what the channel counts."""
+        """Return the reason of throttling that the channel counts, if it counts one."""
         last = self.name.rpartition("/")[2]
         return last.removeprefix(THROTTLE).removesuffix("_s") if last.startswith(THROTTLE) else None
 
 
 @cache
 def channels() -> dict[str, Channel]:
-    """All kinds by their names."""
+    """Return all kinds by their names."""
     text = resources.files("shakedown.evidence.telemetry").joinpath("channels.toml").read_text(encoding="utf-8")
     found = [Channel.model_validate(entry) for entry in tomllib.loads(text)["channel"]]
     return {channel.name: channel for channel in found}
 
 
 def parts(name: str) -> tuple[str, str]:
-    """The kind of a channel and its device: ("gpu/*/power_w", "0000:05:00.0"). Without a device: (name, "")."""
+    """Split a channel into its kind and its device: ("gpu/*/power_w", "0000:05:00.0"). Without a device: (name, "")."""
     kind, _, rest = name.partition("/")
     device, slash, what = rest.rpartition("/")
     return (f"{kind}/*/{what}", device) if slash else (name, "")

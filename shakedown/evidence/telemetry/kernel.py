@@ -28,13 +28,13 @@ class KernelWindow:
     incomplete: str = ""
 
     def monotonic(self, line: str) -> float | None:
-        """When a record was written, in seconds since boot; None for one without its time."""
+        """Return when a record was written, in seconds since boot; None for a record without a time."""
         found = _RECORD.match(line)
         return float(found[1]) if found else None
 
 
 def read(chunks: Iterable[bytes]) -> KernelWindow:
-    """The window of a file. Raises nothing for what stands in it."""
+    """Read the window of a file. The content raises no error."""
     window, gaps, ended = KernelWindow(), [], False
     data = bytearray()
     for chunk in chunks:

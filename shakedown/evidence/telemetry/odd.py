@@ -30,8 +30,8 @@ class Odd:
 
 
 def odd(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Odd]:
-    """The nodes that stand apart, by the channels of which `channels.toml` says in which direction that is bad. All are
-    of one job, and at least four."""
+    """Yield the nodes that differ from their peers, by the channels whose bad direction `channels.toml` names. The
+    nodes are of one job, and at least four."""
     for channel in channels().values():
         if channel.odd is None:
             continue
@@ -44,7 +44,7 @@ def odd(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Odd]:
 
 
 def _value(channel: Channel, node: NodeTelemetry) -> float | None:
-    """Of gauges and rates the median, of counts the device that counted most, of throttling its share of the time."""
+    """Return the median of gauges and rates, the highest device of counts, the share of the time of throttling."""
     if channel.reason is not None:
         if node.seconds <= 0 or len(node.throttle_unread.get(channel.reason, ())) >= node.gpus:
             return None

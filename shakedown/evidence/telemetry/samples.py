@@ -91,7 +91,7 @@ class Series:
 
 
 def read(chunks: Iterable[bytes]) -> Series:
-    """The samples of a file. Raises nothing for what stands in it."""
+    """Read the samples of a file. The content raises no error."""
     series, count = Series(), 0
     faults: list[str] = []
     order: list[list[float | None]] = []
@@ -145,7 +145,7 @@ def _take(series: Series, order: list[list[float | None]], line: bytes) -> None:
 
 
 def _sample(document: dict[str, Any], channels: int) -> tuple[float, list[float | None]]:
-    """By hand: there are thousands, and each has hundreds of values."""
+    """Check a sample by hand: there are thousands, each with hundreds of values."""
     when, values = document.get("t"), document["v"]
     if len(document) != 2 or not _is_number(when):
         raise ValueError("a sample is a time and its values")

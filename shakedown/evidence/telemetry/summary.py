@@ -52,7 +52,8 @@ STEADY, WHOLE = "steady iterations", "the whole job"
 
 
 def summary(series: Series, clock: NodeClock | None, window: tuple[float, float] | None) -> NodeTelemetry:
-    """The samples in a window of the controller's time; all of them where none is known, or the node's clock is not."""
+    """Sum up the samples in a window of the controller's time; all samples where the window or the node's clock is
+    unknown."""
     low, high = (0, len(series.times))
     name = WHOLE
     if clock is not None and window is not None:
@@ -94,7 +95,7 @@ def summary(series: Series, clock: NodeClock | None, window: tuple[float, float]
 
 
 def each_device(series: Series, kind: str) -> dict[str, list[Point]]:
-    """The points of every device of a kind of channel, by the node's monotonic clock; a rate's as that."""
+    """Return the points of every device of a kind of channel, by the node's monotonic clock; rates as rates."""
     known = channels()[kind]
     found = {device: _points(series, column, 0, len(series.times)) for device, column in _columns(series, kind)}
     return {device: _rates(points, known.scale) if known.kind == "rate" else points for device, points in found.items()}
@@ -114,14 +115,14 @@ def _points(series: Series, column: Sequence[float | None], low: int, high: int)
 
 
 def _rates(points: Sequence[Point], scale: float) -> list[Point]:
-    """For each second between two readings; a count that fell was reset, and says nothing there."""
+    """Return the growth each second between two readings; a count that fell was reset, and is left out."""
     pairs = pairwise(points)
     return [(b[0], (b[1] - a[1]) / (b[0] - a[0]) * scale) for a, b in pairs if b[1] >= a[1]]
 
 
 def _grown(points: Sequence[Point], inside: tuple[float, float] | None) -> float | None:
-    """By how much a count grew, of a stretch that lies between two readings the part that is inside. None: it was not
-    read twice."""
+    """Return by how much a count grew; of a stretch between two readings the part that is inside. None: the count was
+    not read twice."""
     if len(points) < 2:
         return None
     total = 0.0
@@ -159,7 +160,7 @@ def _spread(known: Channel, values: dict[str, list[Point]], inside: tuple[float,
 
 
 def _unreadable(series: Series) -> dict[str, str]:
-    """Kinds of which no device tells. What one device does not tell and others do is seen in the file."""
+    """Return the kinds that no device reports. A kind that some devices report is seen in the file."""
     readable = {parts(name)[0] for name, column in series.columns.items() if any(value is not None for value in column)}
     found: dict[str, str] = {}
     for name, why in series.unreadable.items():

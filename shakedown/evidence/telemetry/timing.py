@@ -23,7 +23,7 @@ class NodeClock(BaseModel):
     uncertainty_s: Seconds
 
     def at(self, monotonic: float) -> float:
-        """The controller's time of a moment of the node."""
+        """Return the controller's time of a moment of the node."""
         return monotonic + self.offset_s
 
 

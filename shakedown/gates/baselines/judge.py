@@ -20,7 +20,7 @@ _SIGN = {"at least": 1, "at most": -1}
 def judge_against(
     history: Sequence[tuple[datetime, float]], value: float, direction: Direction, prior: Prior = PRIOR
 ) -> Baseline:
-    """Whether a value is worse than those of earlier runs, or makes the last runs worse than those before.
+    """Judge whether a value is worse than those of earlier runs, or makes the last runs worse than those before.
 
     The history may be in any order; its values are those of passes of the same job. A value that is worse is never
     judged better. Raises ValueError for a value that is not finite.
@@ -40,7 +40,7 @@ def _judged(earlier: tuple[float, ...], value: float, direction: Direction, prio
 
 
 def compare(past: Past, metric: str, value: float, direction: Direction) -> Baseline:
-    """A figure of a job against the earlier passes of the same job."""
+    """Compare a figure of a job with the earlier passes of the same job."""
     history = [(run.at, run.figures[metric]) for run in past.of_metric(metric)]
     found = judge_against(history, value, direction, prior_of(past, metric))
     return _at_a_level(past, metric, found) if found.lost else found
@@ -68,7 +68,7 @@ def _at_a_level(past: Past, metric: str, found: Baseline) -> Baseline:
 
 
 def baseline_of(past: Past, metric: str, direction: Direction) -> Baseline:
-    """What the earlier runs ask of the next one by itself; its value here is their centre."""
+    """Return the baseline of the next run alone; its value here is the centre of the earlier runs."""
     values = [run.figures[metric] for run in past.of_metric(metric)]
     if len(values) < MINIMUM:
         return Baseline(direction=direction, value=median(values), count=len(values))
@@ -77,7 +77,7 @@ def baseline_of(past: Past, metric: str, direction: Direction) -> Baseline:
 
 
 def _worst(windows: Sequence[Window]) -> Window:
-    """The last run by itself where that is enough; else the comparison that is furthest beyond its bound."""
+    """Return the last run alone where that is enough; otherwise the comparison furthest beyond its bound."""
     if windows[0].runs == 1:
         return windows[0]
     return max(windows, key=lambda window: abs(window.recent - window.bound) / window.error)

@@ -45,7 +45,7 @@ class Baseline(BaseModel):
     reported: bool = False  # whether a run before this one has reported that level
 
     def __str__(self) -> str:
-        """On one line, for a person."""
+        """Describe the baseline on one line."""
         if self.centre is None or self.error is None or self.bound is None:
             return f"{self.count} of {self.needed} runs"
         who = f"the last {self.runs} runs together are" if self.runs > 1 else "it is"
@@ -96,7 +96,7 @@ class Past(BaseModel):
 
     @classmethod
     def of(cls, known: Sequence[Earlier], epoch: str, judge: bool, since: date | None = None, by: str = "") -> Past:
-        """What counts of all earlier passes of the same job."""
+        """Select what counts of all earlier passes of the same job."""
         recent = [run for run in known if since is None or run.at.astimezone(UTC).date() >= since]
         same = sorted((run for run in recent if run.epoch == epoch), key=lambda run: (run.at, run.run_id))
         others = Counter(run.epoch for run in recent if run.epoch != epoch)
@@ -104,12 +104,12 @@ class Past(BaseModel):
         return cls(judge=judge, epoch=epoch, earlier=kept, others=dict(others), since=since, by=by)
 
     def of_metric(self, metric: str) -> list[Pass]:
-        """The earlier runs that have this figure, and were not worse in it."""
+        """Return the earlier runs that have this figure, and were not worse in it."""
         return [run for run in self.earlier if metric in run.figures and metric not in run.worse]
 
     @property
     def before(self) -> str:
-        """What is said of passes that do not count, since an epoch has begun after them; empty: there are none."""
+        """Describe the passes of other epochs, which do not count; empty: there are none."""
         if not self.others:
             return ""
         epochs = [f"{count} with {epoch}" for epoch, count in list(self.others.items())[:3]]
@@ -118,12 +118,12 @@ class Past(BaseModel):
 
     @property
     def new_epoch(self) -> str:
-        """That one has begun, as long as it has too few runs to judge by; empty: it has enough, or is the first."""
+        """Report a new epoch as long as it has too few runs to judge by; empty: it has enough, or is the first."""
         few = len(self.earlier) < MINIMUM
         return f"a new baseline begins with {self.epoch}; {self.before}" if few and self.others else ""
 
     @property
     def judged(self) -> dict[str, Past]:
-        """The metrics of which there are runs enough to judge by, with this."""
+        """Return the metrics that have enough earlier runs to judge by, each with these runs."""
         names = dict.fromkeys(metric for run in self.earlier for metric in run.figures)
         return {name: self for name in names if self.judge and len(self.of_metric(name)) >= MINIMUM}

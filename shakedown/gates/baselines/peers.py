@@ -39,13 +39,14 @@ def peers_of(pasts: Mapping[str, Past]) -> dict[str, dict[str, PeersNoise]]:
 
 
 def _median_of_variances(runs: int) -> float:
-    """The median of the variance of so many normal values, as a share of the true one: Wilson and Hilferty 1931."""
+    """Return the median of the variance of so many normal values, as a share of the true variance: Wilson and Hilferty
+    1931."""
     return (1 - 2 / (9 * (runs - 1))) ** 3
 
 
 def prior_of(past: Past, metric: str) -> Prior:
-    """What is held of the noise before this job's own runs are looked at: what the other nodes have, as far as it goes;
-    the rest is the opinion that every baseline begins with."""
+    """Return the noise that is assumed before this job's own runs count: that of the other nodes, as far as it goes;
+    the rest is the prior that every baseline begins with."""
     peers = past.peers.get(metric)
     if peers is None:
         return PRIOR
