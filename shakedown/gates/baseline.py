@@ -68,7 +68,7 @@ def _evidence(baseline: Baseline, past: Past, metric: str, runs: list[str]) -> s
     texts.append(past.epoch)
     if baseline.since:
         level = "again at the level that was reported" if baseline.reported else "the level has changed"
-        accept = "to accept it, give the day as smoke.baseline_since and your name as smoke.baseline_by"
+        accept = "to accept the level, give the day as smoke.baseline_since and your name as smoke.baseline_by"
         texts.append(f"{level}, since run {baseline.since}; {accept}")
     texts += [past.before] if past.before else []
     if past.since:

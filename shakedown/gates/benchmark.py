@@ -57,7 +57,7 @@ def steps_complete(benchmark: Benchmark) -> Outcome | None:
         verdict=verdict,
         wanted=counted(total_steps, "step") if total_steps is not None else "an unknown number of steps",
         actual=f"step {last}" if last is not None else "no step",
-        evidence=counted(len(steps), "step line") + ("" if total_steps else "; no line says how many there are to be"),
+        evidence=counted(len(steps), "step line") + ("" if total_steps else "; the log does not state the total"),
     )
 
 

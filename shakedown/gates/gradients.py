@@ -68,7 +68,7 @@ def _judge(norms: Sequence[Norm]) -> tuple[Verdict, str, str]:
         text = f"around {end:.4g} at the end, {end / best:.3g} times the level of {best:.4g} around iteration {first}"
         return Verdict.FAIL, "exploded", text if best else f"around {end:.4g} at the end, and 0 around {first}"
     if values[-1] >= threshold("gradient.rise") * max(lowest, statistics.median_low(values[-width - 1 : -1])):
-        text = f"the last norm is {_at(norms[-1])}, the level before {end:.4g}: whether it comes back is not seen"
+        text = f"the last norm is {_at(norms[-1])}, the level before {end:.4g}; whether it comes back is not in the log"
         return Verdict.UNKNOWN, "spike at its end", text
     return Verdict.OK, "", ""
 

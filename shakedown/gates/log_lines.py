@@ -40,14 +40,14 @@ def ended_well(logs: Logs, end: JobEnd | None = None) -> Outcome:
     failed = [f"{name}: {log.end.failed}" for name, log in by_node.items() if log.end.failed]
     doubtful = [f"{name}: {log.end.doubtful}" for name, log in by_node.items() if log.end.doubtful]
     doubtful += [
-        f"{name}: more than can be read stands behind its last iteration"
+        f"{name}: the part behind the last iteration is too long to be read"
         for name, log in by_node.items()
         if log.end.cut
     ]
     missing = [name for name, log in logs.by_node.items() if log is None]
     unseen = [f"no log of {some(missing)}"] if missing else []
     unseen += [f"{name}: {log.incomplete}" for name, log in by_node.items() if log.incomplete]
-    unseen += [f"{logs_of(logs.by_node, logs.unlogged)}: how the others end is not known"] if logs.unlogged else []
+    unseen += [f"{logs_of(logs.by_node, logs.unlogged)}: the end of the other logs is unknown"] if logs.unlogged else []
     exited = bool(codes) and all(code == 0 for code in (codes or {}).values())
     unknown = bool(unseen) or (bool(doubtful) and not exited) or not line_count(logs.by_node)
     texts = failed or [*doubtful, *unseen]
@@ -79,7 +79,7 @@ def rccl_tuning(logs: Logs) -> Outcome:
     lines = counted(line_count(by_node), "line")
     if whole and not matches and logs.rdma and not any(log.rccl_speaks for log in by_node.values() if log):
         silent = f"no line of RCCL in {lines}, so nothing shows that RDMA was used"
-        remedy = "run with NCCL_DEBUG=INFO, or say that the nodes used sockets (shakedown judge --transport sockets)"
+        remedy = "run with NCCL_DEBUG=INFO; where the nodes used sockets, pass --transport sockets to shakedown judge"
         return Outcome(verdict=Verdict.UNKNOWN, wanted=0, evidence=silent, remedy=remedy)
     setting = f"NCCL_DEBUG={level}" if level else "NCCL_DEBUG of the run is not known"
     return _none_of(logs, matches, f"no such line in {lines}; {setting}")
@@ -102,7 +102,7 @@ def _none_of(logs: Logs, matches: list[tuple[str, Match]], seen: str) -> Outcome
     if missing:
         texts.append(f"no log of {some(missing)}")
     if logs.unlogged:
-        texts.append(f"{logs_of(logs.by_node, logs.unlogged)}: what the others said is not known")
+        texts.append(f"{logs_of(logs.by_node, logs.unlogged)}: the other logs are unknown")
     if cut:
         texts.append(f"not in the part that is there: {some(cut)}")
     if empty and not (missing or cut):

@@ -110,7 +110,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     for chunk in source:
         if isinstance(chunk, bytes):
             if _HOLE in tail + chunk[: len(_HOLE)] or (b"\0" in chunk and _HOLE in chunk):
-                hole = "it has a stretch of NUL bytes: a part of it was lost in a crash, or cut out"
+                hole = "the log has a stretch of NUL bytes: a part was lost in a crash, or cut out"
             tail = chunk[-len(_HOLE) :]
         take(splitter.block(chunk))
     take(splitter.rest())

@@ -18,7 +18,7 @@ def ran_to_its_end(end: JobEnd) -> Outcome | None:
         wanted="the job ends by itself",
         actual="stopped" if end.started else "never started",
         evidence=end.stopped,
-        remedy="see the node and the line that were first; its whole log is in the run directory"
+        remedy="see the first node and line; the node's whole log is in the run directory"
         if end.started
         else "repair what is named, and run again",
     )

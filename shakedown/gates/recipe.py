@@ -19,5 +19,5 @@ def recipe(expected: Expected) -> Outcome | None:
         wanted=expected.recipe,
         actual="another job",
         evidence=f"the recipe has {', '.join(expected.differences)}",
-        remedy="judge the log of a run of this recipe, or leave --recipe out and say with --expect what is wanted",
+        remedy="judge the log of a run of this recipe, or leave out --recipe and give the bounds with --expect",
     )

@@ -129,4 +129,4 @@ def clock(iterations: Sequence[Iteration], stamps: Sequence[tuple[int, float]]) 
         return ""
     if work * (1 - threshold("clock.share")) - 1 <= wall <= work * (1 + threshold("clock.share")) + 1:
         return ""
-    return f"a line comes every {wall:.6g} s by its own time, and says {work:.6g} s"
+    return f"the lines come every {wall:.6g} s by their own times, and say {work:.6g} s"

@@ -103,7 +103,7 @@ class LogFile:
         with self._lock:
             self.why = self.why or why
             if not self.why and self.size != self._kept:
-                self.why = "its end was not fetched"
+                self.why = "the end was not fetched"
             self._file.close()
             return KeptLog(
                 name=self.name,

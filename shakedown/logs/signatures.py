@@ -310,7 +310,7 @@ class FailureScanner:
     def _end(self, traceback: Traceback, rank: str, text: str, line: str) -> Match | None:
         """End a traceback at its exception, the last line."""
         if _CLEAN_STOP.search(text):
-            self._pass_over("torchrun was ended by SIGTERM: no failure by itself", line)
+            self._pass_over("SIGTERM ended torchrun: no failure", line)
             return None
         handled = traceback.behind_words or _OPTIONAL.match(text) is not None
         text = traceback.words(text)

@@ -191,10 +191,10 @@ def _no_text(block: bytes) -> str:
     text = block.replace(b"\0", b"")
     nul = len(block) - len(text)
     if nul and not text:
-        return "holds nothing but NUL bytes: it is empty space, or what it said is lost"
+        return "holds only NUL bytes: the content is lost"
     if nul * 3 > len(block) and b"\0\0" not in block[:64] and nul <= len(text) + 1:
-        return "looks like UTF-16 without its mark: iconv -f UTF-16LE -t UTF-8 (or UTF-16BE) makes a log of it"
+        return "looks like UTF-16 without a byte-order mark: convert it with iconv -f UTF-16LE -t UTF-8 (or UTF-16BE)"
     controls = len(text) - len(text.translate(None, _CONTROLS))
     if controls > 4 and controls * 50 > len(text):
-        return "is no text: it is binary, or packed by a program that is not known here"
+        return "is not text: the file is binary, or packed by an unknown program"
     return ""

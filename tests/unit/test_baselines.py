@@ -45,7 +45,7 @@ def test_what_decided_is_told() -> None:
     told = judge_against(history(*STEADY), 366.0, "at least")
     assert (told.runs, told.earlier, told.count, told.recent) == (1, 10, 10, 366.0)
     assert told.centre == pytest.approx(385.2, abs=0.3)
-    assert str(told).startswith("it is worse: at least 3") and " by 10 runs around 385." in str(told)
+    assert str(told).startswith("this run is worse: at least 3") and " by 10 runs around 385." in str(told)
     assert told.spread is not None and told.error == pytest.approx(told.spread / math.sqrt(10))
 
 

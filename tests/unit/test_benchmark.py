@@ -323,7 +323,7 @@ def test_what_is_not_known_of_a_benchmark_is_said() -> None:
     unknown = judged(steps_complete(Reported([], steps=steps)))
     assert (unknown.verdict, unknown.evidence) == (
         Verdict.UNKNOWN,
-        "2 step lines; no line says how many there are to be",
+        "2 step lines; the log does not state the total",
     )
     assert judged(steps_complete(Reported([], steps=steps, total_steps=3))).verdict == Verdict.FAIL
     nothing = figures_finite(Reported([]))

@@ -252,4 +252,4 @@ def test_the_table_of_figures_says_what_earlier_runs_say() -> None:
     console = terminal.console()
     with console.capture() as shown:
         console.print(outcomes.figures_table(figure(380.0), {}, baselines=known))
-    assert "it is worse: at least 3" in (text := " ".join(shown.get().split())) and "by 6 runs around 400" in text
+    assert "this run is worse: at least 3" in (text := " ".join(shown.get().split())) and "by 6 runs around 400" in text

@@ -247,11 +247,11 @@ def test_words_say_where_how_sure_and_what_to_do() -> None:
     assert "logs/node1/leader.log:7" in echo and more.startswith("  1 further sign on 1 node")
     assert remedy.startswith("  remedy: look for 'Out of memory")
     both = next(words.lines(diagnosed(killed(1), killed(2), lost(3, 1))))
-    assert both.startswith("diagnosis: undecided between node1, node2 (they failed so shortly")
+    assert both.startswith("diagnosis: undecided between node1, node2 (the nodes failed too close")
     shared = next(words.lines(diagnosed(*(failure("module_missing", node=f"node{n}", line=TORCH) for n in (1, 2, 3)))))
     assert shared.startswith("diagnosis: 3 of 3 nodes: a Python package") and TORCH in shared
     assert shared.endswith("check the inventory or the image") and "node1" not in shared
-    assert next(words.lines(diagnosed(failure("stall")))).startswith("diagnosis: undecided on which node it began")
+    assert next(words.lines(diagnosed(failure("stall")))).startswith("diagnosis: the origin is undecided")
     assert list(words.lines(None)) == []
 
 

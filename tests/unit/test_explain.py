@@ -339,7 +339,7 @@ def test_nothing_moves_a_terminal() -> None:
 UNUSABLE = {
     "nothing": (b"", "holds no line: nothing to explain"),
     "blank lines": (b"\n \n\n", "holds no line: nothing to explain"),
-    "a program": (bytes(range(256)) * 64, "is no text"),
+    "a program": (bytes(range(256)) * 64, "is not text"),
     "xz": (b"\xfd7zXZ\x00" + b"\0" * 64, "unpack it first (xz -dc)"),
     "the beginning of gzip": (gzip.compress(os.urandom(4000))[:200], "was cut"),
 }

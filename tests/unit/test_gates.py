@@ -270,7 +270,7 @@ def test_no_logs_at_all_do_not_pass():
 def test_torchruns_traceback_on_a_clean_sigterm_is_no_failure():
     gate = judged(read_log(LOGS / "sigterm.log"))["no_failure_signature"]
     assert gate.verdict is OK
-    assert "line 52: torchrun was ended by SIGTERM: no failure by itself: " in gate.evidence
+    assert "line 52: SIGTERM ended torchrun: no failure: " in gate.evidence
     assert "signal: 15" in gate.evidence, "and what it is that was passed over"
 
 

@@ -320,7 +320,7 @@ def test_the_plan_of_a_job_says_whose_rank_left_nothing_when_gloo_ended_it(tmp_p
     ended = Failure(node="node2", kind="collective_mismatch", text="op.preamble.length <= op.nbytes", at=at)
     found = list(signs_of(job, Evidence(failures=[ended], logs=kept), Left(RunDirectory(tmp_path), {})))
     (hang,) = (sign for sign in found if sign.name == "hang")
-    assert hang.node == "node2" and "rank 2 (node2) got more there than it had asked for" in hang.text
+    assert hang.node == "node2" and "rank 2 (node2) got more data there than requested" in hang.text
 
 
 # The form of RCCL 2.28.3 (ROCm 7.2), as NVIDIA's pages and ROCm/cvs' samples have it.
@@ -411,7 +411,7 @@ def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
 
     assert (cut((1, 2), (2, 1)).why, cut((1, 2)).nodes) == ("link", ("node1", "node2"))
     assert cut((1, 2), (2, 1)).culprits == ()
-    assert cut((1, 2)).text.startswith("all ranks stand in all_reduce number ")
+    assert cut((1, 2)).text.startswith("all ranks are in all_reduce number ")
     assert cut((1, 2), (0, 2), (3, 2)).nodes == ("node2",)
     assert cut((0, 1), (2, 3)).nodes == ("node0", "node1", "node2", "node3"), "no end is in both"
     assert {sign.remedy for sign in of_hang(cut((1, 2)))} == {signs._OF_LINK}

@@ -121,13 +121,13 @@ def test_what_cannot_be_compared_is_unknown() -> None:
     assert verdict(silent) is Verdict.UNKNOWN and "of b " in silent.unknown
     many, wide = fleet(dict.fromkeys("abcdefghijkl", 1.0))
     without = judged(many | dict.fromkeys("abcdefgh"), wide, Limits())
-    assert "of a, b, c, d, e, f, g, h told" in without.unknown
+    assert "of a, b, c, d, e, f, g, h reported" in without.unknown
     halves, pairs = fleet({"a": 1, "b": 1, "c": 3, "d": 1, "e": 1}, ranks=2)
     assert halves["b"]
     half = Measured(own=tuple(each for each in halves["b"].own if each.rank == 2))
     some = judged(halves | {"b": half}, pairs, Limits())
-    assert [each.node for each in some.slow] == ["c"] and "not every rank of b told" in some.unknown
-    assert "not known: not every rank of b told" in "\n".join(lines(some))
+    assert [each.node for each in some.slow] == ["c"] and "not every rank of b reported" in some.unknown
+    assert "not known: not every rank of b reported" in "\n".join(lines(some))
     one = {name: Measured(own=each.own[:1]) for name, each in measured.items() if each}
     assert "1 window of all ranks" in judged(one, layout, Limits()).unknown
     assert verdict(judged({}, layout, Limits())) is Verdict.UNKNOWN
@@ -175,7 +175,7 @@ def test_megatron_tells_of_all_ranks_in_two_halves_and_of_two_otherwise() -> Non
     }
     (slow,) = judged({"n0": reader.measured()}, layout, Limits()).slow
     assert (slow.node, slow.level) == ("n2", "fail") and slow.slower == pytest.approx(0.97, abs=0.02)
-    assert judged({"n1": reader.measured()}, layout, Limits()).unknown == "no rank told its own time"
+    assert judged({"n1": reader.measured()}, layout, Limits()).unknown == "no rank reported its own time"
     short = WindowReader()
     for each in text[0::3]:
         short.line(each)

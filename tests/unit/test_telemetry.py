@@ -66,7 +66,7 @@ def test_a_rate_is_that_between_two_samples_and_a_reset_says_nothing() -> None:
 def test_what_grew_in_no_time_at_all_has_no_rate() -> None:
     rows = [{"t": 0, "v": [0]}, {"t": 5e-324, "v": [1 << 63]}]
     found = told({**BEGIN, "channels": ["rdma/mlx5_0/tx_bytes"]}, *rows, END)
-    assert summary(found, None, None).samples == 1 and "not after the one before" in found.incomplete
+    assert summary(found, None, None).samples == 1 and "not after that of the sample before" in found.incomplete
 
 
 def test_every_channel_that_the_sampler_writes_is_known() -> None:
@@ -82,7 +82,7 @@ def test_every_channel_that_the_sampler_writes_is_known() -> None:
     ("document", "why"),
     [
         ({"t": 101, "v": [1, 2, 3]}, "a value for each of the 4 channels"),
-        ({"t": 99, "v": [1, 2, 3, 4]}, "not after the one before"),
+        ({"t": 99, "v": [1, 2, 3, 4]}, "not after that of the sample before"),
         ('{"t": 120, "v": [1, 2, 3, NaN]}', "no number of 64 bits"),
         ('{"t": 120, "v": [1, 2, 3, 1e999]}', "no number of 64 bits"),
         ({"t": 120, "v": [1, 2, 3, "4"]}, "no number of 64 bits"),
@@ -102,10 +102,10 @@ def test_a_line_that_is_none_is_told_and_costs_itself_only(document: Any, why: s
 
 
 def test_a_file_without_its_first_line_or_its_end_says_so() -> None:
-    assert "no first line" in told(END).incomplete
-    assert told({**BEGIN, "channels": []}).incomplete == "its end was not written"
+    assert "first line is missing" in told(END).incomplete
+    assert told({**BEGIN, "channels": []}).incomplete == "the end was not written"
     twice = told({**BEGIN, "channels": ["a", "a"]})
-    assert twice.begin is None and "a channel stands twice" in twice.incomplete
+    assert twice.begin is None and "a channel is listed twice" in twice.incomplete
 
 
 def node(found: Series, window: tuple[float, float] | None = (100, 110)) -> NodeTelemetry:
@@ -196,4 +196,4 @@ def test_what_could_not_be_sampled_is_told_once_for_all_nodes() -> None:
     found = node(told({**BEGIN, "channels": ["gpu/x/busy_pct"]}, unread, {"t": 1, "v": [None]}))
     (first, second) = lines({f"n{number}": found for number in range(20)})
     assert first.startswith("not sampled on n0, n1") and "and 12 more: gpu/*/busy_pct: missing: libamd_smi.so" in first
-    assert second.endswith("samples: its end was not written")
+    assert second.endswith("samples: the end was not written")

@@ -78,7 +78,7 @@ def of_jobs(found: Sequence[Diagnosis], nodes: Collection[str]) -> Diagnosis | N
     names |= {diagnosis.job.partition("/")[2] for diagnosis in group}
     evidence = tuple(sign for diagnosis in group for sign in diagnosis.evidence[:1])
     shared = {"origin": (), "among": (), "common": tuple(sorted(names & set(nodes))), "nodes": len(nodes)}
-    why = "most nodes show it, and each trained alone"
+    why = "most nodes show this fault, and each trained alone"
     return group[0].model_copy(update={**shared, "confidence": "certain", "why": why, "evidence": evidence[:8]})
 
 

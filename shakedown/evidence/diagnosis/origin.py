@@ -29,13 +29,13 @@ _ACCUSERS = 2  # nodes that say they lost one, before it is named for that
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 _ONLY = "no other node shows a failure of its own"
-_SHARED = "most nodes show it, so it is no node's own"
-_FIRST = "it was the first, by more than the times are uncertain"
-_ALIKE = "each of them shows the same fault of its own"
-_TOGETHER = "they failed so shortly after one another that nobody can say which was first"
-_OPEN = "a node ended without success and without an explanation, so nobody can say where it began"
-_EITHER = "others lost a node as well and do not say which, so each of them may have waited for another"
-_OF_RECORDS = "what the ranks left behind leads there, and no further"
+_SHARED = "most nodes show this fault, so no node is the cause"
+_FIRST = "this node failed first, by more than the uncertainty of the times"
+_ALIKE = "all of these nodes show the same fault"
+_TOGETHER = "the nodes failed too close together to tell which was first"
+_OPEN = "a node ended without success and without an explanation, so the origin is unknown"
+_EITHER = "other nodes lost a node too and do not name it, so any of them may have waited for another"
+_OF_RECORDS = "the ranks' records lead to these nodes, and no further"
 
 
 def decide(
@@ -49,7 +49,7 @@ def decide(
     case = _Case(job, ordered)
     ended = next((sign for sign in ordered if sign.name in _NOBODYS), None)
     if ended is not None:
-        return case.found(ended, "certain", why="that ended the run, whatever else was said")
+        return case.found(ended, "certain", why="this ended the run")
     everywhere = {*nodes, *(sign.node for sign in ordered if sign.node)}
     shared = common_fault(case.near, case.roles, everywhere)
     if shared is not None:
@@ -65,8 +65,8 @@ def _decide(case: _Case) -> Diagnosis:
             return _of_origins(case, shown)
     mismatch = next((sign for sign in case.near if sign.name == MISMATCH), None)
     if mismatch is not None:  # who met it has ended, and who went another way is only lost by none
-        return case.found(mismatch, "undecided", why="of ranks that differ nobody can say which is right")
-    return _of_blame(case) or case.found(case.first, "undecided", why="nobody shows a failure of its own")
+        return case.found(mismatch, "undecided", why="the ranks differ, and no record shows which is right")
+    return _of_blame(case) or case.found(case.first, "undecided", why="no node shows a failure of its own")
 
 
 def _while_open(found: Diagnosis, case: _Case, unexplained: Collection[str]) -> Diagnosis:
@@ -81,7 +81,7 @@ def _while_open(found: Diagnosis, case: _Case, unexplained: Collection[str]) -> 
 
 
 def _unexplained(case: _Case) -> set[str]:
-    """Return the nodes that ended with an exit code that says no more: no line before it says why."""
+    """Return the nodes that ended with an exit code that names no cause: no line before it says why."""
     ended = {sign.node for sign in case.near if sign.node and sign.name == "exit" and case.roles[id(sign)] == "either"}
     return {node for node in ended if node and all(sign.symptom for sign in case.near if sign.node == node)}
 
@@ -262,13 +262,14 @@ def _of_blame(case: _Case) -> Diagnosis | None:
     named = sorted(node for node in blamed if node not in lost_another)
     if len(named) == 1 and len(accusers[named[0]]) < _ACCUSERS:
         among = {*named, *(node for node in accusers[named[0]] if node)}
-        why = "only one of them says that it lost the other"
+        why = "only one of these nodes reports that it lost the other"
         return case.found(blamed[named[0]], "undecided", among=among, why=why)
     if len(named) == 1:
-        why = "others lost the connection to it, and it lost none"
+        why = "other nodes lost the connection to this node, and it lost none"
         return case.found(blamed[named[0]], "likely", named, why=why)
     if named:
-        return case.found(blamed[named[0]], "undecided", among=named, why="others lost the connection to each of them")
+        why = "other nodes lost the connection to all of these"
+        return case.found(blamed[named[0]], "undecided", among=named, why=why)
     among = {*blamed, *(node for node in lost_another if node)}
-    why = "they lost one another: one of them failed, or what is between them"
+    why = "these nodes lost one another: a node or the link between them failed"
     return case.found(case.near[0], "undecided", among=among, why=why)

@@ -26,72 +26,73 @@ class _Seen(NamedTuple):
 # What the controller sees by itself. A node that is gone takes its ranks along: what the others say follows from that.
 _KINDS: dict[str, _Seen] = {
     "busy": _Seen("origin", False, "another run holds the node", "wait for its end, or end it; then run again"),
-    "unusable": _Seen(
-        "origin", False, "the node cannot hold a run", "the text says what it lacks; put that right and run again"
-    ),
+    "unusable": _Seen("origin", False, "the node cannot hold a run", "correct what the text names, and run again"),
     "not ready": _Seen(
         "origin", False, "the node's preparation failed or took too long", "read setup.log of that node"
     ),
     "rebooted": _Seen(
         "origin",
         False,
-        "the node was rebooted, or lost its power, in mid-run",
-        "read the end of its kernel log and the BMC's event log for why",
+        "the node rebooted or lost power during the run",
+        "read the end of the node's kernel log and the BMC's event log",
     ),
     "unreachable": _Seen(
         "origin",
         False,
-        "the node stopped answering: it hangs, lost its power, or its network is cut",
-        "look at its console and the BMC's event log, and at the switch port",
+        "the node stopped answering: it hangs, lost power, or lost its network",
+        "check the node's console, the BMC's event log and the switch port",
     ),
     "watchdog": _Seen(
         "origin",
         False,
-        "the launcher on the node was ended or stopped in mid-run",
-        "find out who ended or stopped it there (memory, a person, a shutdown)",
+        "the launcher on the node was ended or stopped during the run",
+        "find out what ended or stopped the launcher (memory, a person, a shutdown)",
     ),
     "disk full": _Seen("origin", False, "the disk of the run folder is full", "make room on that node and run again"),
     "controller": _Seen(
-        "origin", False, "the controller could not go on", "the text says what failed; it is no node's fault"
+        "origin", False, "the controller could not go on", "the text says what failed; no node is at fault"
     ),
     "interrupted": _Seen(
         "origin",
         False,
         "the run was stopped from outside",
-        "run again; where the job had stood still, logs/NODE/ has what each rank was doing",
+        "run again; after a hang, logs/NODE/ shows what each rank was doing",
     ),
     "early exit": _Seen(
         "echo",
         True,
-        "one node's part had ended while the others went on: they wait for it, or never met",
-        "compare the nodes' logs: the one that ended first may have had another program or number of iterations",
+        "the job ended on one node while the other nodes went on",
+        "compare the nodes' logs: the node that ended first may have run another program or number of iterations",
     ),
     "no start": _Seen(
-        "echo", True, "the job came to no iteration in time", "read the end of every node's log for what it waits for"
+        "echo",
+        True,
+        "the job reached no iteration in time",
+        "the end of every node's log shows what that node waits for",
     ),
     "stall": _Seen(
         "echo",
         True,
-        "the job came to a standstill: one rank does not get on, and the others wait for it",
+        "the job hangs: one rank makes no progress, and the others wait for it",
         "look at what the ranks of each node did at the end; the hang's evidence names the rank where it can",
     ),
     "timeout": _Seen(
-        "echo", True, "the job was not over in time", "raise timeout_s, or look for why it was slow or stood still"
+        "echo", True, "the job was not over in time", "raise timeout_s, or find out why the job was slow or hung"
     ),
 }
 _SIGNALLED = _Seen(
     "origin",
     True,
     "the job's leader on the node was ended by a signal from outside",
-    "look for 'Out of memory: Killed process' in the node's kernel log, and for who else may end processes there",
+    "look for 'Out of memory: Killed process' in the node's kernel log; find out what else may end processes there",
 )
 _EXITED = _Seen(
     "either",
     True,
-    "the job's leader on the node ended with an exit code that says no more",
+    "the job's leader on the node ended with an exit code that names no cause",
     "read the lines of that node's log before its end",
 )
-_UNKNOWN = _Seen("either", True, "something that has no entry of its own failed", "read the text and the node's log")
+_UNKNOWN = _Seen("either", True, "a failure without an entry in the catalogue", "read the text and the node's log")
 
 
 # Where a line itself says that the failure was: Ray's driver repeats the lines of its workers, "(train pid=7,
@@ -189,7 +190,7 @@ def not_running(running: Mapping[str, Sequence[str]]) -> Iterator[Sign]:
                     role="origin",
                     text=f"{node}: this process did not run: {process}",
                     cause=f"a process of the job was {_NOT_RUNNING[state[1]]}, and the others waited for it",
-                    remedy="find out who stopped it, or what it waits for in the kernel (storage, a driver)",
+                    remedy="find out what stopped the process, or what it waits for in the kernel (storage, a driver)",
                 )
                 break
 
@@ -221,18 +222,18 @@ def not_used(problem: str) -> Sign:
         symptom=True,
         text=printable(problem, 400),
         cause="a file of the evidence could not be used",
-        remedy="run again, or bring the run directory from where it was written",
+        remedy="run again, or copy the run directory again from where it was written",
     )
 
 
-_OF_RANK = "the rank's stack and state stand in the run directory (logs/NODE/process-PID.json, stacks-PID-RANK.txt)"
+_OF_RANK = "the rank's stack and state are in the run directory (logs/NODE/process-PID.json, stacks-PID-RANK.txt)"
 _OF_LINK = "check the cable, transceiver and switch port of both ends; run the pair alone"
 _HANGS = {
-    "missing": "a rank did not come to a collective in which the others wait for it",
-    "other collective": "a rank came to another collective than the others",
-    "other sizes": "a rank came to the collective with other sizes than the others",
+    "missing": "a rank did not enter a collective in which the others wait for it",
+    "other collective": "a rank entered another collective than the others",
+    "other sizes": "a rank entered the collective with other sizes than the others",
     "no answer": "a rank does not run, or does not answer, and the others wait for it",
-    "all entered": "all ranks wait in collectives, each for another one",
-    "link": "all ranks came to the collective, and data between nodes does not arrive",
-    "open": "no rank was in a collective: each went on by itself, or waits for something else",
+    "all entered": "all ranks wait in collectives, for one another",
+    "link": "all ranks entered the collective, and data between nodes does not arrive",
+    "open": "no rank was in a collective: the ranks went on alone, or wait for something else",
 }

@@ -39,7 +39,7 @@ def headline(diagnosis: Diagnosis) -> str:
     if diagnosis.among:
         return f"undecided between {_names(diagnosis.among)} ({diagnosis.why}): {cause}"
     if diagnosis.confidence == "undecided":
-        return f"undecided on which node it began ({diagnosis.why}): {cause}"
+        return f"the origin is undecided ({diagnosis.why}): {cause}"
     return f"{cause} ({diagnosis.why})"
 
 

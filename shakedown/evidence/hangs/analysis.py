@@ -33,7 +33,7 @@ def analyse(
     if not any(rank.answered for rank in ranks):
         return _of_states(ranks)
     groups = _members(ranks, everybody)
-    if differ:  # they have ended: who did not come to something says nothing any more
+    if differ:  # they have ended: which collective they did not enter shows nothing any more
         return _of_others(known, groups) or _of_differing(known, given or {}, differ)
     return (
         _of_others(known, groups)
@@ -75,7 +75,7 @@ def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Han
             odd = sorted(rank for rank, collective in found.items() if key(collective) != usual)
             normal = next(collective for collective in found.values() if key(collective) == usual)
             decided = len(odd) == 1 and count >= _WITNESSES and _is_witnessed(known, odd[0], found.keys() - {*odd})
-            others = "; ".join(f"rank {rank} came to {found[rank]}" for rank in odd[:_NAMED])
+            others = "; ".join(f"rank {rank} entered {found[rank]}" for rank in odd[:_NAMED])
             entered = sorted(found)
             missing = sorted(groups.get(group, set()) - set(found))
             text = f"{_stand(count)} in {normal}; {others}"
@@ -99,7 +99,7 @@ def _of_differing(known: Mapping[int, Rank], given: Mapping[str, range], differ:
     if more or not silent or len(stood) < max(_WITNESSES, len(others)) or None in stood or len(set(stood)) > 1:
         return None
     first = stood[0]
-    text = f"{_stand(len(stood))} in {first}; {_ranks(silent)} ({node}) got more there than it had asked for"
+    text = f"{_stand(len(stood))} in {first}; {_ranks(silent)} ({node}) got more data there than requested"
     culprits = silent if len(silent) == 1 else []
     found = _made("other sizes", culprits, known, text, first, others, silent, silent)
     return found.model_copy(update={"nodes": (node,)})
@@ -148,7 +148,7 @@ def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silen
     first = waited_for[culprits[0]]
     missing = sorted(number for number, collective in waited_for.items() if collective == first)
     came = sorted(entered[first])
-    text = f"{_stand(len(came))} in {first}, to which {_ranks(culprits)} did not come"
+    text = f"{_stand(len(came))} in {first}, which {_ranks(culprits)} did not enter"
     sure = [number for number in culprits if number not in silent or _is_stopped(known.get(number))]
     left = [number for number in culprits if number not in sure]
     if left:  # it may have come there: nobody can say, so it is not said to be the one
@@ -185,7 +185,7 @@ def _of_links(known: Mapping[int, Rank], addresses: Mapping[str, str]) -> Hang |
     shown = ", ".join(" and ".join(sorted(pair)) for pair in sorted(pairs, key=sorted)[:_NAMED])
     common = [node for node, count in ends.items() if count == len(pairs)]
     nodes = common if len(pairs) > 1 and len(common) == 1 else sorted(ends)
-    at = f"all ranks stand in {first}, and " if first else ""
+    at = f"all ranks are in {first}, and " if first else ""
     text = f"{at}data is not acknowledged between {shown}"
     entered = sorted(rank.rank for rank in known.values() if rank.waits_in)
     return Hang(why="link", nodes=tuple(nodes), collective=first, entered=tuple(entered), text=text)
@@ -205,9 +205,9 @@ def _open(known: Mapping[int, Rank]) -> Hang:
     waiting = sorted(rank.rank for rank in known.values() if rank.waits_in)
     first = next((collective for rank in known.values() for collective in rank.waits_in), None)
     if waiting:
-        text = f"{counted_ranks(len(waiting))} wait in collectives, and each for another one"
+        text = f"{counted_ranks(len(waiting))} wait in different collectives"
         return Hang(why="all entered", collective=first, entered=tuple(waiting), text=text)
-    return Hang(why="open", text="no rank was in a collective: each went on by itself, or waits for something else")
+    return Hang(why="open", text="no rank was in a collective: the ranks went on alone, or wait for something else")
 
 
 def _made(
@@ -264,7 +264,7 @@ def counted_ranks(count: int) -> str:
 
 
 def _stand(count: int) -> str:
-    return f"{counted_ranks(count)} {'stands' if count == 1 else 'stand'}"
+    return f"{counted_ranks(count)} {'is' if count == 1 else 'are'}"
 
 
 def _ranks(numbers: Sequence[int]) -> str:

@@ -31,7 +31,7 @@ class _Plain(_Python):  # type: ignore[misc]
     dispatch = {code: step for code, step in _Python.dispatch.items() if code in _CODES}  # noqa: RUF012
 
     def find_class(self, module: str, name: str) -> Any:  # no code that asks for one is read
-        raise pickle.UnpicklingError("it is no plain value")
+        raise pickle.UnpicklingError("not a plain value")
 
     def load_setitem(self) -> None:
         _text_keys(self.stack[-2:-1])
@@ -56,7 +56,7 @@ def load_plain(data: bytes) -> Any:
     try:
         found = cast(Callable[[], Any], _Plain(io.BytesIO(data)).load)()
     except KeyError as error:
-        raise ValueError(f"{error.args[0]!r} stands in it, which no plain value needs"[:100]) from None
+        raise ValueError(f"{error.args[0]!r} is not part of a plain value"[:100]) from None
     except Exception as error:  # what a pickle that is none may raise is without number
         raise ValueError(str(error)[:200] or type(error).__name__) from None
     _bounded(found)
@@ -71,7 +71,7 @@ def _bounded(document: Any) -> None:
             items = container.values() if isinstance(container, dict) else container
             left -= len(items)
             if left < 0:
-                raise ValueError("it has too many values")
+                raise ValueError("too many values")
             inner += [item for item in items if isinstance(item, dict | list | tuple)]
         level = inner
         if not level:

@@ -60,7 +60,7 @@ def of_answers(
     shown = ", ".join(
         f"process {pid} on {addresses.get(host, printable(host, 60))}" for host, pid in processes[:_SHOWN]
     )
-    text = f"RAS, asked on {', '.join(tell[:_SHOWN])}, has no answer from {shown}"
+    text = f"RAS on {', '.join(tell[:_SHOWN])} has no answer from {shown}"
     names = {name for name in accused.values() if name}
     if len(names) != len(accused):  # an address that is no node's
         return Hang(why="no answer", text=text)

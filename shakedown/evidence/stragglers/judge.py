@@ -70,7 +70,7 @@ def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limi
         own += beside
         unknown += [why] if why else []
     if silent:
-        unknown.append(f"not every rank of {_few(silent)} told its own time")
+        unknown.append(f"not every rank of {_few(silent)} reported its own time")
     if cut := sorted(name for name, log in measured.items() if log and log.beyond):
         unknown.append(f"more windows than are kept in {_few(cut)}")
     return Stragglers(
@@ -121,8 +121,8 @@ def _of_role(
     words = layout.words(role)
     if len(whole) < LEAST_NODES:
         what = f" of {words}" if words else ""
-        told_of = f"{counted(len(whole), 'node')} told of ranks{what} that do the same work"
-        return [], [], f"{told_of}, and {LEAST_NODES} are needed"
+        reported = f"{counted(len(whole), 'node')} reported ranks{what} that do the same work"
+        return [], [], f"{reported}, and {LEAST_NODES} are needed"
     of_ranks = [times[rank].keys() for ranks in whole.values() for rank in ranks]
     spans = sorted(set(of_ranks[0]).intersection(*of_ranks[1:]))
     if len(spans) < LEAST_WINDOWS:
@@ -230,12 +230,12 @@ def _only_extremes(measured: Mapping[str, Measured | None], layout: Layout) -> S
     log = measured.get(first)
     extremes = log.extremes if log else ()
     if not extremes:
-        return Stragglers(unknown="no rank told its own time")
+        return Stragglers(unknown="no rank reported its own time")
     count = counted(len(extremes), "report")
     return Stragglers(
         windows=len(extremes),
         unknown=f"{count} of Megatron give the lowest and the highest rank alone, at most"
-        f" {max(report.slower for report in extremes):.0%} apart: --straggler-minmax-count makes them tell of all",
+        f" {max(report.slower for report in extremes):.0%} apart: --straggler-minmax-count makes them report all ranks",
     )
 
 

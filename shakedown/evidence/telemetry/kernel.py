@@ -63,8 +63,8 @@ def read(chunks: Iterable[bytes]) -> KernelWindow:
         elif what == "end":
             ended = True
     if window.begin is None:
-        gaps.append("it has no first line")
+        gaps.append("the first line is missing")
     elif not ended:
-        gaps.append("its end was not written")
+        gaps.append("the end was not written")
     window.incomplete = "; ".join(gaps)
     return window

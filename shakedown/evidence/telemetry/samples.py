@@ -104,9 +104,9 @@ def read(chunks: Iterable[bytes]) -> Series:
                 faults.append(f"line {number}: {_words(error)}")
     gaps = [f"{counted(count, 'line')} of it cannot be used ({'; '.join(faults)})"] if count else []
     if series.begin is None:
-        gaps.append("it has no first line")
+        gaps.append("the first line is missing")
     elif series.end is None:
-        gaps.append("its end was not written")
+        gaps.append("the end was not written")
     series.incomplete = "; ".join(gaps)
     return series
 
@@ -121,13 +121,13 @@ def _take(series: Series, order: list[list[float | None]], line: bytes) -> None:
         series.begin = Begin.model_validate(document)
         if len(set(series.begin.channels)) != len(series.begin.channels):
             series.begin = None
-            raise ValueError("a channel stands twice")
+            raise ValueError("a channel is listed twice")
         series.columns = {name: [] for name in series.begin.channels}
         order += series.columns.values()
     elif "v" in document:
         when, values = _sample(document, len(order))
         if series.times and when - series.times[-1] < _LEAST_S:
-            raise ValueError("its time is not after the one before")
+            raise ValueError("the time is not after that of the sample before")
         series.times.append(when)
         for column, value in zip(order, values, strict=True):
             column.append(value)

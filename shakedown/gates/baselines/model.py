@@ -48,7 +48,7 @@ class Baseline(BaseModel):
         """Describe the baseline on one line."""
         if self.centre is None or self.error is None or self.bound is None:
             return f"{self.count} of {self.needed} runs"
-        who = f"the last {self.runs} runs together are" if self.runs > 1 else "it is"
+        who = f"the last {self.runs} runs together are" if self.runs > 1 else "this run is"
         worse = f"{who} worse: " if self.lost else ""
         around = f"{self.centre:.6g} +- {short(self.error)}"
         known = f"{self.direction} {self.bound:.6g} by {counted(self.earlier, 'run')} around {around}"
