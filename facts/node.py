@@ -23,7 +23,7 @@ from shakedown.transport import bundle
 
 DOCUMENT = 16 << 20  # characters of a node state; that of a large node has some 200,000
 _MARKER = "shakedown_bundle"
-# "exit <code>" is what the launching shell says of a probe that did not end by itself.
+# "exit <code>" is what the launching shell says of a probe that was ended.
 _WORDS = {
     "exit 124": "the probe did not end in time",
     "exit 137": "the probe did not end in time and was killed",

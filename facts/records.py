@@ -1,4 +1,4 @@
-"""What stands on a node where nobody but root, or the user who connects, can have put it."""
+"""Files of a node that only root, or the user who connects, can have put there."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
         + ``acs``: ``off``, on every PCI function
         + ``max_read_request.<PCI vendor>`` or ``max_read_request``: bytes, of RDMA devices
         + ``mtu.<interface>``: bytes
-        + ``module.<name>``: ``loaded``, although a blacklist forbids it to load by itself
+        + ``module.<name>``: ``loaded``, although a blacklist keeps it from loading alone
 
     On a node without systemd they are made now only.
 

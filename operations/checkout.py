@@ -14,7 +14,7 @@ from shakedown.facts.git import RECORD, Checkout
 from shakedown.operations import atomic
 from shakedown.operations.commands import INSTALL_S, Commands, refuse, verify
 
-# A server need not give a commit by its hash; then everything is fetched. No question for a password: nobody is there.
+# Where a server gives no commit by its hash, everything is fetched. No question for a password: no person answers.
 _FETCH = (
     "export GIT_TERMINAL_PROMPT=0; git -C {p} fetch --quiet --depth 1 {u} {c} 2>/dev/null ||"
     " git -C {p} fetch --quiet --tags --force {u} '+refs/heads/*:refs/remotes/origin/*'"

@@ -16,7 +16,7 @@ INSTALL_S = 7200  # packages and checkouts, over the network
 DATA_S = 172_800  # data sets: terabytes to download, or days of a program's work
 
 RESTORES = "shakedown_restores"
-"""Of a host's connector_data: what a rollback restores there, a line for each setting; told at the end of the run."""
+"""Of a host's connector_data: what a rollback restores there, a line for each setting; shown at the end of the run."""
 
 Commands = Generator[PyinfraCommand, None, None]
 

@@ -128,10 +128,10 @@ def prepare(
 ) -> Commands:
     """
     Have the data that a program in an image downloads and prepares. It works beside the folder, which gets its name
-    when the program has ended well and left a Megatron index with its data. Of nodes that share the folder one is at
+    when the program has succeeded and left a Megatron index with its data. Of nodes that share the folder one is at
     work, and the others wait for it.
 
-    The engine takes the path by its name, as root, so the folder above has to be one in which nobody but root, or the
+    The engine takes the path by its name, as root, so the folder above has to be one in which only root, or the
     user who connects, can write.
 
     + image: with the program; there already

@@ -49,7 +49,7 @@ def pull(
 
     + reference: ``name:tag``, ``name@sha256:...`` or ``name:tag@sha256:...``
     + engine: ``docker`` or ``podman``
-    + insecure: the registry has no TLS, or a certificate nobody signed
+    + insecure: the registry has no TLS, or a certificate that no authority signed
     + ca_file: the authority that signed the registry's certificate, PEM, on the controller
     + username: who logs in
     + password_file: the password on the controller, readable by its owner only

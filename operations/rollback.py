@@ -63,7 +63,7 @@ def _parameter(step: Step) -> StringCommand:
 
 
 def _module(step: Step) -> StringCommand:
-    # One that is in use stays until the next boot: somebody came to need it since.
+    # One that is in use stays until the next boot: another program needs it since.
     if step.value == "loaded":
         return StringCommand("true")
     return StringCommand(f"{_SBIN} modprobe -r", QuoteString(step.target), "|| true")
@@ -194,7 +194,7 @@ def restored(settings: Mapping[str, list[Step]], now: Mapping[str, str]) -> list
     return lines
 
 
-MOST = 4  # changes of one setting that are told
+MOST = 4  # changes of one setting that are shown
 
 
 def _words(step: Step) -> str:

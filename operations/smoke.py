@@ -1,5 +1,5 @@
 """
-Jobs over the hosts that are still there: one distributed job over all of them, or one on each by itself.
+Jobs over the hosts that are still there: one distributed job over all of them, or a single-node job on each of them.
 """
 
 from __future__ import annotations

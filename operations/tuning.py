@@ -64,7 +64,7 @@ def limits(
 
     + memlock: KiB or ``unlimited``
     + nofile: number of open files
-    + user: somebody whose own lines in limits.d must not say otherwise
+    + user: a user whose own lines in limits.d must not say otherwise
 
     **Example:**
 
@@ -80,7 +80,7 @@ def limits(
     wanted = {item: str(value) for item, value in (("memlock", memlock), ("nofile", nofile)) if value is not None}
     files = host.get_fact(Contents, patterns=[*LIMITS_FILES, NR_OPEN])
     if nofile is not None and nofile > int((files.get(NR_OPEN) or ["0"])[0] or 0) > 0:
-        # pam_limits could not set it, and then nobody could log in.
+        # pam_limits could not set it, and then no user could log in.
         yield refuse(f"nofile={nofile} is more than fs.nr_open allows ({(files.get(NR_OPEN) or [''])[0]})")
         return
     domains = ["*", "root", *([user] if user and user != "root" else [])]

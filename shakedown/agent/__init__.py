@@ -1,1 +1,1 @@
-"""The agent on the nodes, as the controller has it: its program, what is compiled for a node, and what it has told."""
+"""The agent on the nodes, as the controller has it: its program, what is compiled for a node, and its reports."""

@@ -1,4 +1,4 @@
-"""What the agents have told, as findings of a drift check: by the desired state of now, and no older than it may be."""
+"""The last reports of the agents, as findings of a drift check: by the desired state of now, and recent enough."""
 
 from __future__ import annotations
 

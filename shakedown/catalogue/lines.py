@@ -54,7 +54,7 @@ _FIELD = re.compile(r"\s{0,8}([A-Z_][A-Z0-9_]{1,63})=(.*)")
 
 
 class Record(NamedTuple):
-    """One record. `kernel`: the line has the form of a kernel's log; otherwise nobody can say where it is from."""
+    """One record. `kernel`: the line has the form of a kernel's log; otherwise its source is unknown."""
 
     number: int  # of the line in the file, from 1; the last one of a record over several lines
     line: str

@@ -48,7 +48,7 @@ class Examination:
     findings: dict[str, list[Finding]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.desired = dict(self.desired)  # our own: what is kept below is nobody else's
+        self.desired = dict(self.desired)  # our own: no other holder sees what is kept below
 
     def keep(self, node: str, reading: Reading) -> None:
         """Keep a node's answer. It says where the {home} of its desired state is; an answer with which that state would
@@ -145,7 +145,7 @@ def unreached(node: str, why: str, tried: str) -> Finding:
     elsewhere = tried == "connection"
     wanted = "answers and runs the probe" if elsewhere else "answers over SSH and runs the probe"
     remedy = (
-        "mend what the reason names, then run again"
+        "repair what the reason names, then run again"
         if elsewhere
         else f"log in to {node} by hand with the inventory's user and key, then run again"
     )

@@ -182,6 +182,9 @@ def _parts(state: NodeState, desired: DesiredState | None) -> Values:
     return values
 
 
+_SILENT = "not reported"  # by the driver
+
+
 def _lossless(devices: Sequence[RdmaDevice]) -> Values:
     """Read how the ports keep RoCE from losing packets. A port whose driver reports nothing differs from one whose
     driver does; where no port of the node reports anything, or one could not be read, the node cannot be compared."""
@@ -189,7 +192,7 @@ def _lossless(devices: Sequence[RdmaDevice]) -> Values:
     subjects: dict[str, Callable[[Lossless], Reading[str]]] = {
         "nic_pfc": lambda port: port.pfc if is_unreadable(port.pfc) else f"priorities {port.pfc}",
         "nic_dscp": lambda port: port.dscp if is_unreadable(port.dscp) else _pairs(port.dscp, ":"),
-        "nic_trust": lambda port: port.trust if is_unreadable(port.trust) else ", ".join(port.trust or ["not told"]),
+        "nic_trust": lambda port: port.trust if is_unreadable(port.trust) else ", ".join(port.trust or [_SILENT]),
         "nic_congestion": _congestion,
     }
     values: Values = {}
@@ -199,7 +202,7 @@ def _lossless(devices: Sequence[RdmaDevice]) -> Values:
         hidden = next((reading for reading in unread if reading.unreadable != "missing"), None)
         if readings:
             silent = unread[0] if len(unread) == len(readings) else None
-            values[subject] = hidden or silent or different("not told" if is_unreadable(r) else r for r in readings)
+            values[subject] = hidden or silent or different(_SILENT if is_unreadable(r) else r for r in readings)
     return values
 
 

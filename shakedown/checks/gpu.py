@@ -215,7 +215,7 @@ def gpu_idle(desired: DesiredState, state: NodeState) -> list[Comparison]:
     findings = [_processes(state)]
     most = desired.gpu.vram_used_bytes
     if most is not None:
-        text = "find who holds the memory (containers, other PID namespaces); with nobody there, reload the driver"
+        text = "find which process holds the memory (containers, other PID namespaces); if none does, reload the driver"
         used = _per_gpu(
             desired,
             state,

@@ -44,7 +44,7 @@ def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
 
 def links_in_use(desired: DesiredState, state: NodeState) -> set[str] | None:
     """Return the names and PCI addresses of the ports that carry RDMA, less those whose link is up now; None where
-    nobody can say which they are."""
+    which they are is unknown."""
     if is_unreadable(state.rdma):
         return None
     up = set() if is_unreadable(state.interfaces) else {link.name for link in state.interfaces if link.up}

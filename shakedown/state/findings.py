@@ -20,7 +20,7 @@ class _Word(str, Enum):  # noqa: UP042 - StrEnum is newer than the oldest Python
 
 
 class Verdict(_Word):
-    """What a comparison came to. Unknown is never ok.
+    """The result of a comparison. Unknown is never ok.
 
     `warn` is for advice alone: the comparison was made, the node may train, and no operation would change it. It is
     shown and counted, and changes neither the verdict of a node or a run nor an exit code. A reading that such a
@@ -119,7 +119,7 @@ class Finding(BaseModel):
 
     @property
     def fixed_by(self) -> FixedBy | None:
-        """Return what fixes it: a person where nobody says; None where it is ok."""
+        """Return what fixes it: a person where the finding does not say; None where it is ok."""
         if self.verdict == Verdict.OK:
             return None
         return self.remedy.by if self.remedy else FixedBy.PERSON

@@ -18,7 +18,7 @@ LIMIT_S = (5.0, 20.0)  # to connect, and between two pieces of an answer
 PAGE = 500  # objects of a list in one answer
 MOST = 100_000  # objects of a list
 MOST_BYTES = 256 << 20  # of one answer
-_TRIES = 4  # of a change that somebody else has come before
+_TRIES = 4  # of a change that another client came before
 
 
 class KubernetesError(SchedulerError):

@@ -20,7 +20,7 @@ from shakedown.schedulers.kubernetes.settings import Settings
 SLACK_S = 5.0  # over a command's own limit
 OUTPUT = 16 << 20  # bytes of a command's output
 ERRORS = 256 << 10
-IDLE_S = 24 * 3600  # after which a pod ends by itself, whatever became of the controller
+IDLE_S = 24 * 3600  # after which a pod ends alone, whatever became of the controller
 _GRACE_S = 30  # for what runs in a pod to end in order
 _ASK_S = (0.5, 5.0)  # between two looks at the pods: at first, and at most
 _REPORT_S = 60.0

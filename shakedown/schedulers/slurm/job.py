@@ -28,7 +28,7 @@ _REPORT_S = 60.0  # between two reports of a job that waits for the same reason
 _END_S = 15.0  # for a job to end in order before it is cancelled
 _WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESV_DEL_HOLD"})
 _RUNS = frozenset({"RUNNING"})
-# Why a job waits that begins only when somebody changes it: slurm, job_reason_codes.html; the key that may be wrong.
+# Why a job waits that begins only when a person changes it: slurm, job_reason_codes.html; the key that may be wrong.
 _NEVER = {
     "PartitionTimeLimit": "slurm.time_min is more than its partition allows",
     "PartitionConfig": "slurm.time_min, or its nodes, are none that its partition allows",
@@ -214,7 +214,7 @@ class Allocation:
             step.close()
 
     def lost(self) -> str | None:
-        """Return why Slurm ends the steps before we do (a time limit, a preemption, somebody's scancel), or None.
+        """Return why Slurm ends the steps before we do (a time limit, a preemption, another user's scancel), or None.
 
         A relay's word alone ends nothing: Slurm is asked, at most every few seconds.
         """

@@ -95,7 +95,7 @@ class Account(Part):
     """The user that would run jobs, and the groups that matter."""
 
     user: str
-    home: str | None = None  # None: nobody says where
+    home: str | None = None  # None: unknown
     groups: list[str]  # groups of the session, by name (or number where unnamed)
     at_login: list[str]  # groups that a new session has by /etc/group and /etc/passwd
     members: dict[str, list[str]]  # group -> members, for render, video, docker; a group that does not exist is absent
