@@ -38,7 +38,7 @@ class Server:
 
     def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Send one request, by its name in the CoreV1Api, and return the answer as it is. Raise KubernetesError."""
-        from kubernetes.client.exceptions import ApiException
+        from kubernetes.client.exceptions import ApiException  # an optional dependency
         from urllib3.exceptions import HTTPError
 
         about = " ".join([method, *(part for part in arguments if isinstance(part, str))])
@@ -62,7 +62,7 @@ class Server:
 
     def apart(self) -> CoreV1Api:
         """Return a separate client: a stream changes its client meanwhile."""
-        from kubernetes.client import ApiClient, CoreV1Api
+        from kubernetes.client import ApiClient, CoreV1Api  # an optional dependency
 
         return CoreV1Api(ApiClient(self._api.api_client.configuration))
 
@@ -115,7 +115,7 @@ class Server:
 
 def _connected(context: str | None) -> tuple[CoreV1Api, str]:
     try:
-        from kubernetes import config
+        from kubernetes import config  # an optional dependency
         from kubernetes.client import ApiClient, Configuration, CoreV1Api
     except ImportError:
         raise KubernetesError(
