@@ -111,12 +111,6 @@ def test_the_folders_at_the_top_are_imported_through_the_package() -> None:
     assert found == set()
 
 
-def test_the_house_is_small() -> None:
-    """One line for each room; a new one needs a reason in docs/developers/rooms.md."""
-    entries = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
-    assert len(entries) <= 28, entries
-
-
 def test_only_what_runs_on_pyinfra_knows_it() -> None:
     found = {
         file: {name.split(".")[0] for name in imports_of(file.read_text(), name_of(file))} & TRANSPORT for file in FILES

@@ -1,0 +1,62 @@
+"""The house stays simple to read: few rooms, short modules, imports at the top, nouns for names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import shakedown
+
+PACKAGE = Path(shakedown.__file__).parent
+FILES = sorted(
+    file
+    for folder in (PACKAGE, PACKAGE / "facts", PACKAGE / "operations")  # the last two are links, which rglob passes by
+    for file in folder.rglob("*.py")
+)
+TREES = {file: ast.parse(file.read_text("utf-8")) for file in FILES}
+NO_NOUNS = {"told", "its", "said", "asked", "each"}
+ON_DISK = {"asked"}  # a field of run.json
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    """Yield the name of every variable, argument, attribute, function and class."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                yield name
+
+
+def late_imports(tree: ast.AST) -> set[ast.AST]:
+    """Return the imports inside functions."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {node for part in functions for node in ast.walk(part) if isinstance(node, ast.Import | ast.ImportFrom)}
+
+
+def test_there_are_few_rooms() -> None:
+    """A new one needs a reason in docs/developers/rooms.md."""
+    entries = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert len(entries) <= 28, entries
+
+
+def test_a_module_fits_a_readers_head() -> None:
+    lengths = {file: file.read_text("utf-8").count("\n") for file in FILES}
+    assert {file: length for file, length in lengths.items() if length > 400} == {}
+
+
+def test_modules_import_at_the_top() -> None:
+    """The others save more than 50 ms of start-up, or are optional. A workload's torch is on the nodes alone."""
+    trees = {file: tree for file, tree in TREES.items() if "workload" not in file.parts}
+    late = {file: len(imports) for file, tree in trees.items() if (imports := late_imports(tree))}
+    assert len(FILES) > 400 and sum(late.values()) <= 60, late
+
+
+def test_names_are_nouns() -> None:
+    found = {file: names for file, tree in TREES.items() if (names := NO_NOUNS & set(identifiers(tree)) - ON_DISK)}
+    assert found == {}
+
+
+def test_a_name_that_is_no_noun_would_be_found() -> None:
+    assert set(identifiers(ast.parse("def told(its): said = its.asked; f(each=1)"))) >= NO_NOUNS
