@@ -54,7 +54,7 @@ from click.shell_completion import CompletionItem  # noqa: E402
 
 from shakedown.cli.words import EXIT_CODES  # noqa: E402
 from shakedown.common.broken_pipe import go_on_without_a_reader  # noqa: E402
-from shakedown.common.log import configure  # noqa: E402
+from shakedown.common.log import LOG_FORMAT, configure  # noqa: E402
 
 
 class Commands(click.Group):
@@ -102,7 +102,13 @@ def _from_source(name: str) -> click.Command:
 
 @click.group(cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="shakedown")
-@click.option("--log-format", type=click.Choice(["console", "json"]), default="console", help="of the tool's own log")
+@click.option(
+    "--log-format",
+    type=click.Choice(["console", "json"]),
+    default="console",
+    envvar=LOG_FORMAT,
+    help=f"json: every event of a run on stderr too, one object a line; plain pyinfra takes it from ${LOG_FORMAT}",
+)
 @click.pass_context
 def main(context: click.Context, log_format: str) -> None:
     """Bring AMD Instinct GPU nodes into a declared state, prove it, and let them train together.

@@ -9,10 +9,14 @@ from __future__ import annotations
 import logging
 import sys
 
+LOG_FORMAT = "SHAKEDOWN_LOG_FORMAT"
+"""The environment variable that says `json`: plain pyinfra has no option for it."""
+
 
 def configure(log_format: str = "console") -> None:
-    """Everything as one JSON object per line ("json"), or warnings as text ("console")."""
-    if log_format != "json":
+    """Show everything as one JSON object per line ("json"), or warnings as text ("console"). Once in a process."""
+    logger = logging.getLogger("shakedown")
+    if log_format != "json" or logger.handlers:
         return
     import structlog  # here only: it takes a tenth of a drift check to load
 
@@ -30,7 +34,6 @@ def configure(log_format: str = "console") -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
-    logger = logging.getLogger("shakedown")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gevent.pool import Pool
 from paramiko import SSHException
@@ -12,13 +12,17 @@ from pydantic import ValidationError
 from pyinfra.api import Host, State
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
+from rich.console import Console
 
 from shakedown.checks.examination import Examination, Reading
 from shakedown.facts.node import read_node
+from shakedown.hosts import named
+from shakedown.report import terminal
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.repair.waiting import waiting_for
+from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState, shared
 
 log = logging.getLogger("shakedown")
@@ -95,3 +99,20 @@ def tried(host: Host) -> str:
         return "connection"
     port = host.data.get("ssh_port")
     return f"ssh to {host.data.get('ssh_hostname') or host.name}" + (f", port {port}" if port else "")
+
+
+def show_findings(out: Console, examination: Examination, fixable: Mapping[str, Sequence[Finding]]) -> None:
+    """Show the findings of all nodes on stderr (stdout belongs to pyinfra's --json). `fixable`: those of each node
+    that an operation would fix, as the user that we are there."""
+    findings = examination.all_findings()
+    table = terminal.findings_table(findings)
+    out.print()
+    if table is not None:
+        out.print(table)
+        out.print()
+    out.print(terminal.findings_summary(findings, len(fixable)))
+    pending = [name for name, own in fixable.items() if own]
+    out.print(f"to change: {named(pending)}" if pending else "nothing to change", markup=False)
+    if few := [name for name, own in fixable.items() if len(own) < len(examination.fixable(name))]:
+        out.print(f"{named(few)}: not root there, so what needs root stays (set _sudo)", markup=False)
+    out.print()

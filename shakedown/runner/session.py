@@ -26,14 +26,13 @@ from shakedown.common.secrets import masked, masked_model, values_of
 from shakedown.common.text import file_name
 from shakedown.evidence.diagnosis.parts import parts_of
 from shakedown.evidence.results import NodeResult
-from shakedown.hosts import named
 from shakedown.jobs.job import Event, Job, Timeouts
 from shakedown.ledger.keep import keep
 from shakedown.logs.kept_logs import LogQuota
 from shakedown.report import terminal
 from shakedown.report.files import write_reports
 from shakedown.report.formats import Findings, Run
-from shakedown.runner.examine import examine
+from shakedown.runner.examine import examine, show_findings
 from shakedown.runner.host_run import HostRun
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import RunEnd, progress
@@ -136,7 +135,7 @@ class Session:
                     inventory=invocation.inventory,
                     desired_digest=desired_digest(dict(self.examination.desired)),
                 )
-                self.notes.note("run", invocation.inventory)
+                self.notes.begin(invocation.inventory, self.examination.all_findings())
                 self.save()
             return self.record
 
@@ -162,8 +161,7 @@ class Session:
         return mask
 
     def save(self) -> None:
-        """Write what is known by now, so that a run which is killed leaves its record. A record that cannot be written
-        is reported, and stays `unknown` on disk: the run has then failed, unless a later attempt succeeds."""
+        """Write what is known by now. A record that cannot be written is reported, and stays `unknown` on disk."""
         if self.record is None or self.directory is None:
             return
         self.record.findings = self.examination.all_findings()
@@ -324,6 +322,8 @@ class Session:
 
     def exclude(self, name: str, why: str, verdict: Verdict) -> None:
         """Exclude a node from what follows; the first reason counts."""
+        if self.notes and name not in self.excluded:
+            self.notes.note("decision", f"goes no further: {why}", node=name)
         self.run_of(name).exclude(why, verdict)
 
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
@@ -366,7 +366,8 @@ def session() -> Session:
         if current is None:
             current = enter(Session(state, examine(state)))
             invocation.examined = bool(current.hosts)
-            show_findings(current)
+            fixable = {host.name: current.fixable(host.name) for host in current.hosts}
+            show_findings(current.out, current.examination, fixable)
         return current
 
 
@@ -381,20 +382,3 @@ def enter(current: Session) -> Session:
     kept = progress(current.state)
     kept.jobs, kept.close, kept.write_reports = current.jobs, current.end, current.write_reports
     return current
-
-
-def show_findings(current: Session) -> None:
-    """Show the findings of all nodes, once, on stderr (stdout belongs to pyinfra's --json)."""
-    findings = current.examination.all_findings()
-    table = terminal.findings_table(findings)
-    current.out.print()
-    if table is not None:
-        current.out.print(table)
-        current.out.print()
-    current.out.print(terminal.findings_summary(findings, len(current.hosts)))
-    pending = [host.name for host in current.hosts if current.fixable(host.name)]
-    current.out.print(f"to change: {named(pending)}" if pending else "nothing to change", markup=False)
-    names = [host.name for host in current.hosts]
-    if few := [name for name in names if len(current.fixable(name)) < len(current.examination.fixable(name))]:
-        current.out.print(f"{named(few)}: not root there, so what needs root stays (set _sudo)", markup=False)
-    current.out.print()

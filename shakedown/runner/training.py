@@ -223,6 +223,8 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         )
         judgement = judge_job(directory, kept, current.evidence[job.name])
         record.gates += judgement.gates
+        if current.notes:
+            current.notes.gates(judgement.gates)
         kept.iterations, kept.figures = judgement.iterations, judgement.figures
         kept.baselines = judgement.baselines
         kept.telemetry = judgement.telemetry

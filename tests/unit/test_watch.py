@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from shakedown.cli import main
+from shakedown.gates import Gate
 from shakedown.jobs.job import Event
 from shakedown.logs.iterations import Iteration
 from shakedown.runs.directory import RunDirectory
@@ -25,8 +27,8 @@ from shakedown.runs.watch.following import Gone, follow
 from shakedown.runs.watch.notes import NAME, Notes
 from shakedown.runs.watch.picture import Picture
 from shakedown.runs.watch.reading import NotesReader
-from shakedown.runs.watch.screen import line_of_nodes, sparkline
-from shakedown.state.findings import Verdict
+from shakedown.runs.watch.screen import Lines, line_of_nodes, sparkline
+from shakedown.state.findings import Finding, Verdict
 from tests.plans import small
 
 
@@ -247,6 +249,47 @@ def test_what_is_noted_is_private_bounded_and_no_reason_to_fail(
     reader.close()
     notes.close()
     notes.note("stage", "after the end")
+
+
+def test_findings_and_gates_are_events_of_the_run(tmp_path: Path) -> None:
+    """Whoever follows a run sees what was found and how each gate was judged, and a line for a gate that failed."""
+    directory = RunDirectory.create("20261123T000000-aaaaaa", tmp_path)
+    notes = Notes(directory.path, lambda text: text.replace("hunter22", "(masked)"))
+    wrong = Finding(name="memlock", node="a", verdict=Verdict.DRIFT, wanted="unlimited", actual="8192 KiB")
+    notes.begin("rack.py", [wrong, wrong.model_copy(update={"name": "thp", "verdict": Verdict.OK})])
+    notes.gates([Gate(name="ran", verdict=Verdict.OK), Gate(name="loss", verdict=Verdict.FAIL, evidence="hunter22")])
+    reader = NotesReader(directory.path)
+    read = [(note.kind, note.node, note.text) for note in reader]
+    reader.close()
+    notes.close()
+    assert read[0] == ("run", None, "rack.py")
+    assert read[1] == ("finding", "a", str(wrong))
+    assert read[2:] == [("gate", None, "ok ran"), ("gate", None, "fail loss: (masked)")]
+    lines: list[str] = []
+    picture, screen = Picture(), Lines(lines.append)
+    reader = NotesReader(directory.path)
+    for note in reader:
+        picture.take(note)
+        screen.take(note, picture)
+    reader.close()
+    assert [line.partition(" ")[2] for line in lines] == ["run began, rack.py", "gate: fail loss: (masked)"]
+
+
+def test_the_log_as_json_is_the_same_stream(tmp_path: Path) -> None:
+    """$SHAKEDOWN_LOG_FORMAT=json: each event of the run, with run, node and time, one object a line."""
+    program = f"""
+from pathlib import Path
+from shakedown.common.log import configure
+from shakedown.runs.watch.notes import Notes
+configure("json"); configure("json")
+folder = Path({str(tmp_path)!r}, "20261123T000000-aaaaaa"); folder.mkdir()
+notes = Notes(folder); notes.note("failure", "it broke", job="together", node="a"); notes.close()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    (event,) = [json.loads(line) for line in done.stderr.splitlines()]
+    (noted,) = [json.loads(line) for line in (tmp_path / "20261123T000000-aaaaaa" / NAME).read_text().splitlines()]
+    assert event["event"] == noted.pop("kind") and event["run"] == "20261123T000000-aaaaaa"
+    assert {key: event[key] for key in noted} == noted and noted["node"] == "a"
 
 
 def test_a_full_disk_ends_the_notes_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

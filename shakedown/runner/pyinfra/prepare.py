@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import gevent
 from pyinfra.context import ctx_inventory, ctx_state
 
+from shakedown.common.log import LOG_FORMAT, configure
 from shakedown.desired import DesiredStateError
 from shakedown.runner.ending import finish, watch
 from shakedown.runner.inventory import desired_states, resolved_of, unread_group_data
@@ -34,6 +35,7 @@ def _prepare(group_data: Sequence[str]) -> None:
         gevent.sleep(0)
     if not sys.stdin.isatty():
         state.should_raise_failed_hosts = lambda _state: False
+    configure(os.environ.get(LOG_FORMAT, ""))
     bind(state)
     watch(state)
     try:

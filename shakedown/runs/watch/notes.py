@@ -1,8 +1,9 @@
-"""What a run notes down while it goes on: `events.jsonl` of its directory, one JSON object per line.
+"""The one stream of what happens in a run: `events.jsonl` of its directory, one JSON object per line.
 
-It is written for whoever watches, and is no evidence: the gates never read it, it is bounded, and a run whose notes
-cannot be written goes on. The file is locked as long as the controller lives, and touched now and then, so that a
-reader knows a run that goes on from one whose controller was killed (docs/reference/run-directory.md).
+The tool's log carries the same events (`--log-format json`). The stream is written for whoever watches, and is no
+evidence: the gates never read it, it is bounded, and a run whose notes cannot be written goes on. The file is locked as
+long as the controller lives, and touched now and then, so that a reader knows a run that goes on from one whose
+controller was killed (docs/reference/run-directory.md).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,6 +27,10 @@ from shakedown.hosts import folded
 from shakedown.jobs.job import Event
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.iterations import Iteration
+from shakedown.state.findings import Finding, Verdict
+
+if TYPE_CHECKING:
+    from shakedown.gates import Gate
 
 NAME = "events.jsonl"
 LIMIT_BYTES = 32 << 20  # of the file, and
@@ -34,7 +39,11 @@ TEXT = 2000  # characters
 EVERY_S = 0.2  # between two iterations of one job that are noted, where it is the only one: 18,000 lines an hour
 SILENT_S = 60.0  # without a touch, which comes every few seconds (runner/waiting.py): it has stopped, or hangs
 
-Kind = Literal["run", "stage", "wait", "plan", "phase", "node", "iteration", "failure", "end", "verdict"]
+Kind = Literal[
+    "run", "finding", "stage", "wait", "plan", "phase", "node", "iteration", "failure", "end", "gate", "decision",
+    "verdict",
+]  # fmt: skip
+_LOG = logging.getLogger("shakedown")
 Text = Annotated[str, Field(max_length=4 * TEXT)]
 
 
@@ -58,7 +67,7 @@ class Notes:
     def __init__(self, folder: Path, mask: Callable[[str], str] = lambda text: text) -> None:
         """Open the file of the notes. Raises OSError."""
         self._mask = mask
-        self._path = folder / NAME
+        self._path, self._run = folder / NAME, folder.name
         self._file = private.create(self._path)
         with contextlib.suppress(OSError):  # of a file system without locks: then the touches are all there is
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,8 +81,21 @@ class Notes:
         """Write one down. Never raises: a run does not end for its notes."""
         self._write(kind, text, job, node, count=count)
 
+    def begin(self, inventory: str, findings: Iterable[Finding]) -> None:
+        """Note the start of the run, and each finding that is not ok."""
+        self.note("run", inventory)
+        for finding in findings:
+            if finding.verdict is not Verdict.OK:
+                self.note("finding", str(finding), node=finding.node)
+
+    def gates(self, gates: Iterable[Gate]) -> None:
+        """Note how each gate of a job was judged."""
+        for gate in gates:
+            text = f"{gate.verdict} {gate.name}" + (f": {gate.evidence}" if gate.evidence else "")
+            self.note("gate", text, job=gate.job, node=gate.node)
+
     def plan(self, job: str, plan: LaunchPlan) -> None:
-        """Return the plan of a job: over which nodes, and what it is."""
+        """Note the plan of a job: over which nodes, and what it is."""
         nodes = folded(node.name for node in plan.nodes)
         self.note("plan", f"{plan.recipe} on {nodes}", job=job, count=len(plan.nodes))
 
@@ -124,13 +146,16 @@ class Notes:
                 count=count,
                 iteration=iteration,
             )
+            if _LOG.isEnabledFor(logging.INFO):
+                event = note.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
+                _LOG.info(kind, extra={"run": self._run, **event})
             line = note.model_dump_json(exclude_defaults=True).encode("utf-8", "backslashreplace") + b"\n"
             limit = ITERATIONS_BYTES if kind == "iteration" else LIMIT_BYTES
             if self._size + len(line) <= limit:
                 self._size += self._file.write(line)
             elif not self._full:
                 self._full = True
-                logging.getLogger("shakedown").info("no more iterations are noted", extra={"file": str(self._path)})
+                _LOG.info("no more iterations are noted", extra={"file": str(self._path)})
         except (OSError, ValueError) as error:
-            logging.getLogger("shakedown").warning(f"{self._path}: events are no longer noted: {error}")
+            _LOG.warning(f"{self._path}: events are no longer noted: {error}")
             self._broken = True  # and stays open: its lock says that the controller lives

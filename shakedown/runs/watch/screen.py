@@ -91,6 +91,14 @@ def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
     return ", ".join(parts)
 
 
+_WORDS = {"failure": "FAILED ", "stage": "stage: ", "plan": "job: ", "end": "end: ", "gate": "gate: "}
+
+
+def _concerns_a_watcher(note: Note) -> bool:
+    """Return whether a line is worth it: findings stand in the report, and most gates hold."""
+    return note.kind not in ("verdict", "finding") and not (note.kind == "gate" and note.text.startswith("ok "))
+
+
 class Lines:
     """What has changed, as lines that stay: for a pipe, a log, and a terminal that cannot be written over."""
 
@@ -106,10 +114,10 @@ class Lines:
             self._iteration(note, picture)
         elif note.kind == "run":
             self._say(f"{_clock(note)} run began, {note.text}")
-        elif note.kind == "verdict" or (note.kind, note.text) == self._last:
+        elif (note.kind, note.text) == self._last or not _concerns_a_watcher(note):
             return
         else:
-            words = {"failure": "FAILED ", "stage": "stage: ", "plan": "job: ", "end": "end: "}.get(note.kind, "")
+            words = _WORDS.get(note.kind, "")
             of_each = f"{note.job}: " if note.job and "/" in note.job else ""
             self._say(f"{_clock(note)} {of_each}{words}{_text(note)}")
         self._last = (note.kind, note.text)
