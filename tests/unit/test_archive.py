@@ -275,12 +275,12 @@ GOOD = member("one/manifest.json", manifest_of(ONE))
 @pytest.mark.parametrize(
     ("members", "why"),
     [
-        ([GOOD, member("one/../../run.json", b"{}")], "no path that a member may have"),
-        ([GOOD, member("/one/run.json", b"{}")], "no path that a member may have"),
+        ([GOOD, member("one/../../run.json", b"{}")], "is not a valid path of a member"),
+        ([GOOD, member("/one/run.json", b"{}")], "is not a valid path of a member"),
         ([GOOD, member("two/run.json", b"{}")], "not below one"),
-        ([GOOD, member("one/a/b/c/d/e/f/g/h", b"{}")], "no path that a member may have"),
-        ([GOOD, member("one/run.json\x1b[2J", b"{}")], "no path that a member may have"),
-        ([GOOD, member("one/-rf", b"{}")], "no path that a member may have"),
+        ([GOOD, member("one/a/b/c/d/e/f/g/h", b"{}")], "is not a valid path of a member"),
+        ([GOOD, member("one/run.json\x1b[2J", b"{}")], "is not a valid path of a member"),
+        ([GOOD, member("one/-rf", b"{}")], "is not a valid path of a member"),
         ([GOOD, member("one/run.json", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "is a link"),
         ([GOOD, member("one/run.json", type=tarfile.LNKTYPE, linkname="one/manifest.json")], "is a hard link"),
         ([GOOD, member("one/run.json", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "is a device"),

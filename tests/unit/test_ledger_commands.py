@@ -184,14 +184,17 @@ def sent(tmp_path: Path, **more: Any) -> tuple[Path, RunDirectory]:
 
 
 def statements(ledger: Ledger, own: RunDirectory) -> tuple[int, int, int, str]:
-    """Return what a ledger holds about this site: accusations, proofs, passed jobs, the newest run of node01."""
+    """Return what a ledger holds about this site: incidents, passed loads, passed jobs, the newest run of node01."""
     record = own.load()
     states = {node.name: own.load_state(node.name) for node in record.nodes}
     key = key_of(record.jobs[0], states)
     assert key is not None
     known = book.known_of(ledger, STATES, 1_793_500_000).values()
-    said = sum(len(each.accusations) for each in known), sum(len(each.proofs) for each in known)
-    return *said, len(ledger.earlier(key)), book.newest_run(ledger, "node01", 0)
+    counts = (
+        sum(len(node.incidents) for node in known),
+        sum(len(node.passed_loads) for node in known),
+    )
+    return *counts, len(ledger.earlier(key)), book.newest_run(ledger, "node01", 0)
 
 
 @pytest.mark.parametrize("way", ["judge archive", "add archive", "add folder", "add unpacked"])
