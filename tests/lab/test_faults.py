@@ -41,23 +41,29 @@ def test_a_rank_killed_in_the_middle_stops_all_and_every_view_names_the_node(rac
     gates = {gate["name"]: gate for gate in record["gates"]}
     assert gates["ran_to_its_end"]["verdict"] == "fail"
     assert all(word in gates["ran_to_its_end"]["evidence"] for word in ("node2", "-9"))
-    assert not re.search(r"node[13] ended with", gates["exit_codes"]["evidence"])
+    assert not re.search(r"node[13] ended with -", gates["exit_codes"]["evidence"])
+    alone = set(re.findall(r"(node[13]) ended with 1", gates["exit_codes"]["evidence"]))  # before the controller came
     found = record["diagnosis"]
     assert (found["confidence"], found["name"], found["origin"]) == ("certain", "killed", ["node2"]), found
     assert "diagnosis: node2 (certain: " in text and found["evidence"][0]["file"].endswith("leader.log")
     for node in record["nodes"]:
         assert (product.folder / "runs/latest" / node["logs"][0]).stat().st_size, "every node's log is kept"
     assert not lab["node2"].exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()
-    assert "\n  failed: node2: " in text
-    assert "\n  stopped: node1, node3: stopped by the controller: the failure began on node2\n" in text
+    assert "\n  failed: node2: " in text and not re.search(r"\n  failed: [^:]*node[13]", text)
+    if not alone:
+        assert "\n  stopped: node1, node3: stopped by the controller: the failure began on node2\n" in text
     stopped, killed = "stopped by the controller", f"failed: {found['cause']}"
+    first, third = (
+        "ended with 1 after the failure began elsewhere" if name in alone else stopped for name in ("node1", "node3")
+    )
     assert [(each["verdict"], each["why"]) for each in record["nodes"]] == [
-        ("ok", stopped), ("fail", killed), ("ok", stopped),
+        ("ok", first), ("fail", killed), ("ok", third),
     ]  # fmt: skip
     shown = product.run("shakedown", "report", "latest").out
-    assert re.search(rf"^node\[1,3\] +ok +trained: {stopped} ", shown, re.MULTILINE)
+    if first == third:
+        assert re.search(rf"^node\[1,3\] +ok +trained: {first} ", shown, re.MULTILINE)
     assert re.search(rf"^node2 +fail +trained: {re.escape(killed)} ", shown, re.MULTILINE)
-    for name, verdict, why in (("node1", "ok", stopped), ("node2", "fail", killed)):
+    for name, verdict, why in (("node1", "ok", first), ("node2", "fail", killed)):
         past = product.run("shakedown", "history", "--node", name).out
         assert re.search(rf" {name} +{verdict} ", past) and f"trained: {why}" in past
 
