@@ -136,7 +136,7 @@ def table(costs: dict[str, list[Cost]], findings: int) -> str:
             continue
         its = costs[name]
         cpu, wall, peak = (
-            statistics.median(getattr(each, figure) for each in its) for figure in ("cpu_s", "wall_s", "peak_mb")
+            statistics.median(getattr(entry, figure) for entry in its) for figure in ("cpu_s", "wall_s", "peak_mb")
         )
         beside = ""
         if "nhc" in costs:
@@ -169,8 +169,8 @@ def main() -> None:
         for _ in range(arguments.runs):
             for name, argv in commands.items():
                 costs[name].append(measured(argv, folder))
-        told = json.loads((folder / "state/verdict.json").read_text())
-    shown = table(costs, len(told["findings"]))
+        reported = json.loads((folder / "state/verdict.json").read_text())
+    shown = table(costs, len(reported["findings"]))
     sys.stdout.write(f"{shown}\n")
     if arguments.write:
         before, _, rest = PAGE.read_text("utf-8").partition(MARKS[0])

@@ -218,7 +218,7 @@ def decays(trials: int, random: np.random.Generator) -> Iterator[str]:
             start = max(MINIMUM, before * per_week)
             series = Series(baseline, NOISES[0], trials, random)
             series.passes = 1 + 0.01 * normal(random, (trials, start)) - np.array(loss[:start])
-            decayed = series.found([1 - each for each in loss[start:]])[-1]
+            decayed = series.found([1 - entry for entry in loss[start:]])[-1]
             series.passes = series.passes + np.array(loss[:start])
             healthy = series.found([1.0] * len(loss[start:]))[-1]
             shown = [f"{per_week} a week", f"{before} weeks", *map(percent, [decayed, best_of_decay(loss), healthy])]

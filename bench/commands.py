@@ -91,7 +91,7 @@ def rows(folder: Path, megabytes: int, runs: int) -> list[Row]:
                 raise RuntimeError(f"{name}: exit code {outcome.code}: {outcome.output[-1000:]}")
             if turn:
                 costs[name].append(outcome.cost)
-    return judged({name: measure.median(each) for name, each in costs.items()}, megabytes)
+    return judged({name: measure.median(entry) for name, entry in costs.items()}, megabytes)
 
 
 def judged(costs: dict[str, Cost], megabytes: int) -> list[Row]:
@@ -118,9 +118,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=200)
     parser.add_argument("--runs", type=int, default=5)
-    asked = parser.parse_args()
+    wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shakedown-bench-") as folder:
-        print(table(rows(Path(folder), asked.mb, asked.runs)))
+        print(table(rows(Path(folder), wanted.mb, wanted.runs)))
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ def lines(every: Iterable[Sequence[Played]]) -> Iterator[str]:
     yield "| what happens | played | right | undecided | another node named | evidence complete | at most, in s |"
     yield "|---|---|---|---|---|---|---|"
     for plays in every:
-        right = sum(each.right for each in plays)
-        wrong = sum(each.wrong for each in plays)
-        whole = sum(not each.missing for each in plays)
-        seconds = max(each.seconds for each in plays)
+        right = sum(item.right for item in plays)
+        wrong = sum(item.wrong for item in plays)
+        whole = sum(not item.missing for item in plays)
+        seconds = max(item.seconds for item in plays)
         yield (
             f"| {_SAID[plays[0].way]} | {len(plays)} | {right} | {len(plays) - right - wrong} | {wrong} | {whole}"
             f" | {seconds:.1f} |"

@@ -75,12 +75,12 @@ def slow_row(nodes: int, bad: int, scatter: float, seeds: int) -> tuple[str, ...
         str(nodes),
         str(bad),
         f"{scatter:.0%}",
-        _share(sum(each.right for each in played), seeds),
-        _share(sum(not each.decided for each in played), seeds),
-        _share(sum(each.innocent for each in played), seeds),
-        _share(sum(each.missed for each in played), seeds),
-        f"{sum(each.trainings for each in played) / seeds:.1f}",
-        f"{sum(each.rounds for each in played) / seeds:.1f}",
+        _share(sum(entry.right for entry in played), seeds),
+        _share(sum(not entry.decided for entry in played), seeds),
+        _share(sum(entry.innocent for entry in played), seeds),
+        _share(sum(entry.missed for entry in played), seeds),
+        f"{sum(entry.trainings for entry in played) / seeds:.1f}",
+        f"{sum(entry.rounds for entry in played) / seeds:.1f}",
     )
 
 
@@ -92,11 +92,11 @@ def row(case: Case, seeds: int, noise: Noise) -> tuple[str, ...]:
     return (
         str(case.nodes),
         str(case.bad),
-        _share(sum(each.right for each in played), count),
-        _share(sum(each.innocent for each in played), count),
-        f"{sum(each.trainings for each in played) / count:.1f}",
-        f"{sum(each.rounds for each in played) / count:.1f}",
-        str(max(each.rounds for each in played)),
+        _share(sum(entry.right for entry in played), count),
+        _share(sum(entry.innocent for entry in played), count),
+        f"{sum(entry.trainings for entry in played) / count:.1f}",
+        f"{sum(entry.rounds for entry in played) / count:.1f}",
+        str(max(entry.rounds for entry in played)),
         str(least_trainings(case.nodes, case.bad)),
         _share(sum(right for right, _, _ in plain), len(plain)),
         f"{sum(trainings for _, trainings, _ in plain) / len(plain):.1f}",
@@ -112,28 +112,28 @@ def shared_row(nodes: int, rack: int, fault: str, count: int) -> tuple[str, ...]
         str(nodes),
         str(rack),
         fault,
-        _share(sum(each.right for each in played), count),
-        _share(sum(each.innocent for each in played), count),
-        _share(sum(not each.decided for each in played), count),
-        f"{sum(each.trainings for each in played) / count:.1f}",
-        f"{sum(each.rounds for each in played) / count:.1f}",
-        str(max(each.rounds for each in played)),
+        _share(sum(entry.right for entry in played), count),
+        _share(sum(entry.innocent for entry in played), count),
+        _share(sum(not entry.decided for entry in played), count),
+        f"{sum(entry.trainings for entry in played) / count:.1f}",
+        f"{sum(entry.rounds for entry in played) / count:.1f}",
+        str(max(entry.rounds for entry in played)),
     )
 
 
 def printed(searches: int, nodes: int = 16, rack: int = 4) -> Iterator[tuple[str, ...]]:
     """What the probabilities that searches print are worth: of suspects, and of nodes that are undecided. A fault of
     each kind by turns; half of the searches may take all rounds, the others end after four."""
-    said: list[tuple[float, bool]] = []
+    output: list[tuple[float, bool]] = []
     kinds = [kind for kind in FAULTS if kind != "nothing"]
     for seed in range(searches):
         bad, links, between = FAULTS[kinds[seed % len(kinds)]]
         rounds = None if seed % 2 else 4
-        said += play(nodes, bad, seed, links=links, rack=rack, between=between, rounds=rounds).printed
+        output += play(nodes, bad, seed, links=links, rack=rack, between=between, rounds=rounds).printed
     for least, most in ((0.0, 0.05), (0.05, 0.25), (0.25, 0.75), (0.75, 0.95), (0.95, 0.995), (0.995, 1.01)):
-        its = [each for each in said if least <= each[0] < most]
+        its = [entry for entry in output if least <= entry[0] < most]
         if its:
-            mean, true = (sum(each[place] for each in its) / len(its) for place in (0, 1))
+            mean, true = (sum(entry[place] for entry in its) / len(its) for place in (0, 1))
             yield f"{least:.3g} to {min(most, 1):.3g}", str(len(its)), f"{mean:.3f}", f"{true:.3f}"
 
 

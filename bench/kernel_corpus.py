@@ -32,7 +32,8 @@ def measure(found: Iterable[Incident]) -> Count:
     for incident in found:
         events = Events(matcher())
         for record, event in [
-            (each, events.take(each.number, each.message, each.priority)) for each in records(incident.lines)
+            (element, events.take(element.number, element.message, element.priority))
+            for element in records(incident.lines)
         ]:
             name = event.entry["name"] if event else "-"
             if not incident.fault:
@@ -55,7 +56,7 @@ def _share(count: int, total: int) -> str:
 def show(paths: Iterable[Path]) -> None:
     """Print the table of each file, and of all."""
     files = {path.name: incidents(path) for path in paths}
-    for name, found in {**files, "all": [each for every in files.values() for each in every]}.items():
+    for name, found in {**files, "all": [element for every in files.values() for element in every]}.items():
         count = measure(found)
         print(name)
         for part in sorted(count.faults) if name == "all" else ():

@@ -39,15 +39,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--nodes", type=int, default=4, help="of each run")
-    asked = parser.parse_args()
+    wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shakedown-bench-") as folder:
         path = Path(folder) / "ledger.sqlite"
         began = time.monotonic()
-        fill(open_ledger(path), asked.runs, asked.nodes)
-        say(f"{asked.runs:,} runs of {asked.nodes} nodes: {path.stat().st_size / 1e6:,.0f} MB")
+        fill(open_ledger(path), wanted.runs, wanted.nodes)
+        say(f"{wanted.runs:,} runs of {wanted.nodes} nodes: {path.stat().st_size / 1e6:,.0f} MB")
         say(f"written in {time.monotonic() - began:.0f} s\n")
         say("| question | median s | slowest s | runs | aim 0.2 s |\n|---|---|---|---|---|")
-        for what, question in questions(path, asked.runs).items():
+        for what, question in questions(path, wanted.runs).items():
             show(what, question)
         for words in (["history"], ["history", "--part", serial(0)]):
             show(f"the command: shakedown {' '.join(words)}", partial(command, path, words))
@@ -56,8 +56,8 @@ def main() -> None:
 def questions(path: Path, runs: int) -> dict[str, Callable[[], int]]:
     """What is asked, and how many runs the answer has."""
 
-    def ask(**asked: Any) -> Callable[[], int]:
-        return lambda: len(history(open_ledger(path), Asked(**asked)).runs)
+    def ask(**wanted: Any) -> Callable[[], int]:
+        return lambda: len(history(open_ledger(path), Asked(**wanted)).runs)
 
     last = _BEGIN + runs * _APART
     return {

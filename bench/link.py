@@ -35,8 +35,8 @@ def answer(settings: Settings) -> str:
 def measured(hosts: int, delays: list[int], runs: int, settings: Settings) -> dict[int, dict[str, list[Cost]]]:
     """Delay each way, ms -> case -> what each turn took. Raises BenchError."""
     costs: dict[int, dict[str, list[Cost]]] = {delay: {FLOOR: [], DRIFT: []} for delay in delays}
-    said = answer(settings)
-    with running(hosts, said) as nodes, relayed(nodes) as (behind, relay):
+    text = answer(settings)
+    with running(hosts, text) as nodes, relayed(nodes) as (behind, relay):
         chosen = cases(behind, settings, [FLOOR, DRIFT])
         for turn in range(runs + 1):
             for delay, of_delay in costs.items():
@@ -59,12 +59,12 @@ def main() -> int:
     """Print the table of docs/developers/speed.md."""
     parser = options(__doc__, [0, 50, 200])
     parser.add_argument("--hosts", type=int, nargs="+", default=[20, 100], choices=range(1, 255), metavar="N")
-    asked = parser.parse_args()
+    wanted = parser.parse_args()
     print("| hosts | delay each way, ms | bare connect, s | drift, s | drift beside it | |\n|---|---|---|---|---|---|")
     settings = of_this_machine()
     try:
-        for hosts in asked.hosts:
-            for delay, costs in measured(hosts, asked.delays, asked.runs, settings).items():
+        for hosts in wanted.hosts:
+            for delay, costs in measured(hosts, wanted.delays, wanted.runs, settings).items():
                 print(row(hosts, delay, costs), flush=True)
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)

@@ -51,7 +51,7 @@ def run(argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) ->
     # An installed program finds itself compiled. Here that is what a run that does not count leaves behind.
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     reader, writer = os.pipe()
-    with log.open("wb") as output, os.fdopen(reader, "rb") as told:
+    with log.open("wb") as output, os.fdopen(reader, "rb") as shown:
         began = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _BETWEEN, str(writer), *argv],
@@ -70,7 +70,7 @@ def run(argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) ->
             _end(process)
             raise
         wall = time.perf_counter() - began
-        words = told.read().split()
+        words = shown.read().split()
     text = log.read_text(errors="replace")
     if len(words) != 3:
         raise OSError(f"{argv[0]} could not be run: {text}")

@@ -28,18 +28,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--write", action="store_true")
-    asked = parser.parse_args()
+    wanted = parser.parse_args()
     lines = ["| 512 nodes, 60 findings each | size | elements | written in | opened in |", "|---|---|---|---|---|"]
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
         )
         for name, document in (("3 nodes differ", many(alike=True)), ("each node differs in its own way", many())):
-            lines.append(_row(browser, Path(folder), name, document, asked.runs))
+            lines.append(_row(browser, Path(folder), name, document, wanted.runs))
         browser.close()
     table = "\n".join(lines)
     print(table)
-    if asked.write:
+    if wanted.write:
         before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
         PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}", "utf-8")
 

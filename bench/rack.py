@@ -115,16 +115,16 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
         nodes = sum(1 for _ in file)
     names = [name(number) for number in range(1, nodes + 1)]
     site = Layer("group_data/all.py", _SITE)
-    resolved = step("desired state", lambda: resolve([HostLayers(each, [site], user="root") for each in names]))
+    resolved = step("desired state", lambda: resolve([HostLayers(entry, [site], user="root") for entry in names]))
     examination = Examination(resolved.states, dict.fromkeys(names, "rack"))
 
     def read() -> None:
         with path.open() as file:
-            for each, line in zip(names, file, strict=True):
+            for entry, line in zip(names, file, strict=True):
                 if line == "\n":
-                    examination.keep(each, Reading(why="no answer"))
+                    examination.keep(entry, Reading(why="no answer"))
                     continue
-                examination.keep(each, Reading(shared(NodeState.model_validate(parse([line]), strict=False))))
+                examination.keep(entry, Reading(shared(NodeState.model_validate(parse([line]), strict=False))))
 
     step("states", read)
     step("checks and outliers", examination.judge)
@@ -141,14 +141,14 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
         inventory="rack.py",
         desired_digest=desired_digest(dict(examination.desired)),
         verdict=verdict,
-        nodes=[RunNode(name=each, verdict=examination.verdict_of(each), part="examined") for each in names],
+        nodes=[RunNode(name=entry, verdict=examination.verdict_of(entry), part="examined") for entry in names],
         findings=examination.all_findings(),
     )
 
     def save() -> None:
         directory.save(record)
-        for each, state in examination.states.items():
-            directory.write(f"states/{each}.json", state.model_dump_json())
+        for entry, state in examination.states.items():
+            directory.write(f"states/{entry}.json", state.model_dump_json())
 
     step("run directory", save)
     why = step("ledger", lambda: keep(directory, record, examination.states, {}))
@@ -167,8 +167,8 @@ def measured(nodes: int, seed: int) -> Cost:
         outcome = measure.run(argv, Path(scratch), {"PYTHONPATH": str(Path(__file__).resolve().parents[1])})
         if outcome.code:
             raise RuntimeError(outcome.output[-3000:])
-        told = json.loads(outcome.output.splitlines()[-1])
-    return Cost(nodes, outcome.cost.cpu_s, outcome.cost.peak_mb, told["steps"], told["findings"])
+        reported = json.loads(outcome.output.splitlines()[-1])
+    return Cost(nodes, outcome.cost.cpu_s, outcome.cost.peak_mb, reported["steps"], reported["findings"])
 
 
 def main() -> None:
@@ -177,13 +177,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1250, 2500, 5000])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.inside is not None:
+    wanted = parser.parse_args()
+    if wanted.inside is not None:
         limit = int(4 * AIM_MB * 1e6)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        print(json.dumps(check(asked.inside, asked.inside.parent)))
+        print(json.dumps(check(wanted.inside, wanted.inside.parent)))
         return
-    costs = [measured(nodes, asked.seed) for nodes in asked.nodes]
+    costs = [measured(nodes, wanted.seed) for nodes in wanted.nodes]
     print(table(costs))
 
 

@@ -48,10 +48,10 @@ def measured(folder: Path, samples: int, library: bool) -> tuple[float, float, f
         used.append(sampler._cpu_s())
     sampler.stop("measured")
     sampler.end()
-    each = [after - before for before, after in pairwise(used)]
+    item = [after - before for before, after in pairwise(used)]
     lines = (out / "telemetry.jsonl").read_bytes().splitlines()
     size = statistics.median(len(line) for line in lines if line.startswith(b'{"t":'))
-    return first, statistics.fmean(each), max(each), int(size)
+    return first, statistics.fmean(item), max(item), int(size)
 
 
 def main() -> None:
@@ -61,9 +61,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for library in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            first, each, most, size = measured(Path(folder), samples, library)
+            first, item, most, size = measured(Path(folder), samples, library)
         what = "8, libamd_smi" if library else "8, sysfs"
-        print(f"| {what} | {first:.2f} | {each * 1e3:.2f} | {most * 1e3:.1f} | {each / INTERVAL_S:.2%} | {size} |")
+        print(f"| {what} | {first:.2f} | {item * 1e3:.2f} | {most * 1e3:.1f} | {item / INTERVAL_S:.2%} | {size} |")
     print(f"\nThe sampler's own limit: {SHARE:.1%} of a core.")
 
 

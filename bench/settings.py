@@ -67,13 +67,13 @@ class Settings:
 
 def of_this_machine(file: Path = ASKED) -> Settings:
     """The settings of the file that this kernel has, with the values they have now."""
-    asked = tomllib.loads(file.read_text())
-    values = {key: _running(key) for key in asked["sysctl"]}
+    requested = tomllib.loads(file.read_text())
+    values = {key: _running(key) for key in requested["sysctl"]}
     return Settings(
         sysctl={key: value for key, value in values.items() if value is not None},
         numa_balancing=_running(NUMA_BALANCING),
         limits={item: _limit(*how) for item, how in _LIMITS.items()},
-        disk_free=asked["disk_free_bytes"],
+        disk_free=requested["disk_free_bytes"],
     )
 
 

@@ -76,8 +76,8 @@ def draws() -> dict[str, Draw]:
     pool = measured()
 
     def of_pool(chosen: random.Random) -> list[float]:
-        its, begin = chosen.choice(pool), chosen.randrange(WINDOWS)
-        return [its[(begin + at) % len(its)] for at in range(WINDOWS)]
+        values, begin = chosen.choice(pool), chosen.randrange(WINDOWS)
+        return [values[(begin + at) % len(values)] for at in range(WINDOWS)]
 
     return {
         "heavy tails: Student's t of 3 degrees, 3 % between, 3 % within": heavy,
@@ -95,15 +95,15 @@ def row(noise: str, nodes: int, slow: float, runs: int, seed: int = 1) -> Row:
     layout = Layout({f"n{node}": range(node, node + 1) for node in range(nodes)})
     found = doubtful = innocent = 0
     for _ in range(runs):
-        told: dict[str, Measured | None] = {}
+        shown: dict[str, Measured | None] = {}
         for node in range(nodes):
             own = [value * (slow if node == 0 else 1.0) for value in draw(chosen)]
             windows = (Window(rank=node, first=at, last=at, own=value) for at, value in enumerate(own))
-            told[f"n{node}"] = Measured(own=tuple(windows))
-        its = judged(told, layout, Limits())
-        named = {each.node for each in its.named("fail", "warn", "notice")}
+            shown[f"n{node}"] = Measured(own=tuple(windows))
+        values = judged(shown, layout, Limits())
+        named = {item.node for item in values.named("fail", "warn", "notice")}
         found += slow > 1 and "n0" in named
-        doubtful += bool(its.unknown)
+        doubtful += bool(values.unknown)
         innocent += bool(named - ({"n0"} if slow > 1 else set()))
     return Row(nodes, noise, slow, found / runs, doubtful / runs, innocent / runs)
 
@@ -120,10 +120,10 @@ def lines(rows: Iterator[Row]) -> Iterator[str]:
     """As a table of Markdown."""
     yield "| nodes | noise | one needs | named | not known | an innocent one named |"
     yield "|---|---|---|---|---|---|"
-    for each in rows:
-        needs = "nobody is slow" if each.slow == 1 else f"{each.slow:.2f} times as long"
-        found = "-" if each.slow == 1 else f"{each.found:.1%}"
-        yield f"| {each.nodes} | {each.noise} | {needs} | {found} | {each.undecided:.1%} | {each.innocent:.2%} |"
+    for item in rows:
+        needs = "nobody is slow" if item.slow == 1 else f"{item.slow:.2f} times as long"
+        found = "-" if item.slow == 1 else f"{item.found:.1%}"
+        yield f"| {item.nodes} | {item.noise} | {needs} | {found} | {item.undecided:.1%} | {item.innocent:.2%} |"
 
 
 if __name__ == "__main__":

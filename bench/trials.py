@@ -92,19 +92,19 @@ def of_pairs(nodes: int, noise: Noise, slow: float, runs: int, seed: int = 1) ->
         }
 
         def run(which: list[int], seed: str, own: dict[tuple[int, int], float] = own) -> list[Named]:
-            met = [(which[a], which[b]) for each in rounds.schedule(len(which), seed) for a, b in each]
+            met = [(which[a], which[b]) for entry in rounds.schedule(len(which), seed) for a, b in entry]
             values = {
                 (f"n{a}", f"n{b}"): in_a_run(chosen, noise, own[a, b]) for pair in met for a, b in (pair, pair[::-1])
             }
             read = matrix.read(
                 values, figure="bandwidth", lower_is_better=False, slower=SLOWER, nodes=[f"n{n}" for n in which]
             )
-            return [each for each in read.named if each.kind != "unnamed"]
+            return [entry for entry in read.named if entry.kind != "unnamed"]
 
         first = run(list(range(nodes)), "bench")
-        suspects = {int(node[1:]) for each in first for node in each.nodes}
+        suspects = {int(node[1:]) for entry in first for node in entry.nodes}
         again = run(rounds.beside(sorted(suspects), nodes, [], "bench"), "again") if first else []
-        named = {(each.kind, each.what) for each in first if any(confirm.same(each, other) for other in again)}
+        named = {(entry.kind, entry.what) for entry in first if any(confirm.same(entry, other) for other in again)}
         found += slow < 1 and ("sender", "n0") in named
         innocent += bool(named - {("sender", "n0")}) if slow < 1 else bool(named)
     return Row(nodes, f"pairs, {noise.name}", slow, found / runs, innocent / runs)

@@ -53,9 +53,9 @@ def table(least: dict[int, dict[str, float]]) -> str:
 
 def main() -> int:
     """Print the table of docs/developers/speed.md."""
-    asked = options(__doc__, [50, 300]).parse_args()
+    wanted = options(__doc__, [50, 300]).parse_args()
     try:
-        print(table(measured(asked.delays, asked.runs)))
+        print(table(measured(wanted.delays, wanted.runs)))
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
