@@ -57,11 +57,18 @@ def _pytest(arguments: Sequence[str]) -> int:
 
 
 def _failed(cache: Path) -> list[str]:
-    """The ids of the tests that failed, by pytest's own record."""
+    """The ids of the tests that failed, by pytest's own record.
+
+    xdist adds `@GROUP` to the ids of groups. A second run knows no test of such a name, and would run every test.
+    """
+    record = cache / "v/cache/lastfailed"
     try:
-        return sorted(json.loads((cache / "v/cache/lastfailed").read_text("utf-8")))
+        failed = json.loads(record.read_text("utf-8"))
     except FileNotFoundError:
         return []
+    names = sorted({name[: name.rfind("@")] if name.rfind("@") > name.rfind("]") else name for name in failed})
+    record.write_text(json.dumps(dict.fromkeys(names, True)), "utf-8")
+    return names
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ _LOOK_S = 0.5  # within which a node notices that its log has grown or its leade
 class Member:
     """One node of a job. Its own task (`run`) owns it.
 
-    The supervisor reads its fields and sets `go`, `record_hang`, `stop`, `finish` and `given_up`.
+    The supervisor reads its fields and sets `go`, `record_hang`, `stop`, `stopped_at`, `finish` and `given_up`.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Member:
         self.name = node.name
         self.go = False
         self.stop: str | None = None  # the reason
+        self.stopped_at: float | None = None  # when the controller began to stop the job
         self.record_hang = False  # have the node record what the processes are doing
         self.hang_recorded = False
         self.finish = False  # collect and remove, when the run is over on this node
@@ -78,7 +79,6 @@ class Member:
         self._notes: list[str] = []
         self._left: list[str] = []  # running on the node, or maybe
         self._stop_sent = False
-        self._stopped_at: float | None = None  # the stop was sent no sooner
         self._log_closed = False
 
     def run(self, secrets: dict[str, str]) -> None:
@@ -144,10 +144,13 @@ class Member:
         )
 
     def _is_stopped(self) -> bool:
-        """Return whether the leader ended because the controller stopped the job: its exit code says nothing then."""
-        if self._stopped_at is None or self.started_at is None:
+        """Return whether the leader ended because the controller stopped the job: its exit code says nothing then.
+
+        Ranks also end, with a code of their own, before the stop reaches them: they lose peers that it reached.
+        """
+        if self.stopped_at is None or self.started_at is None:
             return False
-        return self.exited_at is None or self.exited_at >= self._stopped_at
+        return self._stop_sent if self.exited_at is None else self.exited_at >= self.stopped_at
 
     def _not_removed(self) -> str:
         reason = self.silence or "no time"
@@ -234,7 +237,6 @@ class Member:
     def _visit(self) -> bool:
         """Exchange commands with the node once. Return whether more of the log waits."""
         if self.stop and not self._stop_sent and not self.status.over:
-            self._stopped_at = self.clock.now()
             self._node.stop(self.stop)
             self._stop_sent = True
         elif self.go and self.status.state == "ready":

@@ -183,6 +183,7 @@ class _Supervisor:
             self._say("phase", f"stopping all nodes{more}")
             differ = any(failure.kind == MISMATCH for failure in failures)
             for member in self._members:
+                member.stopped_at = self._clock.now()
                 member.stop, member.record_hang = cause.text, member.record_hang or differ
         for member in self._members:
             member.finish = True

@@ -228,3 +228,23 @@ def test_readings_that_share_a_child_have_one_each_when_it_hangs_or_dies() -> No
         readings: children.Readings = {"one": ("one", 60, says, ("fine",)), "two": ("two", 1, broken, ())}
         found = children.answers(children.start([readings, {}], 1))
         assert found["one"] == "fine" and found["two"]["unreadable"] == why
+
+
+def test_a_reading_that_computes_is_slow_and_one_that_sleeps_is_stuck() -> None:
+    def computes() -> str:
+        while time.process_time() < 1.1:  # of the child
+            pass
+        return "fine"
+
+    def loops() -> None:
+        while True:
+            pass
+
+    slow: children.Readings = {"slow": ("slow", 1, computes, ())}
+    assert children.answers(children.start([slow], 60)) == {"slow": "fine"}
+    stuck: children.Readings = {"stuck": ("stuck", 0.4, time.sleep, (9,))}
+    endless: children.Readings = {"endless": ("endless", 0.4, loops, ())}
+    found = children.answers(children.start([stuck, endless], 60))
+    assert found["stuck"]["detail"] == "stuck: no answer in 0.4 s"
+    assert found["endless"]["detail"] == "endless: no answer in 1.2 s"
+    assert "no answer in 0.3 s" in children.answers(children.start([endless], 0.3))["endless"]["detail"]

@@ -288,6 +288,15 @@ def test_an_interrupt_is_told_and_is_the_outcome(play: Play) -> None:
     assert (play.folder / "logs/a/leader.log").read_text() == "waiting\n"
 
 
+def test_a_rank_that_ends_before_the_stop_reaches_its_node_has_not_failed(play: Play) -> None:
+    """It loses the peers that were stopped first."""
+    play.interrupted = lambda: "stopped by Ctrl-C" if play.turns.now >= play.rack.went.get("b", 1e9) + 5 else None
+    result = play(a=WAITS, b=Script(exits=(5 + 2 * MOMENT, 1), lost=[(4, 5 + MOMENT)]))
+    assert result.outcome == "interrupted" and len(result.failures) == 1
+    assert play.rack.stopped["b"] > play.rack.went["b"] + 5 + 2 * MOMENT, "the exchange with it took that long"
+    assert [(node.exit_code, node.stopped) for node in result.nodes] == [(-15, True), (1, True)], result.nodes
+
+
 def test_an_interrupt_while_nodes_are_prepared_starts_nothing(play: Play) -> None:
     play.interrupted = lambda: "stopped by Ctrl-C"
     result = play(a=WAITS, b=WAITS)

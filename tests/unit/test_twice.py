@@ -15,6 +15,7 @@ import pytest
 def test_well():
     pass
 
+@pytest.mark.xdist_group("a group")
 def test_at_the_second_try():
     mark = Path(__file__).with_name("mark")
     there = mark.exists()
@@ -27,11 +28,11 @@ def test_broken(number):
 """
 
 
-def played(folder: Path, broken: int) -> subprocess.CompletedProcess[str]:
+def played(folder: Path, broken: int, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_some.py").write_text(TESTS.format(broken=broken), "utf-8")
     root = str(Path(__file__).parents[2])
     return subprocess.run(
-        [sys.executable, "-m", "tests.twice", "-q", f"--rootdir={folder}", "-c", "/dev/null", str(folder)],
+        [sys.executable, "-m", "tests.twice", "-q", f"--rootdir={folder}", "-c", "/dev/null", *options, str(folder)],
         cwd=root, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -40,6 +41,13 @@ def test_what_passes_alone_is_named_and_passes(tmp_path: Path) -> None:
     done = played(tmp_path, broken=0)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed at the second try: test_some.py::test_at_the_second_try" in done.stdout
+
+
+def test_of_groups_that_ran_at_the_same_time_only_what_failed_runs_again(tmp_path: Path) -> None:
+    done = played(tmp_path, 0, "-n", "2", "--dist", "loadgroup")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed at the second try: test_some.py::test_at_the_second_try\n" in done.stdout
+    assert "1 failed, 1 passed, 1 skipped in" in done.stdout and "\n1 passed in" in done.stdout, done.stdout
 
 
 def test_what_fails_twice_has_failed(tmp_path: Path) -> None:
