@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.agent.compile import digest
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import load_json, printable, sound
 from shakedown.desired import DesiredState
 from shakedown.desired.models import Agent
@@ -22,8 +23,8 @@ LOOK = Remedy(text="see `systemctl status shakedown-agent.timer` and `journalctl
 Short = Annotated[str, Field(max_length=4096)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class _Part(Frozen):
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 class Remedied(_Part):

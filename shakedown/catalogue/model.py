@@ -6,7 +6,9 @@ import re
 from functools import cached_property
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from shakedown.common.frozen import Frozen
 
 Log = Literal["kernel", "job", "rccl"]
 Part = Literal[
@@ -31,10 +33,8 @@ Role = Literal["origin", "echo", "either"]
 _WILD = re.compile(r"(?<!\\)\*")
 
 
-class Entry(BaseModel):
+class Entry(Frozen):
     """One kind of line. docs/reference/catalogue.md explains every field."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{2,60}$")
     log: Log

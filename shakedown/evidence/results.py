@@ -6,19 +6,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from shakedown.common.frozen import Frozen
 from shakedown.evidence.telemetry.timing import Moment, Timing
 from shakedown.logs.kept_logs import KeptLog
 
 Outcome = Literal["completed", "failed", "interrupted", "not started"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Failure(_Part):
+class Failure(Frozen):
     """Something that went wrong on a node, and when (by the controller's `Clock`, whatever the node's says).
 
     `kind` is an entry of the catalogue, or: busy, unusable, not ready, exit, early exit, no start, stall,
@@ -36,7 +31,7 @@ class Failure(_Part):
     remedy: str | None = None
 
 
-class NodeResult(_Part):
+class NodeResult(Frozen):
     """One node's part of the job."""
 
     name: str
@@ -55,7 +50,7 @@ class NodeResult(_Part):
         return [Path(log.path) for log in self.kept]
 
 
-class JobResult(_Part):
+class JobResult(Frozen):
     """What became of a job. `completed` says that every leader exited with 0: the gates judge the rest."""
 
     run_id: str

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from pydantic import BaseModel, ConfigDict
-
 from shakedown.catalogue import advice
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import counted
 from shakedown.gates.baselines.model import Baseline
 from shakedown.gates.model import Outcome
@@ -17,11 +16,9 @@ from shakedown.logs.metrics import METRICS
 from shakedown.state.findings import Verdict
 
 
-class Recorded(BaseModel):
+class Recorded(Frozen):
     """A figure that is kept for the report and not judged: no bound is expected of it, and there are too few earlier
     runs. `value` None: the log does not have it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     value: float | None

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from shakedown.common.frozen import Frozen
 from shakedown.desired.models import TOGETHER
 from shakedown.state.findings import Verdict, worst
 
 QUOTED = 8  # items of a list that are named in evidence before it says how many more there are
 
 
-class Outcome(BaseModel):
+class Outcome(Frozen):
     """What a gate came to. `ok` and `warn`, which is advice, pass: what could not be seen is `unknown`.
 
     `evidence` says where the value comes from and what is wrong with it; `remedy` what to do, None when all is well.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     verdict: Literal[Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN]
     wanted: Any = None
@@ -29,14 +30,14 @@ class Outcome(BaseModel):
     remedy: str | None = None
 
 
-class Gate(BaseModel):
+class Gate(Frozen):
     """One condition on a smoke run, and its outcome.
 
     The fields of Outcome stand here again because `name` comes first in run.json, and pydantic puts those of a base
     before it.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     name: str
     verdict: Literal[Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN]

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
 from shakedown.catalogue import entries
+from shakedown.common.frozen import Frozen
 from shakedown.evidence.stragglers import reading
 from shakedown.evidence.stragglers.model import Measured
 from shakedown.evidence.stragglers.reading import WindowReader
@@ -36,14 +35,12 @@ _RCCL = re.compile(
 _HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
 
-class NodeLog(BaseModel):
+class NodeLog(Frozen):
     """What stands in one node's log. `damaged` holds the numbers of iterations whose line was cut or mixed, `beyond`
     says how many iteration lines there are, at least, after the first `MAX_ITERATIONS`, which alone are kept.
 
     `incomplete` says why the log is not the whole of what the job said; empty: nothing is known to be missing.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     lines: int = 0
     iterations: tuple[Iteration, ...] = ()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from shakedown.common.frozen import Frozen
 from shakedown.evidence.stragglers.model import Limits
 from shakedown.node.launcher.folder import OWN
 
@@ -27,11 +28,7 @@ def run_folders() -> dict[str, str]:
     return {"{run_dir}": CONTAINER_FOLDER, f"{{run_dir}}/{OWN}": f"{CONTAINER_FOLDER}/{OWN}:ro"}
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class NodePlan(_Part):
+class NodePlan(Frozen):
     """What one node runs. `{run_dir}` in command, environment, upload and log stands for the node's own folder of this
     run (made by the launcher, 0700, removed afterwards)."""
 
@@ -59,7 +56,7 @@ class NodePlan(_Part):
         return " ".join([*assignments, shlex.join(self.command)])
 
 
-class Derived(_Part):
+class Derived(Frozen):
     """One derived value with the reason, for the person who reads the plan."""
 
     name: str
@@ -67,7 +64,7 @@ class Derived(_Part):
     why: str
 
 
-class LaunchPlan(_Part):
+class LaunchPlan(Frozen):
     """One distributed job over `nodes`, in rank order."""
 
     run_id: str

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
-
+from shakedown.common.frozen import Frozen
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import printable
 from shakedown.gates.baselines.judge import baseline_of
@@ -34,10 +33,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PASSES = (Verdict.OK.exit_code, Verdict.DRIFT.exit_code)  # what is left of drift says nothing of the training
 
 
-class Row(BaseModel):
+class Row(Frozen):
     """One metric of one job: what earlier runs, these among them, say of the next."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     job: str
     metric: str

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.changing import settled, without_missing
@@ -25,10 +24,8 @@ _NOTHING = "-"
 _MATTERS = ("rocm_version", "gpus", "kfd", "rdma", "verbs", "containers", "system", "cmdline", "settings", "sysctl")
 
 
-class Difference(BaseModel):
+class Difference(Frozen):
     """One thing that differs. `nodes`: those that it is true of, all with the same two values; of the run none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     group: Group
     what: str
@@ -38,10 +35,8 @@ class Difference(BaseModel):
     change: str = ""  # of figures: how far the second is from the first, and whether that is better
 
 
-class Side(BaseModel):
+class Side(Frozen):
     """One of the two runs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_id: str
     started_at: str
@@ -49,10 +44,8 @@ class Side(BaseModel):
     nodes: int
 
 
-class Comparison(BaseModel):
+class Comparison(Frozen):
     """Two runs, and what differs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     first: Side
     second: Side

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 from sqlalchemy import Connection, ScalarSelect, Select, and_, func, or_, select
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.one_line import line, name, plain
 from shakedown.ledger import schema
 from shakedown.ledger.store import Ledger
@@ -22,11 +23,7 @@ _PLACES = 500  # sets of parts that a part was seen in, the newest: one changes 
 Line = Annotated[str, AfterValidator(line)]  # written so, but a file that somebody hands on may hold anything
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class JobRow(_Part):
+class JobRow(Frozen):
     """One job of a run. `figures`: metric -> value; `units`: metric -> unit."""
 
     job: Line
@@ -37,7 +34,7 @@ class JobRow(_Part):
     units: dict[str, str] = {}
 
 
-class RunRow(_Part):
+class RunRow(Frozen):
     """One run; with a node or a part asked for, that node's part in it."""
 
     run_id: Line
@@ -57,7 +54,7 @@ class RunRow(_Part):
     node_why: Line | None = None
 
 
-class Stay(_Part):
+class Stay(Frozen):
     """Where a part sat: first and last run that saw it there, and how many did."""
 
     kind: Line
@@ -71,14 +68,14 @@ class Stay(_Part):
     runs: int
 
 
-class History(_Part):
+class History(Frozen):
     """The answer: runs, the newest first, and of a part where it sat, the last place first."""
 
     runs: list[RunRow] = []
     stays: list[Stay] = []
 
 
-class Asked(_Part):
+class Asked(Frozen):
     """What is asked for; all of it has to hold."""
 
     node: str | None = None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from shakedown.common.frozen import Frozen
 from shakedown.common.one_line import plain
 from shakedown.common.text import printable
 from shakedown.gates.baselines.key import digest
@@ -17,10 +16,8 @@ _NO_NUMBER = {"", "none", "n/a", "notspecified", "notapplicable", "defaultstring
 _LONGEST = 255
 
 
-class Part(BaseModel):
+class Part(Frozen):
     """One part, and where it sits."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["gpu", "nic", "board"]
     slot: str  # PCI address; of the board nothing

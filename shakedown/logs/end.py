@@ -13,9 +13,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from shakedown.catalogue.words import alarming
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.lines import as_text, split, unprefixed
 
@@ -28,11 +27,9 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")
 _EXIT_BARRIER = "] Error waiting on exit barrier"
 
 
-class LogEnd(BaseModel):
+class LogEnd(Frozen):
     """What stands there. `failed`: the first line that says that something ended badly, and what it says; `doubtful`:
     the first line with an error word that nothing explains."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     failed: str = ""
     doubtful: str = ""

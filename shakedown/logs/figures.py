@@ -8,8 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
-
+from shakedown.common.frozen import Frozen
 from shakedown.logs.iterations import Iteration, Summary
 from shakedown.logs.loss_scale import loss_scale
 from shakedown.logs.metrics import MEAN, METRICS, Metric
@@ -17,12 +16,10 @@ from shakedown.logs.metrics import MEAN, METRICS, Metric
 WARMUP = 2  # iterations, as the ROCm training scripts leave out; the last one is left out as well
 
 
-class Figure(BaseModel):
+class Figure(Frozen):
     """One metric over the judged iterations, in its own unit. `value` is the median and `mean` the mean, as published
     figures are; `spread` the distance between the quartiles, None with fewer than two values; `count` how many
     iterations had the field."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     metric: Metric
     value: float
@@ -33,10 +30,8 @@ class Figure(BaseModel):
     summary: bool = False  # a mean that the job's script printed at its end; no iteration line has it
 
 
-class Figures(BaseModel):
+class Figures(Frozen):
     """The four metrics; None for one that the log cannot give. `steady` says how many iterations they rest on."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     steady: int
     throughput_per_gpu: Figure | None = None

@@ -18,9 +18,10 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
 from shakedown.logs.fields import HEADED, MAX_FIELDS, NUMBER, VALUES, fields, split_field, words
 from shakedown.logs.layout import Layout, layout
@@ -61,13 +62,13 @@ class Iteration:
 _ITERATION = TypeAdapter(Iteration)
 
 
-class Summary(BaseModel):
+class Summary(Frozen):
     """What the ROCm training scripts print at the end: means without the first two and the last iteration.
 
     NaN on every node but the last, since the means are taken from iteration lines that only the last rank prints.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     throughput_per_gpu: float | None = None  # TFLOP/s/GPU
     elapsed_time_per_iteration: float | None = None  # ms

@@ -10,8 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict
-
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
 from shakedown.logs.lines import as_text
 from shakedown.logs.peaks import PRECISIONS
@@ -49,10 +48,8 @@ _REINFORCED = re.compile(r"\| rl/\w|\bperform_rl_step \.{3,80} True\b")  # Megat
 _RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
 
 
-class JobShape(BaseModel):
+class JobShape(Frozen):
     """What one log says, or several. None: nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     world_size: int | None = None
     ranks_per_node: int | None = None

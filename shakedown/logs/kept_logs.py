@@ -12,9 +12,8 @@ import re
 from pathlib import Path, PurePosixPath
 from threading import Lock
 
-from pydantic import BaseModel, ConfigDict
-
 from shakedown.common import private
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import file_name
 
 # Bytes. A training log has megabytes; RCCL's TRACE of eight ranks is what comes near to a gibibyte.
@@ -25,10 +24,8 @@ LEADER = "leader.log"
 _OF_THE_RUN = re.compile(r"^(?:\{run_dir\}/)?(?:\./)*")
 
 
-class KeptLog(BaseModel):
+class KeptLog(Frozen):
     """One log of a node, as it was fetched. `incomplete` says why it is not whole; empty: it is."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str  # on the node, as the plan names it
     path: str  # on the controller; in a record relative to the run directory

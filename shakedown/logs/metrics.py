@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from shakedown.common.frozen import Frozen
 
 GREATEST = 1e15  # of any metric in its unit: far more than a machine has, and little enough to be summed up
 
 
-class Metric(BaseModel):
+class Metric(Frozen):
     """What is measured, in which unit, and which way is better."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     unit: str

@@ -10,8 +10,9 @@ import json
 import math
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 
 MARK = ":::MLL"  # "OG", and "ML" alone before 2019: ":::MLPv0.6.0"
@@ -21,11 +22,11 @@ _MOST = 10_000  # values of one kind that are kept
 _PROGRESS = {"run_start", "block_start", "epoch_start", "block_stop", "epoch_stop", "eval_accuracy", "run_stop"}
 
 
-class MlperfRun(BaseModel):
+class MlperfRun(Frozen):
     """What one log says. `statuses` are those of run_stop; `accuracies` those of the evaluations, in their order;
     `throughputs` in samples a second, as the submission counts them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
     lines: int = 0
     damaged: int = 0

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from pydantic import BaseModel, ConfigDict
-
 from shakedown.catalogue import Entry, entries, entry
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.frames import FRAME, Traceback, begins, entry_of
 from shakedown.logs.lines import as_text, prefix, unprefixed
@@ -17,10 +16,8 @@ from shakedown.logs.marks import Marks, count
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
 
 
-class Match(BaseModel):
+class Match(Frozen):
     """A line that shows a failure: `line_number` counts from 1, as `grep -n` does."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     line_number: int

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.state.findings import Verdict
 
@@ -19,11 +20,7 @@ cleared nodes; parts of two sides that pass alone; the same group once more; all
 _NODES = 20_000
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Hint(_Part):
+class Hint(Frozen):
     """Cheaper evidence against a node: a finding, an outlier, a straggler, a trial. A hint names no node: the search
     only tries the node sooner and in a smaller group."""
 
@@ -37,14 +34,14 @@ class Hint(_Part):
         return f"{self.node}: {self.source}{f': {self.text}' if self.text else ''}"
 
 
-class Noise(_Part):
+class Noise(Frozen):
     """How often one training is wrong, as a share of trainings."""
 
     false_fail: Annotated[float, Field(gt=0, lt=0.5)] = 0.02  # of good nodes only
     missed: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # with a bad node
 
 
-class Problem(_Part):
+class Problem(Frozen):
     """The nodes of a search, and its limits. The order of `nodes` is the inventory's."""
 
     nodes: Annotated[list[Name], Field(max_length=_NODES)]
@@ -67,7 +64,7 @@ class Problem(_Part):
         return self
 
 
-class Group(_Part):
+class Group(Frozen):
     """Nodes that train together. `pads` are the nodes that only fill the group."""
 
     id: str  # round.group, as 3.2
@@ -82,7 +79,7 @@ class Group(_Part):
         return tuple(node for node in self.nodes if node not in self.pads)
 
 
-class Training(_Part):
+class Training(Frozen):
     """A group and the outcome of its training."""
 
     group: Group
@@ -105,7 +102,7 @@ Launcher = Callable[[Sequence[Group]], Sequence[Training]]
 a group that fails; a group that could not train is `unknown`, with the reason."""
 
 
-class Suspect(_Part):
+class Suspect(Frozen):
     """A node, the link between two nodes, the uplink of a rack or the trunk between two, with the failed trainings. For
     an uplink or a trunk no node is named."""
 
@@ -127,7 +124,7 @@ class Suspect(_Part):
         )
 
 
-class Result(_Part):
+class Result(Frozen):
     """The end of a search. A node in none of the three lists was `unfit`."""
 
     suspects: list[Suspect] = []

@@ -8,21 +8,18 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from shakedown.common.frozen import Frozen
 from shakedown.service.model import Incident, Repair
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Named(_Part):
+class _Named(Frozen):
     names: list[str]
     reason: str
 
 
-class Budget(_Part):
+class Budget(Frozen):
     """A repair with its budget: `attempts` within `within_h` hours, and `wait_s` seconds after the last repair."""
 
     repair: Repair
@@ -31,7 +28,7 @@ class Budget(_Part):
     wait_s: Annotated[float, Field(ge=0)]
 
 
-class Entry(_Part):
+class Entry(Frozen):
     """The repairs for some incidents, in this order, and the loads that show a success."""
 
     names: list[str]
@@ -40,7 +37,7 @@ class Entry(_Part):
     reason: str
 
 
-class Escalation(_Part):
+class Escalation(Frozen):
     """escalation.toml, with the defaults filled in."""
 
     ignored: _Named

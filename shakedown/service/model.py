@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.one_line import line
 from shakedown.common.one_line import name as kept_name
 
@@ -26,11 +27,7 @@ _Line = Annotated[str, AfterValidator(line)]
 _Name = Annotated[str, AfterValidator(kept_name)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Incident(_Part):
+class Incident(Frozen):
     """A fault that a run reports of one node. `at`: the start of the run, seconds since 1970 UTC."""
 
     node: _Name
@@ -46,7 +43,7 @@ class Incident(_Part):
         return f"{self.source} {self.name}: {self.what}"
 
 
-class PassedLoad(_Part):
+class PassedLoad(Frozen):
     """A load that a node has passed, in a run without an incident of the node. `others`: partner nodes that passed in
     the same job; 0: only the node itself reports the pass."""
 
@@ -57,7 +54,7 @@ class PassedLoad(_Part):
     at: int = 0
 
 
-class Step(_Part):
+class Step(Frozen):
     """An action on a node, or on its state in the scheduler. `at`: seconds since 1970 UTC, later than all earlier
     events of the node."""
 
@@ -72,7 +69,7 @@ class Step(_Part):
     who: _Name = ""  # user@host:pid of the controller's side
 
 
-class Known(_Part):
+class Known(Frozen):
     """All events of one node in the ledger, in the order of time."""
 
     incidents: tuple[Incident, ...] = ()
@@ -80,7 +77,7 @@ class Known(_Part):
     steps: tuple[Step, ...] = ()
 
 
-class NodeService(_Part):
+class NodeService(Frozen):
     """One node, as `shakedown service` shows it. `since`: the start of its status, seconds since 1970 UTC."""
 
     node: str

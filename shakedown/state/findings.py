@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 
 
@@ -72,15 +73,13 @@ class FixedBy(_Word):
     PERSON = "person"  # no operation can fix it, or not on this node
 
 
-class Remedy(BaseModel):
+class Remedy(Frozen):
     """What would fix a finding.
 
     `operation` names a function of `operations` as `module.function` ("tuning.numa_balancing") and
     `arguments` are its keyword arguments; None where none is to be run, and then `text` says what to do. `as_root` says
     whether the operation needs root.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str
     operation: str | None = None
@@ -90,14 +89,12 @@ class Remedy(BaseModel):
     by: FixedBy = Field(default_factory=lambda given: FixedBy.OPERATION if given["operation"] else FixedBy.PERSON)
 
 
-class Finding(BaseModel):
+class Finding(Frozen):
     """One setting of one node: the verdict, what was wanted, what is, where that was read, and what would fix it.
 
     `actual` is what runs now. For a setting that can be kept across a reboot, `persisted` is what the node would come
     up with; `reboot_pending` says that the wanted value is written down and waits for a boot.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     node: str

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import FailFast, Field
+
+from shakedown.common.frozen import Frozen
 
 NODES: Literal["trials"] = "trials"  # each node alone
 PAIRS: Literal["pairs"] = "pairs"  # between nodes
@@ -20,11 +22,7 @@ State = Literal["ok", "wrong", "absent", "timeout", "crashed"]
 Standing = Literal["ok", "notice", "named", "undecided", "unknown"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Reading(_Part):
+class Reading(Frozen):
     """One figure of one repetition on one part of a node, or why there is none."""
 
     node: str = ""  # by the controller: a reading on the node does not name its node
@@ -41,7 +39,7 @@ class Reading(_Part):
     note: Text = ""
 
 
-class Limits(_Part):
+class Limits(Frozen):
     """The bounds for figures besides the fleet's own figures."""
 
     slower: float = 0.10  # fraction below its peers from which a part is named
@@ -50,7 +48,7 @@ class Limits(_Part):
     blocks: dict[str, str] = {}  # node -> its rack or leaf switch
 
 
-class Judged(_Part):
+class Judged(Frozen):
     """A figure of a part of a node, with every repetition and its judgement."""
 
     trial: str
@@ -73,7 +71,7 @@ class Judged(_Part):
     why: str = ""
 
 
-class Named(_Part):
+class Named(Frozen):
     """A slow cause in the rounds between nodes."""
 
     kind: Literal["sender", "receiver", "node", "link", "block", "unnamed"]
@@ -86,7 +84,7 @@ class Named(_Part):
     evidence: str
 
 
-class Matrix(_Part):
+class Matrix(Frozen):
     """A figure between all nodes: sender, receiver -> repetitions."""
 
     trial: str = PAIRS
@@ -102,7 +100,7 @@ class Matrix(_Part):
     impossible: float | None = None  # the highest value, where it exceeds the physical limit
 
 
-class TrialsRecord(_Part):
+class TrialsRecord(Frozen):
     """The trials of a run: with the logs, enough to judge them again."""
 
     asked: list[str]

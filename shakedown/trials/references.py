@@ -8,15 +8,15 @@ from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shakedown.common.frozen import Frozen
 
 MEASURED = 1.02  # clocks differ between a device's timer and the host's by less
 
 
-class Floor(BaseModel):
+class Floor(Frozen):
     """A published figure. A part fails below `value` times `factor`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     figure: str
     gpus: list[str]
@@ -38,10 +38,8 @@ class Floor(BaseModel):
         return f"{self.value:g} {self.unit} x {self.factor:g}, {self.source} ({self.date})"
 
 
-class References(BaseModel):
+class References(Frozen):
     """The whole file. `ceilings`: GPU profile -> figure or pattern of figures -> physical limit."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     floors: list[Floor]
     ceilings: dict[str, dict[str, float]]

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shakedown.common.frozen import Frozen
 
 Span = tuple[int, int]
 
@@ -32,10 +34,8 @@ _HARMLESS = re.compile(
 _NAMES_SOMETHING = {"--name", "--hostname", "--network", "--host", "--user", "-h", "-u", "--link", "--service"}
 
 
-class Program(BaseModel):
+class Program(Frozen):
     """Programs that take the same options, as programs.toml says of them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     names: tuple[str, ...] = Field(min_length=1)
     after: str = ""

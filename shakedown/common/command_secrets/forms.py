@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from shakedown.common.frozen import Frozen
 
 KEY_LIMIT = 16384  # characters of a private key
 _FEW = 32  # known values that one pattern looks for
@@ -20,10 +20,8 @@ _BODY = re.compile(r"(?:(?:\s|\\[nr]){0,8}[A-Za-z0-9+/=]{16,4096}){0,400}")  # o
 _PLAIN = re.compile(r"[a-z]+(?:_[a-z]+)*")
 
 
-class Form(BaseModel):
+class Form(Frozen):
     """One entry of forms.toml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     text: str
@@ -32,10 +30,8 @@ class Form(BaseModel):
     date: str
 
 
-class Words(BaseModel):
+class Words(Frozen):
     """Words of names, in capitals, as forms.toml has them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     keys: frozenset[str]
     public: frozenset[str]

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from shakedown.catalogue import Role
+from shakedown.common.frozen import Frozen
 from shakedown.evidence.telemetry.timing import Moment
 
 Confidence = Literal["certain", "likely", "undecided"]
 SHOWN = 8  # signs that a diagnosis keeps as its evidence; the others are counted
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Sign(_Part):
+class Sign(Frozen):
     """One thing that was seen of a failure: a line of a log, or what the controller saw itself.
 
     It happened between `since` and `at`, both on the controller's clock: a line's age comes with it from the node, so
@@ -46,7 +41,7 @@ class Sign(_Part):
         return self.node or "the job"
 
 
-class Diagnosis(_Part):
+class Diagnosis(Frozen):
     """What a job died of. `origin` holds the nodes where that began: one, or several that had the same fault each of
     themselves; empty where that is `undecided` or where it was no node's (an interrupt). `among` are then the nodes
     that come into question. `common` holds the nodes that share one fault, where most of the job's `nodes` do: then no

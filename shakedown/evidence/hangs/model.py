@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from shakedown.common.frozen import Frozen
 
 Why = Literal["missing", "other collective", "other sizes", "no answer", "all entered", "link", "open"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Collective(_Part):
+class Collective(Frozen):
     """One collective as a rank has it in its record: `sequence` counts those of its process group, from 1."""
 
     group: str
@@ -28,7 +24,7 @@ class Collective(_Part):
         return f"{self.operation} number {self.sequence}{of} in process group {self.group}"
 
 
-class Rank(_Part):
+class Rank(Frozen):
     """What is known of one rank. Without a flight record it has not answered, or has none."""
 
     rank: int
@@ -54,7 +50,7 @@ class Rank(_Part):
         return list(waiting.values())
 
 
-class Hang(_Part):
+class Hang(Frozen):
     """What a standstill comes to. `culprits` are the ranks that others wait for, for certain; where there are none, the
     `nodes` are those that come into question."""
 

@@ -28,7 +28,7 @@ _Python: Any = pickle._Unpickler  # the one in Python, whose memory is as large 
 class _Plain(_Python):  # type: ignore[misc]
     """Its table of codes has no other than `_READ`."""
 
-    dispatch = {code: step for code, step in _Python.dispatch.items() if code in _CODES}  # noqa: RUF012
+    dispatch = {code: step for code, step in _Python.dispatch.items() if code in _CODES}
 
     def find_class(self, module: str, name: str) -> Any:  # no code that asks for one is read
         raise pickle.UnpicklingError("not a plain value")

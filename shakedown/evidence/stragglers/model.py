@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shakedown.common.frozen import Frozen
 
 Level = Literal["notice", "warn", "fail", "undecided"]
 _Share = Annotated[float, Field(gt=0, le=10)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Limits(_Part):
+class Limits(Frozen):
     """How much longer than its peers a node's rank may need, as a share of their median. `gate`: whether it is judged,
     or told alone."""
 
@@ -25,7 +23,7 @@ class Limits(_Part):
     unequal: str = ""  # why ranks of one role may have unequal work; empty: the layout shows that they have equal work
 
 
-class Window(_Part):
+class Window(Frozen):
     """One rank's own time over some iterations: the mean of an iteration in ms, or what stands for it (Megatron's
     estimated throughput, turned round). Only ratios of it are used."""
 
@@ -35,14 +33,14 @@ class Window(_Part):
     own: float
 
 
-class Extremes(_Part):
+class Extremes(Frozen):
     """The slowest and the fastest rank of one report of Megatron's, where it gives no more."""
 
     slowest: int
     slower: float  # by this share of the fastest
 
 
-class Measured(_Part):
+class Measured(Frozen):
     """What stands in one node's log. `beyond` counts what was too much to keep."""
 
     own: tuple[Window, ...] = ()  # of this project's workload: of the node's own ranks
@@ -51,7 +49,7 @@ class Measured(_Part):
     beyond: int = 0
 
 
-class Slow(_Part):
+class Slow(Frozen):
     """A node that needs longer than its peers. Its ranks are not named: what is slow is seldom one of them alone."""
 
     node: str
@@ -63,7 +61,7 @@ class Slow(_Part):
     why: str = ""
 
 
-class Own(_Part):
+class Own(Frozen):
     """A node's own time beside its peers', as a share above their median: over all windows, and in the one in which it
     was least and most behind the middle of all."""
 
@@ -74,7 +72,7 @@ class Own(_Part):
     most: float
 
 
-class Stragglers(_Part):
+class Stragglers(Frozen):
     """What a job's ranks said, judged. `unknown` says why nobody can say that there is no straggler; empty: one can."""
 
     ranks: int = 0  # that told

@@ -7,16 +7,16 @@ from functools import cache
 from importlib import resources
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shakedown.common.frozen import Frozen
 
 # As a desired state names them: gpu.no_throttling.
 THROTTLE = "throttle_"
 
 
-class Channel(BaseModel):
+class Channel(Frozen):
     """One kind of channel. `name` has a `*` where a device's name stands."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     unit: str

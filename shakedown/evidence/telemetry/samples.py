@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import counted, printable
 
 READ_LIMIT = 16 << 20  # bytes: the sampler writes a quarter of it
@@ -23,11 +24,7 @@ Name = Annotated[str, BeforeValidator(lambda text: printable(text, 200) if isins
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Begin(_Line):
+class Begin(Frozen):
     """The first line: what the columns are."""
 
     kind: Literal["begin"]
@@ -40,7 +37,7 @@ class Begin(_Line):
     channels: Annotated[list[Name], Field(max_length=_CHANNELS)]
 
 
-class Unread(_Line):
+class Unread(Frozen):
     """Channels that could not be read, and why."""
 
     kind: Literal["unreadable"]
@@ -49,7 +46,7 @@ class Unread(_Line):
     channels: Annotated[list[Name], Field(max_length=_CHANNELS)]
 
 
-class Risen(_Line):
+class Risen(Frozen):
     """An error counter that rose."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -61,7 +58,7 @@ class Risen(_Line):
     after: Number = Field(alias="to")
 
 
-class End(_Line):
+class End(Frozen):
     """The last line."""
 
     kind: Literal["end"]

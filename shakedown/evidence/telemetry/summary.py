@@ -8,8 +8,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from shakedown.common.frozen import Frozen
 from shakedown.evidence.telemetry.channels import Channel, channels, parts
 from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.timing import NodeClock
@@ -17,10 +18,10 @@ from shakedown.evidence.telemetry.timing import NodeClock
 Point = tuple[float, float]  # when, value
 
 
-class Spread(BaseModel):
+class Spread(Frozen):
     """One kind of channel over all devices of a node. Of a count, each device's growth."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     min: float
     median: float
@@ -29,10 +30,10 @@ class Spread(BaseModel):
     at_max: str = ""
 
 
-class NodeTelemetry(BaseModel):
+class NodeTelemetry(Frozen):
     """One node's samples of a job, summed up."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     window: str  # over what: "steady iterations" or "the whole job"
     seconds: float  # of it

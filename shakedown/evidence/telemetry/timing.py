@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field
+
+from shakedown.common.frozen import Frozen
 
 # Unix seconds of any day, and what brings a clock there: what is beyond cannot be computed with.
 Seconds = Annotated[float, Field(ge=-1e11, le=1e11)]
@@ -13,11 +15,11 @@ Seconds = Annotated[float, Field(ge=-1e11, le=1e11)]
 Moment = Annotated[AwareDatetime, Field(ge=datetime(1900, 1, 1, tzinfo=UTC), le=datetime(9999, 12, 1, tzinfo=UTC))]
 
 
-class NodeClock(BaseModel):
+class NodeClock(Frozen):
     """What has to be added to a node's monotonic clock to have the controller's time (Unix seconds), and how far that
     may be off: half of the time that the shortest exchange with the node took (Cristian's algorithm)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     offset_s: Seconds
     uncertainty_s: Seconds
@@ -27,10 +29,10 @@ class NodeClock(BaseModel):
         return monotonic + self.offset_s
 
 
-class Timing(BaseModel):
+class Timing(Frozen):
     """When things happened in one job, by the controller's clock, in Unix seconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False)
 
     started_at: Seconds | None = None
     finished_at: Seconds | None = None

@@ -12,7 +12,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from shakedown.common.frozen import Frozen
 
 
 def digest(values: Any) -> str:
@@ -20,10 +20,8 @@ def digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-class Key(BaseModel):
+class Key(Frozen):
     """What a job's figures depend on besides the machines' health. Of nodes that differ every value is named."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpu: str  # the GPUs' market name; of nodes without one the CPU's, after "CPU "
     recipe: str
@@ -46,11 +44,9 @@ class Key(BaseModel):
         return digest(self.model_dump(exclude={"image", "rocm", "driver"}))
 
 
-class Earlier(BaseModel):
+class Earlier(Frozen):
     """One earlier job of the same identity that passed, or of which only baselines did not hold. `figures`: metric ->
     value in the metric's unit; `worse`: the metrics that were worse than their baseline."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_id: str
     at: datetime

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import counted, short
 from shakedown.gates.baselines.key import Earlier
 
@@ -18,7 +19,7 @@ MINIMUM = 5  # earlier runs, below which nothing is judged
 MOST = 120  # earlier runs that one is compared with, the newest: more would only make the evidence of 512 nodes long
 
 
-class Baseline(BaseModel):
+class Baseline(Frozen):
     """What earlier runs say of a figure, in the metric's own unit.
 
     `centre` with its standard `error`, the `spread` (standard deviation) of one run, and the `bound` are those of the
@@ -26,8 +27,6 @@ class Baseline(BaseModel):
     are None as long as there are fewer than `needed` earlier runs: the figure is then recorded and not judged, and
     `lost` is None too.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     direction: Direction
     value: float
@@ -55,11 +54,9 @@ class Baseline(BaseModel):
         return f"{worse}{known}"
 
 
-class Pass(BaseModel):
+class Pass(Frozen):
     """One earlier run. `figures`: metric -> value in the metric's unit; `worse`: the metrics that were worse than the
     runs before, which are no part of a baseline."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_id: str
     at: AwareDatetime
@@ -67,11 +64,9 @@ class Pass(BaseModel):
     worse: list[str] = []
 
 
-class PeersNoise(BaseModel):
+class PeersNoise(Frozen):
     """How much other nodes' figures differ from run to run in the same job: as a share of the figure, and how many runs
     this is worth as an opinion on another node's noise."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     noise: FiniteFloat = Field(ge=0)
     weight: FiniteFloat = Field(ge=0)

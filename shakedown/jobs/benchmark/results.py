@@ -12,15 +12,16 @@ import re
 import statistics
 from collections.abc import Iterable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
 from shakedown.logs.fields import NUMBER
 from shakedown.recipes.benchmark import document
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+class _Part(Frozen):
+    model_config = ConfigDict(ser_json_inf_nan="strings")
 
 
 class Step(_Part):

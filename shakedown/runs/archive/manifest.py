@@ -6,8 +6,9 @@ import hashlib
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.logs.kept_logs import LOG_LIMIT
 from shakedown.state.findings import Verdict
@@ -26,20 +27,16 @@ def safe_path(path: str) -> str:
     return path
 
 
-class Member(BaseModel):
+class Member(Frozen):
     """One file of an archive."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: Annotated[str, AfterValidator(safe_path)]
     size: Annotated[int, Field(ge=0, le=LOG_LIMIT)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Manifest(BaseModel):
+class Manifest(Frozen):
     """manifest.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_version: Literal[1] = 1
     shakedown: Annotated[str, Field(max_length=100)]  # the version that made it

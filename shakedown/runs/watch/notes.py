@@ -18,9 +18,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shakedown.common import private
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.evidence.telemetry.timing import Moment
 from shakedown.hosts import folded
@@ -47,10 +48,8 @@ _LOG = logging.getLogger("shakedown")
 Text = Annotated[str, Field(max_length=4 * TEXT)]
 
 
-class Note(BaseModel):
+class Note(Frozen):
     """One thing that has happened. Of a job: `job` is its name (`together`, `each/NODE`)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     at: Moment
     kind: Kind

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
 
@@ -33,10 +34,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Text = Annotated[str, BeforeValidator(lambda value: printable(value, 500) if isinstance(value, str) else value)]
 
 
-class Node(BaseModel):
+class Node(Frozen):
     """A node as Kubernetes has it. `states`: for a person, the worst first."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     address: Text = ""

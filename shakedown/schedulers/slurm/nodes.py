@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import load_json, printable, sound
 from shakedown.schedulers.slurm import commands
 from shakedown.schedulers.slurm.commands import SlurmError, Unknown
@@ -56,10 +57,8 @@ Text = Annotated[str, BeforeValidator(_text)]
 Count = Annotated[int, BeforeValidator(lambda value: _number(value) or 0), Field(ge=0, le=1 << 40)]
 
 
-class Node(BaseModel):
+class Node(Frozen):
     """A node as Slurm has it. `states`: its base state first, in capitals, then its flags."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name
     address: Text = ""
