@@ -58,7 +58,7 @@ class Escalation(Frozen):
 
     def entry_for(self, incident: Incident) -> Entry:
         """Find the entry of an incident; the last entry matches every incident."""
-        return next((entry for entry in self.entry if _matches(entry.names, incident)), self.entry[-1])
+        return next(entry for entry in self.entry if _matches(entry.names, incident))
 
     def shown_by(self, incident: Incident) -> list[str]:
         """List the loads that the node has to pass; empty: any load."""

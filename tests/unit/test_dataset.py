@@ -20,12 +20,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shakedown.facts.dataset import Downloaded
 from shakedown.node.assets.download import public
+from shakedown.operations import dataset
 from shakedown.transport.program import command
 from tests.sent_scripts import NOBODY, NODE, argv, run, text_of
 
@@ -458,3 +460,12 @@ def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("stands", ["prepared", "absent", "no mark in it"])
+def test_a_data_set_that_is_not_there_after_its_preparation_fails_the_node(
+    monkeypatch: pytest.MonkeyPatch, stands: str
+) -> None:
+    monkeypatch.setattr(dataset, "host", SimpleNamespace(get_fact=lambda fact, folder: stands))
+    wrong = dataset._unprepared("/data/set")
+    assert wrong == (None if stands == "prepared" else f"/data/set after preparing it: {stands}")

@@ -319,6 +319,11 @@ def test_a_launcher_that_answers_another_question_is_refused() -> None:
         search(Isolation(problem=Problem(nodes=names(8))), lambda groups: [])
 
 
+def test_a_rack_of_good_nodes_is_estimated_to_cost_less_than_one_with_a_bad_node() -> None:
+    estimated = estimate(Problem(nodes=names(16), noise=QUIET), seconds=60)
+    assert all(good < bad for good, bad in zip(estimated.good, estimated.one_bad, strict=True)), estimated
+
+
 def test_the_cost_is_told_beforehand() -> None:
     assert estimate(Problem(nodes=names(2)), seconds=60).lines() == [
         "2 nodes: a search needs at least 3 to tell which is bad"

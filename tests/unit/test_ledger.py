@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import URL, Connection, select, text
 
 from shakedown import gates
 from shakedown.common.text import file_name
@@ -29,7 +29,7 @@ from shakedown.ledger.jobs import key_of
 from shakedown.ledger.keep import keep
 from shakedown.ledger.migrations import MIGRATIONS
 from shakedown.ledger.parts import parts_of
-from shakedown.ledger.place import LedgerError, place_of
+from shakedown.ledger.place import LedgerError, Place, place_of
 from shakedown.ledger.service import known_of, write
 from shakedown.ledger.service import parts_of as changes_of
 from shakedown.ledger.store import Ledger, open_ledger
@@ -432,6 +432,11 @@ def test_a_url_may_stand_in_a_file_of_ones_own(tmp_path: Path) -> None:
     place = place_of(file)
     assert place.name == "postgresql://me:***@db.example.org/shakedown"
     assert place.url.password == "sesame"
+
+
+def test_what_a_server_said_is_shown_without_the_password() -> None:
+    place = Place(URL.create("postgresql", password="sesame"), "a ledger")
+    assert place.plain("FATAL: sesame\nis wrong") == "FATAL: *** is wrong"
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:
