@@ -59,6 +59,7 @@ def test_a_figure_is_judged_by_earlier_runs_of_its_epoch() -> None:
     assert 370 < bad.wanted < 384
     for said in ("10 runs before: 385.", HERE, "r11, r10, r9", f"earlier runs of another baseline: 2 with {THERE}"):
         assert said in bad.evidence
+    assert "the last 1" not in bad.evidence
 
 
 def test_runs_that_fade_together_are_named() -> None:

@@ -322,6 +322,7 @@ def test_a_launcher_that_answers_another_question_is_refused() -> None:
 def test_a_rack_of_good_nodes_is_estimated_to_cost_less_than_one_with_a_bad_node() -> None:
     estimated = estimate(Problem(nodes=names(16), noise=QUIET), seconds=60)
     assert all(good < bad for good, bad in zip(estimated.good, estimated.one_bad, strict=True)), estimated
+    assert estimated.one_bad[1] < 16, "one after the other would take no longer"
 
 
 def test_the_cost_is_told_beforehand() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from shakedown.gates.model import Gate
 from shakedown.isolation import hints, pace
 from shakedown.isolation.suspects import left_out, verdict_of
-from shakedown.isolation.trainings import ITERATIONS, scale_to_group
+from shakedown.isolation.trainings import ITERATIONS, _outcome, scale_to_group
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.state.findings import Finding, Verdict
@@ -245,3 +247,14 @@ def test_a_node_whose_samples_stand_apart_from_those_of_its_peers_is_a_hint() ->
     unread = sampled(1903, throttle_unread={"thermal": [f"gpu{number}" for number in range(8)]})
     assert list(hints.from_telemetry(nodes | {"n5": unread})) == []
     assert list(hints.from_telemetry({"n1": sampled(1900), "n2": sampled(1900), "n3": sampled(900)})) == []  # too few
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "outcome"),
+    [("ok", "pass"), ("ok warn", "pass"), ("ok unknown", "unknown"), ("unknown fail", "fail"), ("", "pass")],
+)
+def test_a_training_passes_on_gates_that_are_known_to_hold(verdicts: str, outcome: str) -> None:
+    gates = [Gate(name=f"g{n}", verdict=Verdict(word)) for n, word in enumerate(verdicts.split())]
+    result: Any = SimpleNamespace(first_failure=None)
+    judgement: Any = SimpleNamespace(gates=gates)
+    assert _outcome(judgement, result)[0] == outcome

@@ -177,6 +177,17 @@ def test_a_fault_while_the_job_ran_raises_the_counter_of_faults() -> None:
     assert (before["kernel_log/newest_fault"], after["kernel_log/newest_fault"]) == (0, 8)
 
 
+@pytest.mark.parametrize("count", [0, 8])
+def test_an_unreadable_counter_of_a_gpu_counts_where_gpus_are_wanted(count: int) -> None:
+    unread = {"unreadable": "timed out", "detail": "amdsmi"}
+    state = with_(healthy(), {"counters": {"ras/0000:05:00.0/correctable": unread, "ras/0000:06:00.0/correctable": 3}})
+    kept = watched_counters(desired(gpu={"count": count}), state)
+    assert {name for name in kept if name.startswith("ras/0000:05")} == (
+        {"ras/0000:05:00.0/correctable"} if count else set()
+    )
+    assert kept["ras/0000:06:00.0/correctable"] == 3
+
+
 def _record(line: str | tuple[str, int]) -> dict[str, Any]:
     return record(line) if isinstance(line, str) else record(*line)
 

@@ -17,7 +17,7 @@ from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect,
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, from_text
 from shakedown.service import limits
-from shakedown.service.board import Board, shown
+from shakedown.service.board import Board, shown, step_line
 from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_proposal, proposals
 from shakedown.service.escalation import escalation
 from shakedown.service.evidence import incidents, passed_loads
@@ -622,3 +622,9 @@ def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(tmp_path: 
             command_for(bmc, name)
     with pytest.raises(PowerError, match="is not set"):
         cycle(Bmc(command=["true"], password_env="NOT_THERE"), "node1", {})
+
+
+def test_a_step_is_written_with_its_reason_where_it_has_one() -> None:
+    step = Step(node="a", at=0, done="ended", rung="reboot", outcome="failed", why="no answer", run_id="r1")
+    assert step_line(step) == "1970-01-01 00:00 ended reboot: failed (no answer) [r1]"
+    assert step_line(Step(node="a", at=0, done="ended", rung="reboot")) == "1970-01-01 00:00 ended reboot"
