@@ -1,21 +1,25 @@
-"""What an inventory file needs: ranges of hosts, and the nodes that Slurm or Kubernetes has.
+"""Hosts by name: ranges for an inventory file, the nodes that Slurm or Kubernetes has, and a person's choice of hosts.
 
     from shakedown.hosts import nodes
 
     rack7 = (nodes("node[01-08].rack7"), {"gpu": "mi300x", "nic": "thor2"})
 
-A range is written as ClusterShell writes it, and `folded` writes one of many names.
+A range is written as ClusterShell writes it. `folded` writes many names as ranges, and `select` reads what a person
+writes to choose hosts: what the one writes, the other reads.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import SchedulerError
@@ -158,3 +162,136 @@ def _folds(name: str) -> bool:
         return False
     numbers = _NUMBERS.findall(name)
     return len(numbers) <= _MOST_NUMBERS and all(len(number) <= _LONGEST_NUMBER for number in numbers)
+
+
+# A person's words for hosts, between commas. A comma in brackets or quotation marks separates nothing.
+_TERM = re.compile(r"""(?:"[^"]*"|\[[^]]*\]|[^,])+""")
+_RANGE = re.compile(r"\[([^][]*)\]")
+
+
+def select(words: Iterable[str], names: Sequence[str], groups: Mapping[str, Iterable[str]] | None = None) -> list[str]:
+    """Return the hosts among `names` that the words choose, in the order of `names`.
+
+    Between commas stand names, ranges ("node[01-24,30]"), globs ("*.rack7"; only "*" is a wildcard), groups, "all",
+    and names without their last parts where one host alone begins so. "!" before any of these leaves its hosts out.
+
+    Raises ValueError with every part that chooses no host, and the nearest names, and where no host is left.
+    """
+    choice = _Choice(names, dict(groups or {}))
+    wanted: set[str] = set()
+    unwanted: set[str] = set()
+    terms = [term for word in words for term in ([word] if choice.is_name(word) else _terms(word))]
+    for term in terms:
+        (unwanted if term.startswith("!") else wanted).update(choice.hosts(term.removeprefix("!").strip()))
+    if choice.problems:
+        raise ValueError("\n".join(choice.problems))
+    if terms and all(term.startswith("!") for term in terms):
+        wanted = set(names)
+    chosen = wanted - unwanted
+    if not chosen:
+        raise ValueError(f"{','.join(terms) or 'nothing'}: leaves no host")
+    return [name for name in names if name in chosen]
+
+
+def globs(word: str) -> list[str]:
+    """Return what a person's words say as globs of shells and of pyinfra: without commas and ranges, with their "!".
+
+    Raises ValueError for a range that cannot be read.
+    """
+    try:
+        return [name for term in _terms(word) for name, _ in _expanded(term)]
+    except RangeSetException as error:
+        raise ValueError(str(error)) from error
+
+
+def _terms(word: str) -> list[str]:
+    return [term.strip() for term in _TERM.findall(word) if term.strip()]
+
+
+class _Choice:
+    """Hosts to choose from, and what is wrong with the words for them."""
+
+    def __init__(self, names: Sequence[str], groups: dict[str, Iterable[str]]) -> None:
+        self.problems: list[str] = []
+        self._names = dict.fromkeys(names)
+        self._groups = {"all": names, **groups}
+
+    def is_name(self, word: str) -> bool:
+        """Return whether the whole word is a host or a group."""
+        return word in self._names or word in self._groups
+
+    def hosts(self, term: str) -> Iterable[str]:
+        """Return the hosts of one term. What is wrong with it goes to the problems."""
+        if f"{term[:1]}{term[-1:]}" == '""':
+            term = term[1:-1].replace('\\"', '"')
+        if term in self._names:
+            return [term]
+        if term in self._groups:
+            return self._groups[term]
+        try:
+            wanted = list(_expanded(term))
+        except (RangeSetException, ValueError):
+            self.problems.append(f"{term}: expected numbers from low to high in brackets, as node[01-24,30]")
+            return []
+        found = {name: list(self._matching(name, glob)) for name, glob in wanted}
+        if missing := [name for name, hosts in found.items() if not hosts]:
+            self.problems.append(f"{term if len(missing) == len(found) else folded(missing)}: {self._nearest(missing)}")
+        return [host for hosts in found.values() for host in hosts]
+
+    def _matching(self, name: str, glob: re.Pattern[str]) -> Iterable[str]:
+        if "*" in name:
+            return filter(glob.fullmatch, self._names)
+        if name in self._names:
+            return [name]
+        longer = self._beginnings.get(name, [])
+        if len(longer) > 1:
+            self.problems.append(
+                f"{name}: {named(longer)} begin so: give more of the name, or {name}.* for all of them"
+            )
+        return longer
+
+    @functools.cached_property
+    def _beginnings(self) -> dict[str, list[str]]:
+        """Hosts by what their names may be shortened to: whole labels, but no part of an address."""
+        hosts: dict[str, list[str]] = {}
+        for name in self._names:
+            labels = name.split(".")
+            for count in range(1, len(labels) if not labels[0].isdigit() else 1):
+                hosts.setdefault(".".join(labels[:count]), []).append(name)
+        return hosts
+
+    def _nearest(self, missing: Sequence[str]) -> str:
+        numbers = {_numbers(name.rstrip("*")) for name in missing}
+        near = folded(name for name in self._names if _numbers(name) in numbers)  # node1 for node01
+        near = near or ", ".join(difflib.get_close_matches(missing[0], [*self._groups, *self._names], n=3))
+        hint = f"; the nearest: {near}" if near else ""
+        groups = [group for group in self._groups if group != "all"]
+        more = f", and the group{'s' if len(groups) > 1 else ''} {', '.join(groups)}" if groups else ""
+        sign = "; only * is a wildcard" if "?" in missing[0] else ""
+        return f"no such host{sign}{hint} (there are {named(self._names)}{more})"
+
+
+def _numbers(name: str) -> str:
+    """Return the name with its numbers as numbers, without zeros before them."""
+    return re.sub("0*([0-9]+)", r"\1", name)
+
+
+def _expanded(term: str) -> Iterator[tuple[str, re.Pattern[str]]]:
+    """Yield the names that a term with ranges stands for, each with a pattern for what is around its numbers."""
+    parts = _RANGE.split(term)  # text, range, text, range, text
+    if any(sign in text for text in parts[::2] for sign in "[]"):
+        raise ValueError("a bracket without its other half")
+    for choice in product(*([part] if number % 2 == 0 else RangeSet(part) for number, part in enumerate(parts))):
+        yield "".join(choice), _glob(choice)
+
+
+def _glob(parts: Sequence[str]) -> re.Pattern[str]:
+    """Return the pattern of text, number, text, and so on. A number is a whole one: 1* has no 10 among its names."""
+    pattern = ""
+    for number, part in enumerate(parts):
+        if number % 2 == 0:
+            pattern += re.escape(part).replace(r"\*", ".*")
+        else:
+            before, after = parts[number - 1][-1:], parts[number + 1][:1]
+            pattern += ("(?<![0-9])" if before == "*" else "") + part + ("(?![0-9])" if after == "*" else "")
+    return re.compile(pattern)

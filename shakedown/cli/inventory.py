@@ -31,7 +31,13 @@ def over_inventory(function: Command) -> Command:
             metavar="KEY=VALUE",
             help="override host data: gpu=mi300x, ssh_port=2222; repeatable",
         ),
-        click.option("--limit", multiple=True, metavar="HOSTS", help="only a group or a pattern (node0*); repeatable"),
+        click.option(
+            "--limit",
+            multiple=True,
+            metavar="HOSTS",
+            help="only these hosts: names, ranges, groups, * for any text, commas between them, ! before what to leave "
+            "out: 'node[01-24,30],rack8,!node17'; repeatable",
+        ),
         click.argument("inventory", callback=_an_inventory),
     ):
         function = decorate(function)

@@ -11,17 +11,19 @@ from shakedown.runner import engine  # first: it has gevent patch the process
 # isort: split
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import click
 from pyinfra.api import State
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra_cli.util import parse_cli_arg
 
 from shakedown.cli.words import unusable
+from shakedown.common.text import counted
 from shakedown.desired import DesiredStateError
-from shakedown.runner.inventory import desired_states
+from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.pyinfra.invocation import INTERRUPTED, install_signal_handlers, invocation
 
 __all__ = ["desired_states", "engine", "invocation", "load_state", "run_deploy", "to_its_end", "usable_input"]
@@ -46,9 +48,10 @@ def load_state(
     to_train: bool = False,
     connects: bool = True,
     keeps: bool = False,
+    only: Sequence[str] = (),
 ) -> State:
     """Load and validate: no node is connected to before the whole desired state is known to be right, with the job of
-    these hosts where it is `to_train`. `connects`: as `engine.load` has it. `keeps`: the command writes a run
+    these hosts where it is `to_train`. `connects`, `only`: as `engine.load` has them. `keeps`: the command writes a run
     directory, so one must be possible. `verbose`: how much pyinfra shows; None leaves that alone."""
     if verbose is not None:
         engine.show_pyinfra_log(verbose)
@@ -57,7 +60,7 @@ def load_state(
         if not equals or not key:
             raise engine.InventoryError(f"--data {key}: expected KEY=VALUE, as --data gpu=mi300x")
     values = {key: parse_cli_arg(value) for key, _, value in pairs}
-    state = engine.load(inventory, limit, values, parallel or 0, connects)
+    state = engine.load(inventory, limit, values, parallel or 0, connects, only)
     invocation.trains = to_train
     desired_states(state, to_train)
     if keeps:
@@ -68,11 +71,27 @@ def load_state(
     return state
 
 
+def _ask_to_change(state: State) -> None:
+    """Ask on a terminal whether so many nodes are to be changed. End with 130 where the answer is no."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    hosts = f"{len(hosts_in_limit(state))} of {counted(len(state.inventory), 'node')}"
+    try:
+        click.confirm(f"{hosts} will be changed. Continue?", abort=True, err=True)
+    except click.Abort:
+        click.echo("shakedown: nothing was changed", err=True)
+        sys.exit(INTERRUPTED)
+
+
 @contextmanager
-def to_its_end(state: State, connect: Callable[[State], None] | None = None) -> Iterator[Callable[..., None]]:
+def to_its_end(
+    state: State, connect: Callable[[State], None] | None = None, ask: bool = False
+) -> Iterator[Callable[..., None]]:
     """Connect, and report on stderr how the run ended, however it ends, also by Ctrl-C or an exception. The yielded
     function keeps an examination and what is `lacking` besides, for commands that have no session. `connect`: as
-    `engine.connected` has it."""
+    `engine.connected` has it. `ask`: on a terminal, whether to go on."""
+    if ask:
+        _ask_to_change(state)
     from shakedown.runner.ending import finish  # 100 ms that `shakedown show` does not need
 
     kept: list[Any] = []

@@ -13,13 +13,12 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyinfra
-from pyinfra.api import Config, Host, Inventory, State
+from pyinfra.api import Config, Inventory, State
 from pyinfra.api.connect import connect_all, disconnect_all
 from pyinfra.api.exceptions import ConnectorDataTypeError, PyinfraError
 from pyinfra.api.operations import run_ops
@@ -29,6 +28,7 @@ from pyinfra_cli.inventory import make_inventory
 from pyinfra_cli.log import setup_logging
 from pyinfra_cli.util import load_deploy_file
 
+from shakedown.hosts import named, select
 from shakedown.runner.inventory import resolved_of, unread_group_data
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.pyinfra.site_files import DEPLOYS
@@ -44,9 +44,11 @@ def load(
     data: dict[str, Any] | None = None,
     parallel: int = 0,
     connects: bool = True,
+    only: Sequence[str] = (),
 ) -> State:
     """Return a pyinfra state over an inventory file, a python name or a comma-separated list of hosts, as pyinfra's own
-    command line reads it; not yet connected. `connects` is false where it never will be, which spares the loading of
+    command line reads it; not yet connected. `limit`: as `hosts.select` reads it; otherwise `only` those hosts that
+    have one of these names. `connects` is false where it never will be, which spares the loading of
     the modules that bound a connection and report its end. Raises InventoryError."""
     state = State()
     state.cwd = str(Path.cwd())
@@ -68,7 +70,8 @@ def load(
         raise InventoryError(unread)
     ctx_inventory.set(made)
     try:
-        state.init(made, config, initial_limit=_limited(made, limit))
+        names = set(choose(made, limit, "--limit") if limit and len(made) else only)
+        state.init(made, config, initial_limit=[host for host in made if host.name in names] if limit or only else None)
     except ConnectorDataTypeError:
         resolved_of(list(made), whole=True)  # says which value, where, and what else is wrong
         raise
@@ -79,13 +82,11 @@ def load(
 
         bind(state)
         watch(state)
-    hosts = [host for host in made if state.is_host_in_limit(host)]
-    if not hosts:
-        narrowed = f" with --limit {' '.join(limit)}" if limit else ""
-        there = f" (there are {', '.join(host.name for host in made)})" if limit and len(made) else ""
+    if not any(state.is_host_in_limit(host) for host in made):
+        there = f": none of {named(only)} (there are {named(host.name for host in made)})" if len(made) else ""
         if not len(made) and not Path(inventory).exists():
             there = ": it is no file; expected an inventory, as inventories/rack.py, or hosts with commas between them"
-        raise InventoryError(f"{inventory}{narrowed}: no hosts{there}")
+        raise InventoryError(f"{inventory}: no hosts{there}")
     invocation.inventory = inventory
     return state
 
@@ -100,14 +101,16 @@ def _raised_in(error: Exception, inventory: str) -> str:
     return run[-1] if run else inventory
 
 
-def _limited(inventory: Inventory, limit: Sequence[str]) -> list[Host] | None:
-    if not limit:
-        return None
-    chosen: list[Host] = []
-    for pattern in limit:
-        group = inventory.groups.get(pattern)
-        chosen += group if group is not None else [host for host in inventory if fnmatch(host.name, pattern)]
-    return [host for host in inventory if host in chosen]
+def choose(inventory: Inventory, words: Sequence[str], where: str) -> list[str]:
+    """Return the names of the hosts that the words chose, as `hosts.select` reads them.
+
+    Raises InventoryError, which names the option or the argument `where` the words stand.
+    """
+    groups = {group: [host.name for host in hosts] for group, hosts in inventory.groups.items() if hosts}
+    try:
+        return select(words, [host.name for host in inventory], groups)
+    except ValueError as error:
+        raise InventoryError("\n".join(f"{where} {line}" for line in str(error).splitlines())) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -205,7 +206,31 @@ def test_a_broken_file_of_group_data_is_named(tmp_path: Path) -> None:
 
 def test_a_limit_that_leaves_none_names_those_that_there_are(tmp_path: Path) -> None:
     said = refused(tmp_path, 'rack = (["n1", "n2"], {"gpu": "cpu"})\n', "drift", "--limit", "n3")
-    assert "with --limit n3: no hosts (there are n1, n2)" in said
+    assert "--limit n3: no such host (there are n1, n2, and the groups rack, " in said
+
+
+def test_a_limit_is_read_as_output_writes_hosts(tmp_path: Path) -> None:
+    text = 'from shakedown.hosts import nodes\nrack = (nodes("node[01-64].rack7"), {"gpu": "mi30"})\n'
+    wrong = refused(tmp_path, text, "drift", "--limit", "node[10-24].*,!node12", "--limit", "node30.rack7")
+    assert "gpu.profile = 'mi30'" in wrong, "the hosts were chosen, and their data is wrong"
+    wrong = refused(tmp_path, text, "drift", "--limit", "node[63-66],rak,node3?")
+    assert "--limit node[65-66]: no such host" in wrong and "--limit rak: no such host; the nearest: rack" in wrong
+    assert "--limit node3?: no such host; only * is a wildcard" in wrong
+
+
+def test_a_run_asks_on_a_terminal_how_many_nodes_it_may_change(tmp_path: Path) -> None:
+    (tmp_path / "rack.py").write_text('rack = (["@local", "n2"], {"gpu": "cpu"})\n')
+    terminal, end = pty.openpty()
+    program = Path(sys.executable).with_name("shakedown")
+    command = [program, "run", "rack.py", "--no-smoke", "--limit", "@local"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=end, stderr=end, env={**os.environ, "HOME": str(tmp_path)}
+    ) as run:
+        os.write(terminal, b"n\n")
+        assert run.wait(60) == 130
+    shown = os.read(terminal, 10_000).decode()
+    assert "1 of 2 nodes will be changed. Continue?" in shown and "nothing was changed" in shown
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_what_is_written_at_once_is_not_played_dry() -> None:

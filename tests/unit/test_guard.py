@@ -41,6 +41,19 @@ def test_no_hosts_is_no_pass(tmp_path: Path, options: list[str]) -> None:
         assert "no host was examined" in ran.stderr and "section smoke" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "words", "right"),
+    [
+        ("--limit", "node[01-02],!x", "Write: --limit node01 --limit node02 --exclude x"),
+        ("--limit", "node[10-24]*", "The shakedown command reads them: --limit 'node[10-24]*'"),
+        ("--exclude", "node[ab]", "The shakedown command reads them: --limit '!node[ab]'"),
+    ],
+)
+def test_ranges_are_refused_where_pyinfra_reads_characters(tmp_path: Path, option: str, words: str, right: str) -> None:
+    ran = pyinfra(tmp_path, inventory(tmp_path), DRIFT, "-y", option, words)
+    assert ran.returncode == 2 and right in ran.stderr, ran.stderr
+
+
 def test_errors_of_the_desired_state_come_before_the_first_connection(tmp_path: Path) -> None:
     ran = pyinfra(tmp_path, inventory(tmp_path, '{"gpu": "mi301x", "tuning": {"thp": 1}}'), DRIFT)
     assert ran.returncode == 2, ran.stderr

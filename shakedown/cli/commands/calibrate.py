@@ -47,7 +47,7 @@ def calibrate(
         load_state(inventory, limit, data, parallel, to_train=True, keeps=True)
 
     def command(file: Path) -> list[str]:
-        words = [*_shakedown(), "run", inventory, "--format", "json", "--output", str(file), *["-v"] * verbose]
+        words = [*_shakedown(), "run", inventory, "-y", "--format", "json", "--output", str(file), *["-v"] * verbose]
         words += [word for pattern in limit for word in ("--limit", pattern)]
         words += [word for pair in data for word in ("--data", pair)]
         return words + (["--parallel", str(parallel)] if parallel else [])

@@ -62,6 +62,7 @@ def isolate(
         unusable(f"{error}. An inventory is a file, as inventories/rack.py")
     if resume and run is None:
         unusable(f"{inventory}: --resume takes the run whose search is to go on")
+    trained: tuple[str, ...] = ()
     if run is not None:
         try:
             record = RunDirectory(run).load()
@@ -69,9 +70,9 @@ def isolate(
                 to_resume(run)
         except (OSError, ValueError) as error:
             unusable(error)
-        inventory, limit = record.inventory, limit or tuple(node.name for node in record.nodes)
+        inventory, trained = record.inventory, tuple(node.name for node in record.nodes)
     with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose, to_train=True, keeps=not dry)
+        state = load_state(inventory, limit, data, parallel, verbose, to_train=True, keeps=not dry, only=trained)
     invocation.search = Search(
         run=None if resume else run,
         resume=run if resume else None,

@@ -24,7 +24,7 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 
     \b
     shakedown plan inventories/rack.py
-    shakedown plan inventories/rack.py --limit 'node0[1-4]*' --format json
+    shakedown plan inventories/rack.py --limit 'node[01-04]' --format json
     """
     from shakedown.cli.nodes import load_state, to_its_end, usable_input  # pyinfra: see there
 

@@ -18,6 +18,7 @@ PREPARE = ("signals", "gevent")
 @click.command(epilog=EXIT_CODES)
 @over_inventory
 @click.option("--dry", is_flag=True, help="show every finding and every change; change nothing")
+@click.option("-y", "--yes", is_flag=True, help="do not ask on a terminal whether to go on")
 @click.option("--no-smoke", is_flag=True, help="everything but the training, as deploy/bringup.py does")
 @click.option("--batch", metavar="NODES", help="so many nodes at a time: 4, or 10%; the smoke run is one, at the end")
 @click.option("--max-failed", metavar="NODES", help="more failed nodes than this (2, or 5%) end a run in batches")
@@ -30,6 +31,7 @@ def run(
     parallel: int,
     verbose: int,
     dry: bool,
+    yes: bool,
     no_smoke: bool,
     batch: str | None,
     max_failed: str | None,
@@ -38,12 +40,12 @@ def run(
     output: Path | None,
 ) -> None:
     """Bring every node into its desired state and run the smoke test: the same as
-    `pyinfra INVENTORY deploy/megatron.py -y`, with the exit codes below. It changes the nodes without asking.
+    `pyinfra INVENTORY deploy/megatron.py -y`, with the exit codes below. On a terminal it asks once before it connects.
 
     \b
     shakedown run inventories/rack.py --dry         what would be changed, and the smoke run's plan
     shakedown run inventories/rack.py --no-smoke    everything but the training
-    shakedown run inventories/rack.py --limit 'node0[1-4]*'
+    shakedown run inventories/rack.py --limit 'node[01-04]'
     shakedown run inventories/rack.py --batch 10% --max-failed 2
     shakedown run inventories/rack.py --resume latest
     shakedown run inventories/rack.py --output junit.xml
@@ -62,7 +64,7 @@ def run(
     invocation.shows = dry and (form is None or output is not None)  # or standard output is the report's
     callers = rolling.Callers(state, batches.tries) if batches and not dry else None
     try:
-        with to_its_end(state, callers.connect if callers else None):
+        with to_its_end(state, callers.connect if callers else None, ask=not (yes or dry)):
             if batches and callers:
                 rolling.run(state, batches, callers, smoke=not no_smoke)
             else:

@@ -27,7 +27,7 @@ PREPARE = ("gevent",)
 @click.option("--mend", is_flag=True, hidden=True)  # the former name of --repair
 @click.option("--drain", is_flag=True, help="act: drain suspects in the scheduler, and resume those that are cleared")
 @click.option(
-    "--take-back", "taken", multiple=True, metavar="NODE", help="a person has repaired the node: put it under load"
+    "--take-back", "taken", multiple=True, metavar="HOSTS", help="a person has repaired them: put them under load"
 )
 @click.option("--dry", is_flag=True, help="with --repair or --drain: show what would be done, and do nothing")
 def service(
@@ -57,15 +57,13 @@ def service(
     """
     if taken and dry:
         raise click.UsageError("--take-back is written into the ledger at once: give --dry without it")
-    from shakedown.cli.nodes import load_state, to_its_end, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import engine, load_state, to_its_end, usable_input  # pyinfra: see there
 
     repair = repair or mend
     acts = (repair or drain) and not dry
     with usable_input():
         state = load_state(inventory, limit, data, parallel, verbose, keeps=acts or bool(taken))
-    names = [host.name for host in state.inventory]
-    if strangers := [node for node in taken if node not in names]:
-        unusable(f"--take-back {', '.join(strangers)}: no such host in {inventory}")
+        taken = tuple(engine.choose(state.inventory, taken, "--take-back")) if taken else ()
     try:
         ledger = open_ledger()
     except LedgerError as error:

@@ -9,6 +9,7 @@ from shakedown.cli.output import format_of
 from shakedown.cli.words import unusable
 from shakedown.common.secrets import masked
 from shakedown.desired.layers import leaves
+from shakedown.hosts import named
 from shakedown.report.formats import Desired, write
 
 PREPARE = ("gevent",)
@@ -26,12 +27,14 @@ def show(
     \b
     shakedown show inventories/rack.py node01.rack7
     """
-    from shakedown.cli.nodes import desired_states, load_state, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import desired_states, engine, load_state, usable_input  # pyinfra: see there
 
     with usable_input():
-        resolved = desired_states(load_state(inventory, limit, data, parallel, connects=False))
-        if host not in resolved.merged:
-            unusable(f"{inventory}: no host {host!r} (there are {', '.join(resolved.merged)})")
+        state = load_state(inventory, limit, data, parallel, connects=False)
+        resolved = desired_states(state)
+        host, *others = engine.choose(state.inventory, [host], "HOST")
+    if others or host not in resolved.merged:
+        unusable(f"{inventory}: show takes one host, and these are {named([host, *others])}")
     merged = resolved.merged[host]
     smoke = resolved.states[host].smoke
     values = masked(merged.values, smoke.not_secret if smoke else ())

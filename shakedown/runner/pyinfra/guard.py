@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -29,6 +30,9 @@ from pyinfra.api.exceptions import ConnectorDataTypeError
 from shakedown.common.broken_pipe import go_on_without_a_reader
 from shakedown.runner.pyinfra.deploys import own_deploys
 from shakedown.runner.pyinfra.invocation import INTERRUPTED, USAGE, install_signal_handlers, invocation
+
+_SIGNS = frozenset("[],!")  # of our own language for hosts (shakedown/hosts.py), that a glob has not or reads otherwise
+_FEW = 8  # hosts that are spelt out
 
 
 class Guard:
@@ -61,6 +65,10 @@ def _arm() -> None:
                 f"--{option.replace('_', '-')}: the nodes are compared and train together, so each stage needs all of "
                 "them. Leave the option out; --parallel bounds how many are worked on at once."
             )
+    for option in ("limit", "exclude"):
+        for word in params[option] or ():
+            if not _SIGNS.isdisjoint(word):
+                _refuse(f"--{option} {word}: pyinfra reads a glob: no range, no comma, no '!'. {_spelt(option, word)}")
     install_signal_handlers()
     go_on_without_a_reader()
     from shakedown.runner.pyinfra import prepare  # 700 ms that pyinfra's runs of other deploys do not need
@@ -71,6 +79,19 @@ def _arm() -> None:
     # The state is initialised after the inventory and before the first connection, without a switch of greenlets in
     # between: a greenlet that is spawned now runs before those that connect.
     gevent.spawn(prepare.before_connecting, params["group_data"] or ())
+
+
+def _spelt(option: str, word: str) -> str:
+    """Return how a choice of hosts is written for pyinfra, or for our own command where that would be long."""
+    from shakedown.hosts import globs  # 60 ms that a run without such a choice does not need
+
+    with suppress(ValueError):
+        names = globs(word)
+        if len(names) <= _FEW:
+            given = ((name.removeprefix("!"), "exclude" if name.startswith("!") else option) for name in names)
+            return f"Write: {' '.join(f'--{own} {shlex.quote(name)}' for name, own in given)}"
+    own = f"!{word}" if option == "exclude" else word
+    return f"The shakedown command reads them: --limit {shlex.quote(own)}"
 
 
 def _refuse(message: str) -> None:

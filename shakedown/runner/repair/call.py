@@ -86,7 +86,7 @@ class ServiceCall:
     def _look(self, hosts: Sequence[str]) -> Picture:
         """Read everything anew: the nodes (all, or these) over connections of their own."""
         given = {key: parse_cli_arg(value) for key, _, value in (item.partition("=") for item in self.data)}
-        state = engine.load(self.inventory, tuple(hosts) or self.limit, given, self.parallel)
+        state = engine.load(self.inventory, () if hosts else self.limit, given, self.parallel, only=hosts)
         with engine.connected(state):
             examination = examine(state)
         return picture(self.ledger, examination, _names(state), kept=True)
