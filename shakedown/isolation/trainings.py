@@ -13,7 +13,9 @@ from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.jobs.job import Job
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import make_plan
+from shakedown.jobs.preflight import ranks_of
 from shakedown.logs.kept_logs import KeptLog
+from shakedown.recipes.batch import share
 from shakedown.recipes.recipe import recipes
 from shakedown.runs import copies
 from shakedown.runs.directory import RunDirectory
@@ -40,13 +42,8 @@ def _scale(desired: DesiredState, part: int, nodes: int) -> DesiredState:
     recipe = recipes().get(smoke.recipe)
     options = dict(smoke.options)
     if recipe is not None:
-        roles = recipe.family.roles
-        options.pop(roles.iterations, None)
-        total = options.get(roles.global_batch)
-        if isinstance(total, int) and total * part % nodes == 0:
-            options[roles.global_batch] = total * part // nodes
-        elif recipe.family.options[roles.global_batch].micro_batches:
-            options.pop(roles.global_batch, None)
+        options = share(recipe, smoke, part, nodes, ranks_of(desired, smoke, recipe) or 1)
+        options.pop(recipe.family.roles.iterations, None)
     wanted = {"scope": [TOGETHER], "iterations": ITERATIONS, "options": options, "min_nodes": None, "seen_nodes": None}
     return desired.model_copy(update={"smoke": smoke.model_copy(update=wanted)})
 

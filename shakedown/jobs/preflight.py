@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from shakedown.common.text import counted
@@ -12,6 +13,7 @@ from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
 from shakedown.jobs.plan.parallelism import split
 from shakedown.jobs.plan.participants import OWN
 from shakedown.logs.metrics import METRICS
+from shakedown.recipes.batch import documented, model_parallel
 from shakedown.recipes.options import choose, environment_problems
 from shakedown.recipes.recipe import Recipe, recipes
 from shakedown.schedulers.registry import find, names
@@ -93,7 +95,10 @@ def count_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, Pro
 
 
 def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, Problem]]:
-    """Batches and parallel sizes that the ranks of the job cannot divide, whichever nodes take part."""
+    """Batches and parallel sizes that the ranks of the job cannot divide.
+
+    A shape must fit one number of nodes that may start. A global batch of the site must fit all, down to min_nodes.
+    """
     with_smoke = {name: desired for name, desired in hosts.items() if desired.smoke is not None}
     for first, desired in list(with_smoke.items())[:1]:
         smoke = desired.smoke
@@ -104,15 +109,39 @@ def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, 
         counts = [1] if EACH in smoke.scope else []
         if TOGETHER in smoke.scope:
             least = min(smoke.min_nodes or len(with_smoke), len(with_smoke))
-            found = [list(_of_count(recipe, smoke, nodes, ranks)) for nodes in range(len(with_smoke), least - 1, -1)]
-            if all(found):
-                yield from ((first, problem) for problem in found[0])
+            numbers = range(len(with_smoke), least - 1, -1)
+            found = [list(_of_count(recipe, smoke, nodes, ranks)) for nodes in numbers]
+            problems = found[0] if all(found) else []
+            if len(numbers) > 1 and (batch := _batch_of_counts(recipe, smoke, numbers, ranks)) is not None:
+                problems = [*(problem for problem in problems if problem.path != batch.path), batch]
+            yield from ((first, problem) for problem in problems)
         for nodes in counts:
             yield from ((first, problem) for problem in _of_count(recipe, smoke, nodes, ranks))
 
 
 def _same(smoke: Smoke, other: Smoke | None) -> bool:
     return other is not None and smoke.model_dump(exclude=set(OWN)) == other.model_dump(exclude=set(OWN))
+
+
+def _batch_of_counts(recipe: Recipe, smoke: Smoke, counts: range, ranks: int | None) -> Problem | None:
+    """Return what is wrong with the site's global batch where the job may start with any of these numbers of nodes."""
+    option = recipe.family.roles.global_batch
+    chosen, wrong = choose(recipe, smoke)
+    if wrong or ranks is None or option not in chosen.requested:
+        return None
+    parts, total = model_parallel(chosen), chosen.role("global_batch")
+    replicas = {
+        nodes: chosen.role("micro_batch") * nodes * ranks // parts for nodes in counts if nodes * ranks % parts == 0
+    }
+    if all(total % replica == 0 for replica in replicas.values()):
+        return None
+    fit = math.lcm(*replicas.values())
+    near = " or ".join(str(number * fit) for number in sorted({max(1, total // fit), total // fit + 1}))
+    such_as = f", such as {near}" if fit <= 100 * max(replicas.values()) else ""
+    sizes = f"{min(replicas)} to {max(replicas)} nodes, as smoke.min_nodes allows"
+    steps = counted(documented(recipe).steps, "step")
+    expected = f"a batch for {sizes}: a multiple of {fit}{such_as}; without {option} it follows the nodes ({steps})"
+    return Problem("smoke", f"smoke.options.{option}", str(total), expected)
 
 
 def _of_count(recipe: Recipe, smoke: Smoke, nodes: int, ranks: int | None) -> Iterator[Problem]:

@@ -21,6 +21,7 @@ class ResolvedOptions:
     changed: list[str] = field(default_factory=list)  # differ from the recipe, so its figures do not hold
     forced: dict[str, str] = field(default_factory=dict)  # set by a rule -> why
     extra: dict[str, Option] = field(default_factory=dict)  # given, and named by the program alone
+    requested: frozenset[str] = frozenset()  # the site's own: they stay as given
 
     def option(self, name: str) -> Option | None:
         """Return the description of an option, from the family or from what was given besides."""
@@ -104,7 +105,7 @@ def choose(recipe: Recipe, smoke: Smoke) -> tuple[ResolvedOptions, list[Problem]
     problems: list[Problem] = []
     wanted, shorthand_problems = _spell_out(family, smoke)
     problems += shorthand_problems
-    chosen = ResolvedOptions(recipe)
+    chosen = ResolvedOptions(recipe, requested=frozenset(wanted))
     own = {name: family.options[name].parse(value) for name, value in recipe.entry.options.items()}
     chosen.given.update(own)
     for name, value in wanted.items():
@@ -128,7 +129,7 @@ def choose(recipe: Recipe, smoke: Smoke) -> tuple[ResolvedOptions, list[Problem]
                 Problem("smoke", f"smoke.options.{name}", "nothing", f"{option.expected()}: {option.description}")
             )
     problems += _iterations(chosen, smoke)
-    problems += _apply_rules(chosen, own, wanted)
+    problems += _apply_rules(chosen, {*own, *wanted})
     for name in family.roles.items().values():
         default = family.options[name].default
         if default is not None:  # a program whose own default is another in its next version must not surprise the plan
@@ -241,11 +242,11 @@ def _iterations(chosen: ResolvedOptions, smoke: Smoke) -> list[Problem]:
     return []
 
 
-def _apply_rules(chosen: ResolvedOptions, own: Mapping[str, Value], wanted: Mapping[str, Value]) -> list[Problem]:
+def _apply_rules(chosen: ResolvedOptions, requested: Collection[str]) -> list[Problem]:
     problems: list[Problem] = []
     for rule in chosen.recipe.family.rules:
         if chosen.matches(rule.when) and all(chosen.is_given(name) for name in rule.given):
-            problems += _apply(rule, chosen, {*own, *wanted})
+            problems += _apply(rule, chosen, requested)
     return problems
 
 

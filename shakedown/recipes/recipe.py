@@ -49,7 +49,7 @@ class Option(_Data):
     maximum: float | None = None
     argument: Text | None = None  # "--seq-length": appended to a command line; see Family.arguments
     placed: bool = False  # stands in command or workdir as {name}, and nowhere else
-    micro_batches: int | None = None  # a global batch: unless given, this many micro batches for each replica
+    micro_batches: int | None = None  # a global batch that no document gives: the recipes' accumulation steps
     required: bool = False  # the site has to say: a path of its own data
     affects_figures: bool = True  # a changed value makes the expected figures void
     many: bool = False  # an argument that takes several values, given with spaces between them
@@ -276,6 +276,7 @@ class Family(_Data):
     upload: list[Text] = []
     modules: list[Text] = []  # process: what must be importable on the node
     ranks_per_node: int | None = None  # unless asked for; None: one per GPU
+    document_gpus: int = 8  # of a node in the document: its batches were chosen for them
     host_bytes_per_rank: int | None = None  # process memory of one rank, measured
     options: dict[Text, Option]
     shorthand: dict[Text, dict[Text, dict[Text, Value]]] = {}  # name -> value -> the options it stands for

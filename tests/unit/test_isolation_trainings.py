@@ -116,7 +116,7 @@ def test_of_two_hints_the_stronger_counts() -> None:
     assert kept.source == "finding link"
 
 
-@pytest.mark.parametrize(("batch", "expected"), [({"global_batch_size": 96}, 24), ({}, None)])
+@pytest.mark.parametrize(("batch", "expected"), [({"global_batch_size": 128}, 32), ({}, None)])
 def test_a_group_has_its_share_of_the_batch_and_few_iterations(batch: dict[str, int], expected: int | None) -> None:
     smoke = {"recipe": "gpt-small", "options": batch | {"train_iters": 500}, "min_nodes": 6, "scope": "each"}
     both = desired("cpu", None, smoke=smoke)
@@ -127,11 +127,12 @@ def test_a_group_has_its_share_of_the_batch_and_few_iterations(batch: dict[str, 
     assert (made.min_nodes, made.scope) == (None, ["together"])
 
 
-def test_a_batch_that_does_not_divide_is_left_to_the_recipe() -> None:
+@pytest.mark.parametrize(("nodes", "expected"), [(7, 8), (3, 32)])
+def test_a_batch_keeps_its_steps_in_a_group_of_another_size(nodes: int, expected: int) -> None:
     smoke = {"recipe": "gpt-small", "options": {"global_batch_size": 100}}
-    made = scale_to_group({"n1": desired("cpu", None, smoke=smoke)}, 7)["n1"].smoke
+    made = scale_to_group({"n1": desired("cpu", None, smoke=smoke)}, nodes)["n1"].smoke
     assert made is not None
-    assert "global_batch_size" not in made.options
+    assert made.options["global_batch_size"] == expected
 
 
 RESULT = Result(

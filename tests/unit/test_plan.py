@@ -325,7 +325,11 @@ def test_the_provider_library_must_be_on_the_host() -> None:
 
 def test_figures_hold_for_their_gpu_nodes_and_options() -> None:
     assert rack("llama3.1-8b-fp8").expect["throughput_per_gpu"] == 380.0
-    assert rack("llama3.1-8b-fp8", 4).expect == {"throughput_per_gpu": 610.0, "tokens_per_gpu": 12000.0}
+    four = rack("llama3.1-8b-fp8", 4)
+    assert (four.global_batch, four.expect) == (512, {})
+    assert "not judged: they hold for BS = 128, and this job has 512" in render(four)
+    four = rack("llama3.1-8b-fp8", 4, options={"BS": 128})
+    assert four.expect == {"throughput_per_gpu": 610.0, "tokens_per_gpu": 12000.0}
     two = rack("llama3.1-8b-fp8", 2)
     assert two.expect == {}
     assert "throughput_per_gpu" in two.recorded

@@ -219,7 +219,11 @@ def test_a_batch_that_the_ranks_cannot_divide_is_refused_where_they_are_to_train
     assert "128: expected a multiple of micro batch 2 x data parallel 24 = 48" in problem
     assert "(over 3 x 8 ranks)" in problem
     assert found(smoke, hosts=4, to_train=True) == {}
-    assert found({**smoke, "min_nodes": 2}, hosts=3, to_train=True) == {}, "two of the three can train"
+    problem = found({**smoke, "min_nodes": 2}, hosts=3, to_train=True)["smoke.options.BS"]
+    assert "128: expected a batch for 2 to 3 nodes, as smoke.min_nodes allows: a multiple of 96" in problem
+    assert "such as 96 or 192; without BS it follows the nodes (8 steps)" in problem
+    fits = {**smoke, "options": {"BS": 192}, "min_nodes": 2}
+    assert found(fits, hosts=3, to_train=True) == {}
     assert found({**smoke, "min_nodes": 3}, hosts=3, to_train=True) != {}
     assert found({**smoke, "scope": "each"}, hosts=3, to_train=True) == {}
     assert found({**smoke, "scope": ["each", "together"]}, hosts=3, to_train=True) != {}

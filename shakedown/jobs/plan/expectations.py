@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.jobs.launch import Derived
+from shakedown.recipes.batch import documented
 from shakedown.recipes.documents import documents
 from shakedown.recipes.options import ResolvedOptions
 
@@ -38,12 +40,20 @@ def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tup
     """
     fitting = [entry for entry in chosen.recipe.entry.expect if all(gpu in entry.gpus for gpu in models)]
     derived = []
+    option = chosen.recipe.family.roles.global_batch
+    changed = [name for name in chosen.changed if name != option]
+    steps, total = documented(chosen.recipe).steps, chosen.value(option)
     for expect in fitting:
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in expect.figures.items())
+        theirs = documented(chosen.recipe, expect.nodes)
         if expect.nodes != nodes:
             reason = f"not judged: they hold for {expect.nodes} node(s), not for {nodes}"
-        elif chosen.changed:
-            reason = f"not judged: they hold for the recipe's own {', '.join(chosen.changed)}"
+            if theirs.steps == steps and not changed and option not in chosen.requested:
+                reason += f"; the work of a GPU is the same ({counted(steps, 'step')}), the network differs"
+        elif changed:
+            reason = f"not judged: they hold for the recipe's own {', '.join(changed)}"
+        elif theirs.batch != total:
+            reason = f"not judged: they hold for {option} = {theirs.batch}, and this job has {total}"
         else:
             reason = f"{documents()[expect.source]}, for {expect.nodes} x {'/'.join(models)}"
             return dict(expect.figures), [Derived(name="expected figures", value=shown, why=reason)]

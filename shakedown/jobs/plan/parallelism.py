@@ -10,6 +10,7 @@ from shakedown.desired.problems import Problem
 from shakedown.desired.sizes import format_size
 from shakedown.jobs.launch import Derived
 from shakedown.jobs.plan.draft import PlanDraft
+from shakedown.recipes.batch import documented, model_parallel
 from shakedown.recipes.options import ResolvedOptions
 from shakedown.recipes.recipe import Model
 from shakedown.state.node import NodeState, is_unreadable
@@ -34,30 +35,31 @@ class Split:
 
 
 def split(chosen: ResolvedOptions, world_size: int) -> tuple[Split | None, list[Problem]]:
-    """Divide `world_size` ranks. Sets the global batch where the recipe leaves it to the number of replicas."""
+    """Divide `world_size` ranks. Sets the global batch by the recipe's accumulation steps, unless the site gives it."""
     roles = chosen.recipe.family.roles
     tensor, pipeline = chosen.role("tensor_parallel"), chosen.role("pipeline_parallel")
     context, micro = chosen.role("context_parallel"), chosen.role("micro_batch")
-    model_parallel = tensor * pipeline * context
+    ranks = model_parallel(chosen)
     problems = []
     for role, parts, count in (("layers", "pipeline_parallel", pipeline), ("heads", "tensor_parallel", tensor)):
         known = size_of(chosen, role)
         if known and known % count:
             expected = f"a divisor of the model's {known} {role}"
             problems.append(Problem("smoke", f"smoke.options.{roles.items()[parts]}", str(count), expected))
-    if world_size % model_parallel:
+    if world_size % ranks:
         shape = f"tensor {tensor} x pipeline {pipeline} x context {context} parallel"
-        expected = f"a multiple of {model_parallel} ({shape})"
+        expected = f"a multiple of {ranks} ({shape})"
         return None, [*problems, Problem("plan", "world_size", str(world_size), expected)]
-    data = world_size // model_parallel
-    option = chosen.recipe.family.options[roles.global_batch]
-    if option.micro_batches and roles.global_batch not in chosen.given:
-        chosen.given[roles.global_batch] = option.micro_batches * micro * data
-    total = chosen.role("global_batch", otherwise=0)
+    data = world_size // ranks
     replica = micro * data
+    if roles.global_batch not in chosen.requested:
+        chosen.given[roles.global_batch] = documented(chosen.recipe).steps * replica
+    total = chosen.role("global_batch", otherwise=0)
     if total < replica or total % replica:
         near = " or ".join(str(n * replica) for n in sorted({max(1, total // replica), total // replica + 1}))
+        steps = documented(chosen.recipe).steps
         expected = f"a multiple of micro batch {micro} x data parallel {data} = {replica}, such as {near}"
+        expected += f"; without {roles.global_batch} it is {steps * replica} ({counted(steps, 'step')})"
         problems.append(Problem("smoke", f"smoke.options.{roles.global_batch}", str(total), expected))
     return (None if problems else Split(world_size, tensor, pipeline, context, data, micro, total)), problems
 
@@ -143,8 +145,7 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
     draft.note("world size", sizes.world_size, f"{_count(nodes, 'node')} x {_count(ranks, 'rank')}")
     parts = f"tensor {sizes.tensor} x pipeline {sizes.pipeline} x context {sizes.context}"
     draft.note("data parallel", sizes.data, f"world size / ({parts})")
-    batch = f"global batch {sizes.global_batch} / (micro batch {sizes.micro_batch} x data parallel {sizes.data})"
-    draft.note("micro batches", sizes.micro_batches, batch)
+    draft.note("global batch", sizes.global_batch, _batch_reason(chosen, sizes))
     if sizes.tensor > ranks:
         draft.note(
             "tensor parallel",
@@ -154,6 +155,15 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
     for name, state in draft.states.items():
         draft.add(*memory_needed(name, chosen, sizes, ranks, draft.desired[name], state))
     return sizes
+
+
+def _batch_reason(chosen: ResolvedOptions, sizes: Split) -> str:
+    steps = counted(sizes.micro_batches, "accumulation step")
+    product = f"{steps} x micro batch {sizes.micro_batch} x data parallel {sizes.data}"
+    option = chosen.recipe.family.roles.global_batch
+    if option in chosen.requested:
+        return f"as smoke.options.{option} says: {product}; {documented(chosen.recipe).source}"
+    return f"{product}, at any size; {documented(chosen.recipe).source}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -19,7 +19,7 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
         *([f"  image          {plan.image}"] if plan.image else []),
         f"  ranks          {plan.world_size} = TP {plan.tensor_parallel} x PP {plan.pipeline_parallel}"
         f" x DP {plan.data_parallel}" + (f" x CP {cp}" if (cp := _context(plan)) > 1 else ""),
-        f"  batch          global {plan.global_batch}, micro {plan.micro_batch}, {plan.seq_length} tokens a sequence",
+        f"  batch          global {plan.global_batch}{_steps(plan)}, {plan.seq_length} tokens a sequence",
         f"  iterations     {plan.iterations}",
         f"  master         {plan.master_address}:{plan.master_port} on {plan.driver}; {plan.reporter} reports",
         f"  judged         {_figures(plan)}",
@@ -54,6 +54,12 @@ def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
 
 def _context(plan: LaunchPlan) -> int:
     return plan.world_size // (plan.tensor_parallel * plan.pipeline_parallel * plan.data_parallel)
+
+
+def _steps(plan: LaunchPlan) -> str:
+    replica = plan.micro_batch * plan.data_parallel
+    steps = counted(plan.global_batch // replica, "step") if replica else "no steps"
+    return f" = {steps} x micro {plan.micro_batch} x DP {plan.data_parallel}"
 
 
 def _figures(plan: LaunchPlan) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 from shakedown.common.secrets import masked, values_of
 from shakedown.common.text import load_json
+from shakedown.desired.layers import Layer, merge
 from shakedown.runner.pyinfra.invocation import INTERRUPTED, SIGNALS, invocation
 from shakedown.runner.pyinfra.site_files import DEPLOYS
 
@@ -62,7 +63,7 @@ class Commands:
         given = dict(item.partition("=")[::2] for item in self.data)
         for section, values in (changed or {}).items():
             own = json.loads(given[section]) if section in given else {}
-            given[section] = json.dumps({**own, **values})
+            given[section] = json.dumps(merge([Layer("data", own), Layer("changed", values)]).values)
         return [
             *(word for host in hosts for word in ("--limit", host)),
             *(word for key, value in given.items() for word in ("--data", f"{key}={value}")),

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from shakedown.desired.models import DesiredState, Smoke
+from shakedown.jobs.preflight import ranks_of
+from shakedown.recipes.batch import share
+from shakedown.recipes.recipe import recipes
 from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.service import Picture
 from shakedown.service.decide import Proposal
@@ -15,15 +21,27 @@ _PARTNERS = {SMOKE: 1, PAIRS: 2}  # nodes besides the one that is tried: pairs a
 
 def loads(commands: Commands, picture: Picture, proposal: Proposal, partners: list[str]) -> list[list[str]]:
     """Return the commands that put a node under the loads that it has to pass, and under one with others."""
-    wanted, smoke = list(proposal.loads), picture.examination.desired[proposal.node].smoke is not None
+    desired = picture.examination.desired[proposal.node]
+    wanted, smoke = list(proposal.loads), desired.smoke
     trials = [load for load in wanted if load != SMOKE]
-    if not smoke and PAIRS not in trials:
+    if smoke is None and PAIRS not in trials:
         trials.append(PAIRS)
     found = [commands.trials(trials, [proposal.node, *partners])] if trials else []
-    if smoke and (SMOKE in wanted or PAIRS not in trials):
+    if smoke is not None and (SMOKE in wanted or PAIRS not in trials):
         as_it_is = {"exclude": None, "isolate": False, "via": "ssh"}  # drained, it is given no job by a scheduler
+        as_it_is |= _batch(desired, smoke, len(partners) + 1, picture.fleet)
         found.append(commands.deploy("load", [proposal.node, *partners], smoke=as_it_is))
     return found
+
+
+def _batch(desired: DesiredState, smoke: Smoke, part: int, nodes: int) -> dict[str, Any]:
+    """Return the site's global batch at the size of the load; nothing where the site gives none."""
+    recipe = recipes().get(smoke.recipe)
+    option = recipe.family.roles.global_batch if recipe else ""
+    if recipe is None or option not in smoke.options:
+        return {}
+    batch = share(recipe, smoke, part, nodes, ranks_of(desired, smoke, recipe) or 1)[option]
+    return {"options": {option: batch}}
 
 
 def partners_of(picture: Picture, proposal: Proposal) -> list[str] | str:

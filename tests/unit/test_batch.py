@@ -1,0 +1,125 @@
+"""The global batch: the recipe's accumulation steps hold for any number of nodes, and the site's own value stays."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shakedown.desired.models import Smoke
+from shakedown.jobs.plan import render
+from shakedown.jobs.plan.parallelism import Split, split
+from shakedown.recipes.batch import documented, model_parallel
+from shakedown.recipes.options import choose
+from shakedown.recipes.recipe import recipes
+from shakedown.runner.repair.child import Commands
+from shakedown.runner.repair.loading import loads
+from shakedown.service.evidence import SMOKE
+from tests.plans import rack
+from tests.states import desired
+from tests.unit.test_preflight import LLAMA, found
+
+STEPS = {
+    "deepseek-v2-lite": 8,
+    "llama2-7b-fp8": 8,
+    "llama2-70b-bf16-fsdp": 1,
+    "llama2-7b-benchmark": 24,
+    "llama2-7b-benchmark-2nodes": 8,
+    "llama3.1-8b-fp8": 8,
+    "llama3.1-8b-fp8-2nodes": 8,
+    "llama3.1-70b-fp8": 128,
+    "llama3.1-70b-bf16-4nodes": 16,
+    "llama3.1-8b-fp8-mi355x": 4,
+    "primus-llama3.1-8b-fp8": 8,
+    "primus-llama3.1-70b-bf16": 1,
+    "radeon-gpt-tp2": 8,
+    "radeon-gpt-1gpu": 4,
+    "stanford-gpt": 2,
+    "gpt-small": 2,
+}
+
+
+def divided(recipe: str, nodes: int, **options: Any) -> Split:
+    """The division of a recipe's job, with a document's node for each node."""
+    own = recipes()[recipe]
+    chosen, _ = choose(own, Smoke(recipe=recipe, options=options))
+    sizes, problems = split(chosen, nodes * (own.ranks_per_node or own.family.document_gpus))
+    assert sizes is not None, [str(problem) for problem in problems]
+    return sizes
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_a_recipe_trains_on_any_number_of_nodes_with_its_own_steps(name: str) -> None:
+    own = recipes()[name]
+    steps = documented(own).steps
+    assert STEPS.get(name, steps) == steps
+    for nodes in range(1, 513):
+        sizes = divided(name, nodes)
+        assert (sizes.micro_batches, sizes.global_batch) == (steps, steps * sizes.micro_batch * sizes.data)
+
+
+@pytest.mark.parametrize("name", [name for name, own in recipes().items() if documented(own).batch is not None])
+def test_on_the_document_s_own_nodes_the_batch_is_the_document_s(name: str) -> None:
+    own = recipes()[name]
+    nodes, batch = own.entry.nodes or 1, documented(own).batch
+    assert divided(name, nodes).global_batch == batch
+    ranks = nodes * (own.ranks_per_node or own.family.document_gpus)
+    chosen, _ = choose(own, Smoke(recipe=name))
+    assert batch is not None and batch % (chosen.role("micro_batch") * (ranks // model_parallel(chosen))) == 0
+
+
+def test_the_readme_s_rack_of_sixty_four_nodes() -> None:
+    assert divided("llama3.1-8b-fp8", 64).global_batch == 8192
+    assert found(LLAMA, hosts=64, to_train=True) == {}
+    assert found({**LLAMA, "min_nodes": 1}, hosts=64, to_train=True) == {}
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 7])
+def test_a_plan_names_the_source_of_its_batch(nodes: int) -> None:
+    plan = rack("llama3.1-8b-fp8", nodes)
+    batch = 128 * nodes
+    assert plan.global_batch == batch
+    assert plan.nodes[0].environment["BS"] == str(batch)
+    text = render(plan)
+    assert f"  batch          global {batch} = 8 steps x micro 2 x DP {8 * nodes}, 8192 tokens a sequence\n" in text
+    reason = f"8 accumulation steps x micro batch 2 x data parallel {8 * nodes}, at any size"
+    assert f"{reason}; llama3.1-8b-fp8 has 128 on 1 node: 8 steps" in text
+    comparable = "they hold for 1 node(s), not for {}; the work of a GPU is the same (8 steps), the network differs"
+    assert (comparable.format(nodes) in text) == (nodes > 1)
+
+
+def test_primus_gets_the_batch_as_its_own_argument() -> None:
+    command = rack("primus-llama3.1-8b-bf16", 3).nodes[2].command
+    assert command[command.index("--global_batch_size") + 1] == "384"
+
+
+def test_a_batch_of_the_site_stays_or_is_refused_with_the_nearest_values() -> None:
+    plan = rack("llama3.1-8b-fp8", 3, options={"BS": 48})
+    assert (plan.global_batch, plan.nodes[0].environment["BS"]) == (48, "48")
+    reason = "as smoke.options.BS says: 1 accumulation step x micro batch 2 x data parallel 24"
+    assert reason in render(plan)
+    problem = found({**LLAMA, "options": {"BS": 1500}}, hosts=64, to_train=True)["smoke.options.BS"]
+    assert "such as 1024 or 2048; without BS it is 8192 (8 steps) (over 64 x 8 ranks)" in problem
+    far = found({**LLAMA, "options": {"BS": 8192}, "min_nodes": 50}, hosts=64, to_train=True)["smoke.options.BS"]
+    assert "50 to 64 nodes" in far and "such as" not in far and "without BS it follows the nodes (8 steps)" in far
+
+
+def test_a_micro_batch_of_the_site_keeps_the_steps() -> None:
+    assert divided("llama3.1-8b-fp8", 2, MBS=4).global_batch == 8 * 4 * 16
+    assert divided("llama3.1-8b-fp8", 2, TP=8).global_batch == 8 * 2 * 2
+
+
+def test_a_load_of_the_service_keeps_the_steps_of_the_site_s_batch() -> None:
+    def smoke_of(**options: Any) -> dict[str, Any]:
+        own = desired(smoke={"recipe": "llama3.1-8b-fp8", "image": "megatron", "options": options})
+        picture: Any = SimpleNamespace(examination=SimpleNamespace(desired={"node01": own}), fleet=64)
+        proposal: Any = SimpleNamespace(node="node01", loads=[SMOKE])
+        commands = Commands("rack.py", ('smoke={"options": {"MBS": 2}}',))
+        command = loads(commands, picture, proposal, ["node02", "node03"])[-1]
+        (word,) = (word for word in command if word.startswith("smoke="))
+        return dict(json.loads(word.partition("=")[2])["options"])
+
+    assert smoke_of() == {"MBS": 2}
+    assert smoke_of(BS=2048) == {"MBS": 2, "BS": 2 * 2 * 24}
