@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from statistics import median
 
 from shakedown.checks import machines
@@ -29,10 +30,14 @@ from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
 from shakedown.desired.sizes import format_size
 from shakedown.desired.verbs import library_digest
+from shakedown.hosts import named
 from shakedown.state import images as references
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 
+_MOST_VALUES = 8  # of a subject, in one finding
+_LONGEST = 1000  # characters of evidence
+_MOST_OTHERS = _LONGEST // 6  # nodes that have room in them
 _LAYOUTS = {
     "gpu_count": ("gpu_numa", "gpu_slots"),
     "nic_count": ("nic_numa", "nic_slots", "nic_names", "nic_network", "link.*"),
@@ -141,12 +146,13 @@ def _shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
     repeated = {key: parts for key, parts in holders.items() if len(parts) > 1}
     met: dict[str, set[str]] = defaultdict(set)
     for parts in repeated.values():
-        for node in parts:
-            met[node] |= parts.keys() - {node}
+        for node in parts:  # whether it meets one other node or several is all that counts
+            met[node].update(other for other in islice(parts, 3) if other != node)
     for (kind, value), parts in repeated.items():
         entry = knowledge()["unique"][kind]
         for node in parts:
-            others = ", ".join(f"{other} ({part})" for other, part in parts.items() if other != node)
+            first = islice(((other, part) for other, part in parts.items() if other != node), _MOST_OTHERS)
+            others = ", ".join(f"{other} ({part})" for other, part in first)
             claimed = len(met[node]) == 1 and all(len(met[other]) > 1 for other in met[node])
             yield Finding(
                 name=f"fleet.{kind}.{value}",
@@ -154,7 +160,7 @@ def _shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
                 verdict=Verdict.WARN if claimed else Verdict(entry["verdict"]),
                 wanted=f"{'an' if kind == 'address' else 'a'} {kind} of its own",
                 actual=f"{value} on {parts[node]}",
-                evidence=f"the same {kind}: {others}"[:1000],
+                evidence=f"the same {kind}: {others}"[:_LONGEST],
                 remedy=Remedy(text=entry["remedy"]),
             )
 
@@ -259,22 +265,23 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bo
     advice = is_advice(subject)
     if not read or (advice and 2 * len(read) < len(here)):  # advice that most nodes cannot answer for holds up no node
         return
-    for node, value in here.items():
-        if is_unreadable(value) and not declared:
-            yield _unread(subject, node, value, read)
     ranking = Counter(read.values()).most_common()
+    unread = {node: value for node, value in here.items() if is_unreadable(value) and not declared}
+    if unread:
+        wanted, where = _some([value for value, _ in ranking]), named(read)
+        yield from (_unread(subject, node, value, wanted, where) for node, value in unread.items())
     if len(ranking) == 1:
         return
     split = ranking[0][1] == ranking[1][1]
     if (split and declared) or (needs_majority(subject) and 2 * ranking[0][1] <= len(read)):
         return
     usual = ranking[0][0]
-    sides = "; ".join(f"{value}: {_names(read, value)}" for value, _ in ranking)
+    sides = _sides(ranking, read)
     wanted = f"one value on {group or 'all nodes'}, there is no majority" if split else usual
     remedy = Remedy(
         text=f"two or more values of {subject} are equally frequent: decide which is right, and change the others"
         if split
-        else f"bring {subject} to {usual}, as on {_names(read, usual)}"
+        else f"bring {subject} to {usual}, as on {named(node for node, value in read.items() if value == usual)}"
     )
     for node, value in read.items():
         if split or value != usual:
@@ -289,14 +296,27 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bo
             )
 
 
-def _unread(subject: str, node: str, reading: Unreadable, read: Mapping[str, str]) -> Finding:
-    others = "; ".join(dict.fromkeys(read.values()))
+def _sides(ranking: Sequence[tuple[str, int]], read: Mapping[str, str]) -> str:
+    """Return the values with their nodes. The text stands in the finding of each node that differs, so it is as long
+    for 4,000 nodes as for 40: every node has its own value in a finding of its own."""
+    holders: dict[str, list[str]] = defaultdict(list)
+    for node, value in read.items():
+        holders[value].append(node)
+    return _some([f"{value}: {named(holders[value])}" for value, _ in ranking])
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f"and {len(texts) - _MOST_VALUES} more values"
+    return "; ".join([*texts[:_MOST_VALUES], more] if len(texts) > _MOST_VALUES + 1 else texts)
+
+
+def _unread(subject: str, node: str, reading: Unreadable, wanted: str, where: str) -> Finding:
     return Finding(
         name=f"fleet.{subject}",
         node=node,
         verdict=Verdict.UNKNOWN,
-        wanted=others,
-        evidence=f"{reading}; it was read on {', '.join(read)}",
+        wanted=wanted,
+        evidence=f"{reading}; it was read on {where}",
     )
 
 
@@ -348,7 +368,3 @@ def _clock_skew(clocks: Mapping[str, tuple[float, float]], desired: Mapping[str,
             f"read to within {error:.3f} s",
             remedy=None if right else Remedy(text=text),
         )
-
-
-def _names(read: Mapping[str, str], value: str) -> str:
-    return ", ".join(node for node, seen in read.items() if seen == value)
