@@ -5,6 +5,7 @@ Pure: the states come in, the findings go out. `runner/examine.py` reads the nod
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -46,9 +47,12 @@ class Examination:
     groups: Mapping[str, str] = field(default_factory=dict)  # node -> the group it is compared within
     readings: dict[str, Reading] = field(default_factory=dict)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
+    uncompared: bool = False  # whether a node was read, and judged alone, since all were compared with each other
 
     def __post_init__(self) -> None:
         self.desired = dict(self.desired)  # our own: no other holder sees what is kept below
+        self._alone: dict[str, tuple[Reading, list[Finding]]] = {}  # node -> its findings without the other nodes
+        self._beside: dict[str, list[Finding]] = defaultdict(list)  # node -> its findings beside the other nodes
 
     def keep(self, node: str, reading: Reading) -> None:
         """Keep a node's answer. It says where the {home} of its desired state is; an answer with which that state would
@@ -65,16 +69,31 @@ class Examination:
 
     def judge(self) -> None:
         """Compare again after readings came in. Raise nothing for a bad node."""
-        self.findings = {node: self._findings_of(node) for node in self.desired if node in self.readings}
         offsets = {n: (r.clock_offset_s, r.clock_error_s) for n, r in self.readings.items() if r.state is not None}
-        groups = {node: self.groups.get(node, "") for node in self.states}
+        states = self.states
+        groups = {node: self.groups.get(node, "") for node in states}
         try:
-            found = fleet.outliers(self.states, groups, self.desired, offsets)
-            found += kernel_peers.own_lines(self.states, groups, self.desired)
+            found = fleet.outliers(states, groups, self.desired, offsets)
+            found += kernel_peers.own_lines(states, groups, self.desired)
         except Exception as error:
-            found = [_not_compared(node, error) for node in self.states]
+            found = [_not_compared(node, error) for node in states]
+        self._beside.clear()
         for finding in found:
-            self.findings[finding.node].append(finding)
+            self._beside[finding.node].append(finding)
+        self.findings = {}
+        for node in self.desired:
+            if node in self.readings:
+                self.judge_alone(node)
+        self.uncompared = False
+
+    def judge_alone(self, node: str) -> None:
+        """Compare one node again after it was read. What it is beside the other nodes stands until `judge`, which
+        costs as much as there are nodes."""
+        reading = self.readings[node]
+        if node not in self._alone or self._alone[node][0] is not reading:
+            self._alone[node] = reading, self._findings_of(node)
+            self.uncompared = True
+        self.findings[node] = [*self._alone[node][1], *self._beside.get(node, ())]
 
     def _findings_of(self, node: str) -> list[Finding]:
         reading = self.readings[node]
@@ -87,10 +106,14 @@ class Examination:
                 share_given(finding.remedy)
         return found
 
+    def state_of(self, node: str) -> NodeState | None:
+        """Return the state of a node that answered; None of another."""
+        return self.readings[node].state if node in self.desired and node in self.readings else None
+
     @property
     def states(self) -> dict[str, NodeState]:
         """Return the nodes that answered, in inventory order."""
-        found = {node: self.readings[node].state for node in self.desired if node in self.readings}
+        found = {node: self.state_of(node) for node in self.desired}
         return {node: state for node, state in found.items() if state is not None}
 
     @property
@@ -116,7 +139,7 @@ class Examination:
     def verdict_of(self, node: str) -> Verdict:
         """Return a node's worst finding. A node without a requested check is ok as long as it answered."""
         verdicts = [finding.verdict for finding in self.findings.get(node, [])]
-        if not verdicts and node in self.states:
+        if not verdicts and self.state_of(node) is not None:
             return Verdict.OK
         return worst(verdicts)
 

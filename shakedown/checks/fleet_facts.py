@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from ipaddress import ip_interface, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_interface, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -234,10 +234,15 @@ def node_interfaces(interfaces: Iterable[Interface]) -> Iterator[Interface]:
     return (interface for interface in interfaces if not any(fnmatchcase(interface.name, pattern) for pattern in local))
 
 
+@functools.cache
+def _local_networks() -> list[IPv4Network | IPv6Network]:
+    return [ip_network(text) for text in knowledge()["interfaces"]["addresses"]]
+
+
 def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
     """Yield what no other node may have: its kind in fleet.toml, the value, and the part of the node that has it."""
     interfaces = [] if is_unreadable(state.interfaces) else list(node_interfaces(state.interfaces))
-    local = [ip_network(text) for text in knowledge()["interfaces"]["addresses"]]
+    local = _local_networks()
     for interface in interfaces:
         for text in (*interface.ipv4, *interface.ipv6):
             try:

@@ -6,9 +6,11 @@ cloned with an image, or is a container's or a resumed virtual machine's: that i
 
 from __future__ import annotations
 
+import functools
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 from shakedown.checks.fleet_facts import knowledge
 from shakedown.common.text import counted
@@ -49,9 +51,12 @@ def identities(state: NodeState) -> Identities:
 def is_own(text: str) -> bool:
     """Return whether a text can tell one machine from another: one character repeated cannot."""
     plain = text.strip().lower()
-    return len({*plain} - {*"-.: "}) > 1 and not any(
-        fnmatchcase(plain, pattern) for pattern in knowledge()["machines"]["placeholders"]
-    )
+    return len({*plain} - {*"-.: "}) > 1 and not _placeholders().match(plain)
+
+
+@functools.cache
+def _placeholders() -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, knowledge()["machines"]["placeholders"])))
 
 
 def agreeing(one: Identities, other: Identities) -> tuple[set[str], set[str]]:

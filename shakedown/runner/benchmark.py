@@ -43,7 +43,7 @@ def run() -> None:
     """Run the benchmark on every node that is fit."""
     current = session()
     name = current_host.name
-    if current.examination.desired[name].benchmark is None or name not in current.examination.states:
+    if current.examination.desired[name].benchmark is None or current.examination.state_of(name) is None:
         return
     current.once("benchmark: open the run", lambda: _open(current))
     smoke_operations.run(name="Benchmark", jobs=current.jobs)

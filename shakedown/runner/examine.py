@@ -39,13 +39,14 @@ def examine(state: State) -> Examination:
     )
     began = time.monotonic()
     reread(state, examination, hosts)
+    examination.judge()
     seconds = round(time.monotonic() - began, 2)
     log.info("examined", extra={"nodes": len(hosts), "answered": len(examination.states), "seconds": seconds})
     return examination
 
 
 def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
-    """Read the given hosts (again) and judge all. Pool slots of pyinfra are not used: this also runs inside them."""
+    """Read the given hosts (again). Pool slots of pyinfra are not used: this also runs inside them."""
     pool = Pool(state.config.PARALLEL or None)
     sysctls = [tuple(examination.desired[host.name].tuning.sysctl) for host in hosts]
     many = len(hosts) >= MANY
@@ -61,7 +62,6 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
             run.answer()
         if reading.state is None:
             log.info("no node state", extra={"node": host.name, "why": reading.why})
-    examination.judge()
 
 
 def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:

@@ -231,6 +231,7 @@ class _Rolling:
             turn.status, turn.batch, turn.run = "under way", self.begun, self.run
         hosts = [self.current.host(name) for name in names]
         reread(self.state, self.current.examination, hosts)
+        self.current.examination.judge()
         hosts = self.answered(hosts)
         self.current.save()
         if not hosts:
@@ -272,6 +273,7 @@ class _Rolling:
         self.show(f"every batch is through: {counted(len(standing), 'node')} to train")
         hosts = [self.current.host(name) for name in standing]
         reread(self.state, self.current.examination, hosts)
+        self.current.examination.judge()
         self.deploy("smoke", hosts)
 
     def deploy(self, name: str, hosts: list[Host]) -> None:

@@ -6,13 +6,15 @@ others wait; nothing later reads the inventory or the nodes again unless somethi
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+import gevent
 from gevent.lock import RLock
 from pyinfra import logger
 from pyinfra.api import Host, State
@@ -44,6 +46,9 @@ from shakedown.runs.records import Evidence, RunNode, RunRecord, desired_digest,
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState
+
+SAVING = 50.0
+"""What a save waits for others to come, in what the last one took: it takes a fiftieth of a run at most."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,8 @@ class Session:
     jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
     shared: dict[str, object] = field(default_factory=dict)  # what one stage keeps for its hosts, by its name
     done: set[str] = field(default_factory=set)
+    saving_s: float = 0.0  # what the last save took
+    next_save: gevent.Greenlet | None = None
     closing: list[Callable[[], None]] = field(default_factory=list)  # what the run gives back when it ends
     notices: list[str] = field(default_factory=list)  # what could not be written though the run's verdict stands
 
@@ -110,7 +117,7 @@ class Session:
     def may_change(self, name: str, as_root: bool = True) -> bool:
         """Return whether operations may be declared on a node: it answered, has not failed, and we are root if need
         be."""
-        state = self.examination.states.get(name)
+        state = self.examination.state_of(name)
         return state is not None and name not in self.excluded and (state.probe.uid == 0 or not as_root)
 
     def fixable(self, name: str) -> list[Finding]:
@@ -160,12 +167,23 @@ class Session:
 
         return mask
 
+    def save_soon(self, pause_s: float | None = None) -> None:
+        """Write what is known in a while (as soon as this greenlet waits, where that is 0): a save costs as much as
+        there are nodes, so one is for all nodes that come until then. The notes of the run do not wait."""
+        if self.next_save is None:
+            self.next_save = gevent.spawn_later(SAVING * self.saving_s if pause_s is None else pause_s, self.save)
+
     def save(self) -> None:
         """Write what is known by now. A record that cannot be written is reported, and stays `unknown` on disk."""
+        if self.next_save is not None:
+            if self.next_save is not gevent.getcurrent():
+                self.next_save.kill(block=False)
+            self.next_save = None
         if self.record is None or self.directory is None:
             return
+        began = time.monotonic()
         self.record.findings = self.examination.all_findings()
-        self.record.nodes = [self._node(host.name) for host in self.hosts]
+        self.record.nodes = self._nodes()
         for job in self.jobs:
             for node in job.result.nodes if job.result else []:
                 kept = [log.model_copy(update={"path": self.relative(Path(log.path))}) for log in node.kept]
@@ -177,6 +195,7 @@ class Session:
         except (OSError, ValueError) as error:
             invocation.unrecorded = f"{self.directory.path}: the record of this run could not be written: {error}"
             logger.error(invocation.unrecorded)
+        self.saving_s = time.monotonic() - began
 
     def _kept(self, record: RunRecord) -> RunRecord:
         """Return the record without the values of secrets, wherever a site wrote or a node repeated them."""
@@ -278,30 +297,47 @@ class Session:
             verdicts.append(Verdict.FAIL)
         return worst(verdicts)
 
-    def _node(self, name: str) -> RunNode:
+    def _nodes(self) -> list[RunNode]:
+        """Return the part of every node, each job and each outcome read once for all of them."""
         plans = [job.plan for job in self.record.jobs if job.plan] if self.record else []
-        ranks = [node.node_rank for plan in plans for node in plan.nodes if node.name == name]
-        outcomes = [node for node in self.outcomes() if node.name == name]
-        ended, run = self.parts().get(name), self.run_of(name)
+        ranks = {node.name: node.node_rank for plan in plans for node in plan.nodes}
+        outcomes: dict[str, list[NodeResult]] = defaultdict(list)
+        for outcome in self.outcomes():
+            outcomes[outcome.name].append(outcome)
+        results = [node for job in self.jobs if job.result and not job.trials for node in job.result.nodes]
+        trained = {node.name for node in results if node.started_at}
+        parts = self.parts()
+        return [
+            self._node(host, ranks.get(host.name), outcomes.get(host.name, []), trained, parts.get(host.name))
+            for host in self.hosts
+        ]
+
+    def _node(
+        self,
+        host: Host,
+        rank: int | None,
+        outcomes: Sequence[NodeResult],
+        trained: Collection[str],
+        ended: tuple[Verdict, str] | None,
+    ) -> RunNode:
+        name, run = host.name, self.run_of(host.name)
         part = "examined"
-        if name not in self.examination.states:
+        if self.examination.state_of(name) is None:
             part = "unreached"
-        elif name in self.excluded:
+        elif run.excluded:
             part = "excluded"
         elif any(node.started_at for node in outcomes):
-            results = [node for job in self.jobs if job.result and not job.trials for node in job.result.nodes]
-            trained = any(node.name == name and node.started_at for node in results)
-            part = "trained" if trained else "measured"
+            part = "trained" if name in trained else "measured"
         return RunNode(
             name=name,
             verdict=worst([self.examination.verdict_of(name), *([ended[0]] if ended else [])]),
             part=part,
             why=run.failure or run.excluded or run.lost or (ended[1] if ended else ""),
             stopped=not run.fails and ended is not None and ended[0] == Verdict.OK,
-            node_rank=ranks[-1] if ranks else None,
+            node_rank=rank,
             exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
             changes=run.changed(),
-            new_host_key=host_keys.new_keys([self.host(name)]).get(name, ""),
+            new_host_key=host_keys.new_keys([host]).get(name, ""),
             logs=[self.relative(path) for outcome in outcomes for path in outcome.logs],
             notes=[note for outcome in outcomes for note in outcome.notes],
         )
@@ -328,13 +364,13 @@ class Session:
 
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
         """Fail one host for pyinfra, with the reason as its message, and exclude it from what follows. The others go
-        on; when none is left pyinfra ends the run, so everything worth keeping is written first."""
+        on."""
         for finding in findings or []:
             host.log_styled(terminal.finding_line(finding), fg="red", log_func=logger.error)
         if not findings:
             host.log_styled(why, fg="red", log_func=logger.error)
         self.exclude(host.name, why, worst([f.verdict for f in findings]) if findings else Verdict.FAIL)
-        self.save()
+        self.save_soon()
         if host in self.state.active_hosts:
             self.state.fail_hosts({host})
 

@@ -33,7 +33,7 @@ def examine() -> None:
     """Read every node once, compare it with its desired state, and show what differs."""
     current = session()
     name = current_host.name
-    if name in current.examination.readings and name not in current.examination.states:
+    if name in current.examination.readings and current.examination.state_of(name) is None:
         _fail_here(current, "could not be examined")
     elif current.examination.blockers(name) and not current.fixable(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
@@ -46,7 +46,7 @@ def drifted() -> None:
     current = session()
     name = current_host.name
     different = [f for f in current.examination.findings.get(name, []) if not f.verdict.passes]
-    if different or name not in current.examination.states:
+    if different or current.examination.state_of(name) is None:
         current.fail(
             current.host(name),
             f"drifted: {', '.join(finding.name for finding in different) or 'not examined'}",
@@ -109,6 +109,7 @@ def recheck() -> None:
     current = session()
     if current.run_of(current_host.name).declared:
         python.call(name="Examine the node again", function=_recheck)
+        python.call(name="Compare the nodes again", function=_recompare)
 
 
 def smoke() -> None:
@@ -202,19 +203,35 @@ def _fail_here(current: Session, why: str) -> None:
 
 
 def _recheck(state: State, host: Host) -> bool:
-    """Read the node again. What its operations were to fix must be fixed: pyinfra's exit code 0 would otherwise be
-    said of a node that is not as it was asked for. What has come up only now (a driver that was loaded shows devices
-    with settings of their own) is fixed in a second round, once. What waits for a login, for a reboot that the desired
-    state does not allow, for root or for a person is no failure of this run: it is shown, and its verdict is `drift`.
-    """
+    """Read the node again. What has come up only now (a driver that was loaded shows devices with settings of their
+    own) is fixed in a second round, once."""
     current = session()
-    reread(state, current.examination, [host])
+    _read_again(current, host)
     new = [finding for finding in _fixable_drift(current, host.name) if _key(finding) not in current.declared]
     if new:
         if not all(_fix_now(current, host, finding) for finding in new):
             current.exclude(host.name, "an operation failed", Verdict.FAIL)
             return False
-        reread(state, current.examination, [host])
+        _read_again(current, host)
+    if current.notes is not None:
+        current.notes.again(host.name, current.run_of(host.name).changed(), current.examination.findings[host.name])
+    current.save_soon()
+    return True
+
+
+def _read_again(current: Session, host: Host) -> None:
+    reread(current.state, current.examination, [host])
+    current.examination.judge_alone(host.name)
+
+
+def _recompare(state: State, host: Host) -> bool:
+    """Judge the changed node, once all of them were read. What its operations were to fix must be fixed: pyinfra's exit
+    code 0 would otherwise be said of a node that is not as it was asked for. What waits for a login, for a reboot that
+    the desired state does not allow, for root or for a person is no failure of this run: it is shown, and its verdict
+    is `drift`."""
+    current = session()
+    if current.examination.uncompared:
+        current.examination.judge()
     remaining, blockers = _fixable_drift(current, host.name), current.examination.blockers(host.name)
     for finding in current.examination.findings[host.name]:
         if finding in remaining:
@@ -227,7 +244,7 @@ def _recheck(state: State, host: Host) -> bool:
     if remaining or blockers:
         verdict = Verdict.FAIL if remaining else worst([finding.verdict for finding in blockers])
         current.exclude(host.name, "not in its desired state after the changes", verdict)
-    current.save()
+    current.save_soon()
     return not (remaining or blockers)
 
 

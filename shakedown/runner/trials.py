@@ -71,7 +71,7 @@ def measure(always: bool = False) -> None:
     A node whose findings keep it out of the smoke run is measured all the same: only one that did not answer is not."""
     current = session()
     name = current_host.name
-    if name not in current.examination.states:
+    if current.examination.state_of(name) is None:
         if always:
             current.fail(current.host(name), "could not be examined", current.examination.blockers(name))
         return

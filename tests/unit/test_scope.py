@@ -386,7 +386,7 @@ def test_a_node_in_both_jobs_has_both_logs_and_the_last_exit_code(current: Sessi
     for job, code in zip(current.jobs, (0, 3, 1), strict=True):
         names = [job.node] if job.node else ["node01", "node02"]
         job.result = result_of(names, code, current.directory.path / ("each" if job.node else "logs"))
-    nodes = {name: current._node(name) for name in ("node01", "node02")}
+    nodes = {node.name: node for node in current._nodes()}
     assert nodes["node01"].exit_code == 1
     assert nodes["node02"].logs == ["each/node02/leader.log", "logs/node02/leader.log"]
 

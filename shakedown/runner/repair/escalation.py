@@ -294,5 +294,5 @@ class Escalation:
 
 def _boot_id(picture: Picture, host: str) -> str:
     """Return the boot id of a host; empty: it did not answer."""
-    state = picture.examination.states.get(host)
+    state = picture.examination.state_of(host)
     return str(state.system.boot_id) if state is not None else ""

@@ -37,7 +37,7 @@ def _may(current: Session, rung: Repair) -> bool:
     """Return whether the desired state allows a step, and the host answers, as root, with its GPUs free."""
     name = current_host.name
     service = current.examination.desired[name].service
-    state = current.examination.states.get(name)
+    state = current.examination.state_of(name)
     if service is None or rung not in service.rungs:
         _fail(current, f'not allowed: service.rungs of the desired state has no "{rung}"')
     elif state is None:

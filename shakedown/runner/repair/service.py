@@ -86,7 +86,7 @@ class Picture:
     def facts(self, host: str) -> Facts:
         """Return the facts of a host now."""
         service, node = self.services[host], self.node(host)
-        state = self.examination.states.get(host)
+        state = self.examination.state_of(host)
         steps = self.known[host].steps
         managed = node is not None and is_managed(node, steps)
         drifted = [finding for finding in self.examination.findings.get(host, []) if finding.verdict == Verdict.DRIFT]

@@ -13,7 +13,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -28,7 +28,7 @@ from shakedown.hosts import folded
 from shakedown.jobs.job import Event
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.iterations import Iteration
-from shakedown.state.findings import Finding, Verdict
+from shakedown.state.findings import Finding, Verdict, worst
 
 if TYPE_CHECKING:
     from shakedown.gates import Gate
@@ -83,6 +83,16 @@ class Notes:
     def begin(self, inventory: str, findings: Iterable[Finding]) -> None:
         """Note the start of the run, and each finding that is not ok."""
         self.note("run", inventory)
+        self.findings(findings)
+
+    def again(self, node: str, changes: Sequence[str], findings: Sequence[Finding]) -> None:
+        """Note what a changed node is now: the record of the run is written when more nodes have come."""
+        verdict = worst([finding.verdict for finding in findings])
+        self.note("finding", f"{node}: examined again: {verdict}; changed: {', '.join(changes)}", node=node)
+        self.findings(findings)
+
+    def findings(self, findings: Iterable[Finding]) -> None:
+        """Note each finding that is not ok."""
         for finding in findings:
             if finding.verdict is not Verdict.OK:
                 self.note("finding", str(finding), node=finding.node)
