@@ -1,7 +1,5 @@
 """The last verdict of a node's agent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

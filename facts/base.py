@@ -1,7 +1,5 @@
 """What every fact of this package is."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from pyinfra.api.exceptions import FactProcessError

@@ -1,7 +1,5 @@
 """Files that `operations.dataset` has put on a node."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

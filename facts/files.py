@@ -1,7 +1,5 @@
 """Files on a node: who may open them, and what is in them by digest."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

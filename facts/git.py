@@ -1,7 +1,5 @@
 """Git checkouts on a node, and whether a patch fits one."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import re

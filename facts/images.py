@@ -1,7 +1,5 @@
 """Container images on a node, by their digests at the registry."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from typing import Any

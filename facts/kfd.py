@@ -1,7 +1,5 @@
 """The GPU compute driver."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from typing_extensions import override

@@ -1,7 +1,5 @@
 """The state of a node, read in one round trip by the probe of `shakedown/node`."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any

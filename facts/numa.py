@@ -1,7 +1,5 @@
 """NUMA auto-balancing."""
 
-from __future__ import annotations
-
 from pyinfra.api.exceptions import FactProcessError
 from typing_extensions import override
 

@@ -1,7 +1,5 @@
 """The libraries that libibverbs loads for a device."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from typing_extensions import override

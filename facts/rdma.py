@@ -1,7 +1,5 @@
 """RDMA devices and their GID tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

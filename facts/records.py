@@ -1,7 +1,5 @@
 """Files of a node that only root, or the user who connects, can have put there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Systemd services: there, running, started at boot."""
 
-from __future__ import annotations
-
 from pyinfra.api import QuoteString, StringCommand
 from typing_extensions import override
 

@@ -1,7 +1,5 @@
 """Kernel settings and the files that keep them: what is there now, for operations that change them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Virtual environments on a node: what was installed into them, and whether modules can be imported."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import Any

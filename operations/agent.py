@@ -2,8 +2,6 @@
 The agent: a timer on each node that checks it without the controller.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ All of them go through assets/files.py on the node, which follows no link and wr
 root, or the one who connects, could redirect it.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from pathlib import Path

@@ -4,8 +4,6 @@ operation run the same program, so what was seen to work is what the next boot d
 (shakedown/node/settings) as one text for the node's python3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a setting stands at on a node, by the very module that reads it there (shakedown/node/settings)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 Programs from source: a git checkout at a pinned commit.
 """
 
-from __future__ import annotations
-
 import re
 
 from pyinfra.api.command import QuoteString, StringCommand

@@ -2,8 +2,6 @@
 Kernel parameters in the boot loader: what is missing is added, what is there is kept.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

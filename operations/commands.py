@@ -1,7 +1,5 @@
 """What every operation yields, and reading again what was just changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable
 
 from pyinfra import context, logger

@@ -2,8 +2,6 @@
 Data sets: files downloaded whole, and data that a program in an image prepares.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from urllib.parse import unquote, urlsplit

@@ -3,8 +3,6 @@ The files under /dev that a job opens, and the partitions of the GPUs. A driver 
 group are set now, and at every boot by a udev rule of this project.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 Kernel modules of the GPUs' driver: unloaded and loaded again, which has the driver start its devices anew.
 """
 
-from __future__ import annotations
-
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host

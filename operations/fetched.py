@@ -1,7 +1,5 @@
 """A node's files where an operation has fetched them: what the settings of shakedown/node read there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from shakedown.node.tree import Tree, Unreadable

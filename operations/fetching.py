@@ -1,7 +1,5 @@
 """Where an image comes from: a mirror, or its registry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field

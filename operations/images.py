@@ -6,8 +6,6 @@ size; where it has no way there, each node asks for itself, with the same few li
 `manifest inspect` ignores the certificates and credentials that the engine would pull with.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand

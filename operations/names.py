@@ -1,7 +1,5 @@
 """Names that an operation is given, refused where they could mean something else to a shell, a file or a path."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

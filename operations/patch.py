@@ -2,8 +2,6 @@
 Patches of a checkout: whole or not at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

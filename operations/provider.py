@@ -2,8 +2,6 @@
 The libibverbs provider of a NIC family on the host: the site's library in its place, and the file that names it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 Reboot nodes that wait for it, a few at a time, and see each come back before the next one goes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any

@@ -1,7 +1,5 @@
 """The way back: what stood there before the first change to a setting."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 

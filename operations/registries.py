@@ -1,7 +1,5 @@
 """Registries and the mirrors of them: how to be let in, and what they say of an image. The controller asks for all."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

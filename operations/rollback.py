@@ -2,8 +2,6 @@
 The way back: what stood on a node before the first change to each setting.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """Scripts that run under a node's own Python."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

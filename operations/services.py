@@ -2,8 +2,6 @@
 Services that a node has and that do not run: the time service, the container engine. Nothing is installed.
 """
 
-from __future__ import annotations
-
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host

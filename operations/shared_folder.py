@@ -2,8 +2,6 @@
 A folder that several nodes must share, proved and not assumed.
 """
 
-from __future__ import annotations
-
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation

@@ -2,8 +2,6 @@
 Jobs over the hosts that are still there: one distributed job over all of them, or a single-node job on each of them.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """sysctl.d as the node will read it at its next boot, from the contents of its files."""
 
-from __future__ import annotations
-
 from shakedown.node import sysctl
 from shakedown.operations.fetched import Fetched
 

@@ -3,8 +3,6 @@ Host settings of a training node: kernel settings, limits, groups, modules. Each
 reboot; what stood there before is recorded for rollback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -2,8 +2,6 @@
 Virtual environments: what is asked for, installed once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ A range is written as ClusterShell writes it. `folded` writes many names as rang
 writes to choose hosts: what the one writes, the other reads.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import re

@@ -1,7 +1,5 @@
 """What an error bank's registers state, in words: of a GPU (ACA) and of a CPU (MCA)."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

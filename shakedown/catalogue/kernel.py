@@ -1,7 +1,5 @@
 """The catalogue's entries of the kernel's log, compiled for the matcher that controller and nodes share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache

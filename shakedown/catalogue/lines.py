@@ -5,8 +5,6 @@ cat), syslog files, a console with or without priorities, Talos, and any of thes
 name of grep, or the mark of a quotation.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

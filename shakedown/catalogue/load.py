@@ -1,7 +1,5 @@
 """Reads the catalogue's files."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from functools import cache

@@ -1,7 +1,5 @@
 """One entry of the catalogue: a kind of line, what the line means, and what to do."""
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 from typing import Literal, Self

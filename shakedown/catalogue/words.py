@@ -1,7 +1,5 @@
 """The words that make an unknown line worth reading: `words.toml`."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Literal

@@ -3,8 +3,6 @@
 Pure: the states come in, the findings go out. `runner/examine.py` reads the nodes.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field

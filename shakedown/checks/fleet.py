@@ -5,8 +5,6 @@ called right, so every node of the group is a suspect. No operation fixes a diff
 odd one out is a fail, or advice where `fleet.toml` says so.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase

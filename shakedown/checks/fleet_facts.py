@@ -3,8 +3,6 @@
 `fleet.py` compares them; `fleet.toml` says which differences are advice and which amounts may differ by how much.
 """
 
-from __future__ import annotations
-
 import functools
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Error lines of the kernel that no entry of the catalogue names, and that the other nodes do not have."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Two names are one machine where its kernel's boot id and a second identity agree
 cloned with an image, or is a container's or a resumed virtual machine's: that is advice.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections import defaultdict

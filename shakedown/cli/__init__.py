@@ -8,8 +8,6 @@ gevent    gevent's patches, which are cheap only while few objects exist
 stream    nothing: without a reader of its output the command ends silently (the others go on)
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import gc

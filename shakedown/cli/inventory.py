@@ -1,7 +1,5 @@
 """The argument and options of commands over an inventory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ A command imports this module when it is called, not when its file is loaded: `-
 gevent's patches would change the process of everybody who only reads the options.
 """
 
-from __future__ import annotations
-
 from shakedown.runner import engine  # first: it has gevent patch the process
 
 # isort: split

@@ -1,7 +1,5 @@
 """The options --format, --output and --all, and showing a document as they ask for."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path

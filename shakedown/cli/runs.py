@@ -1,7 +1,5 @@
 """What commands over earlier runs say of one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shakedown.runs.directory import RunDirectory

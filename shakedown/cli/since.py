@@ -1,7 +1,5 @@
 """The value of --since."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any

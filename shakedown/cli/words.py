@@ -1,7 +1,5 @@
 """What several commands say: the exit codes, and refusals."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import NoReturn

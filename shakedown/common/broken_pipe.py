@@ -1,7 +1,5 @@
 """Output whose reader has gone, as in `shakedown drift INVENTORY | head`: no work, and no exit code, hangs on it."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -4,8 +4,6 @@ Modules log with the standard library's `logging.getLogger("shakedown")` and `ex
 what they need from the commands' own output, so that only warnings are shown unless JSON is asked for.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 

@@ -1,7 +1,5 @@
 """What comes from nodes, logs and sites, as one line of bounded length that any database takes."""
 
-from __future__ import annotations
-
 from shakedown.common.bounded import NAME, TEXT
 from shakedown.common.text import printable
 

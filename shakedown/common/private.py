@@ -3,8 +3,6 @@
 Logs, states and plans of a run hold host names, paths and variables, and `runs/` may lie in a home that others read.
 """
 
-from __future__ import annotations
-
 import os
 from io import FileIO
 from pathlib import Path

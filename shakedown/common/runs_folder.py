@@ -1,7 +1,5 @@
 """Where runs are kept: by itself, so that who only names it loads nothing of what judges runs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

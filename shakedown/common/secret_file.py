@@ -1,7 +1,5 @@
 """Secrets of the controller that stand in files: a token, a password, the key of its digests. One rule for all."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

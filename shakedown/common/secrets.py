@@ -4,8 +4,6 @@ A secret belongs into the environment of the controller or a file of its own. Wh
 all the same, the variable's name gives it away, and no output, record or digest of this project holds the value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Sections of the desired state: models that refuse what they do not know, their keys, and common types of values."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import PurePosixPath

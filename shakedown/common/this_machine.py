@@ -1,7 +1,5 @@
 """The machine that runs the controller."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

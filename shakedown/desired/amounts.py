@@ -1,7 +1,5 @@
 """Amounts of nodes that people write as a number or as a share of all: 4, "4" or "10%"."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Bounds that a site sets for figures, and words of a closed list."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What no single field of a desired state shows: names that lead nowhere, two answers to one question, lost secrets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from shakedown.common.secret_file import secret_problem

@@ -1,7 +1,5 @@
 """Files of this machine that a desired state names, and that must be there before anything is begun."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """{home} in a desired state: the home of the user that runs jobs on the node, which only the node knows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Layers: dictionaries merged key by key, later over earlier, remembering which layer each value came from."""
 
-from __future__ import annotations
-
 import copy
 import getpass
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A host's own layers over the profiles that they name, as one document that remembers the layer of every value."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from functools import lru_cache

@@ -5,8 +5,6 @@ first connection, with its path; what is merely unusual, as a group "domain user
 used.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

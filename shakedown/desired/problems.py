@@ -1,7 +1,5 @@
 """Errors of a desired state: all of them at once, each saying where it stands and what was expected."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

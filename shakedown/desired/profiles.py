@@ -1,7 +1,5 @@
 """Profiles: ready-made layers, one data file per GPU model or NIC family, chosen by name."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from importlib.resources import files

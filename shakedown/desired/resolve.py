@@ -1,7 +1,5 @@
 """From an inventory's layers to one DesiredState per host, with every error of every host at once."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

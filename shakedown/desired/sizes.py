@@ -1,7 +1,5 @@
 """Sizes people write: "64G", "512MiB", 1073741824."""
 
-from __future__ import annotations
-
 import re
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -4,8 +4,6 @@ Pydantic reports one error per member of a union, at locations that no document 
 the path that a person wrote.
 """
 
-from __future__ import annotations
-
 import copy
 import difflib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The lines of a node's kernel log, of the job's window, that report a fault."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 

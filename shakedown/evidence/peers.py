@@ -11,8 +11,6 @@ that it is slow, or where it is slower by as much than the lower half of at leas
 more than half of them report too much, the highest of that half is no higher than what some honest node reports.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What became of a job: its failures and the end of each node's part, as data."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from typing import Literal

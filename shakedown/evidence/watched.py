@@ -1,7 +1,5 @@
 """What the nodes' samplers have written beside a job, and which of it is of the steady iterations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

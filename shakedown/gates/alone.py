@@ -1,7 +1,5 @@
 """What nodes do together against the sum of what the same nodes do alone."""
 
-from __future__ import annotations
-
 from pydantic import Field, FiniteFloat
 
 from shakedown.common.frozen import Frozen

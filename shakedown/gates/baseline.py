@@ -1,7 +1,5 @@
 """Whether a figure is as good as those of earlier passes of the same job."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice
 from shakedown.common.text import counted, short
 from shakedown.gates.baselines.judge import compare

@@ -1,7 +1,5 @@
 """Gates on what a benchmark reported, and on its step lines."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

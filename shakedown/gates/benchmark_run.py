@@ -1,7 +1,5 @@
 """A benchmark on one node, judged by the gates that have evidence of it. What could not be seen never passes."""
 
-from __future__ import annotations
-
 from shakedown import gates
 from shakedown.desired.models import Benchmark as Wanted
 from shakedown.gates import Gate, Observed

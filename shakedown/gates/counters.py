@@ -1,7 +1,5 @@
 """Whether an error counter rose while the job ran."""
 
-from __future__ import annotations
-
 from typing import Any, TypeGuard
 
 from shakedown.catalogue import advice

@@ -1,7 +1,5 @@
 """Whether every rank, and a benchmark's container, ended with 0."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import ContainerEnd, JobEnd

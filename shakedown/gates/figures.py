@@ -1,7 +1,5 @@
 """Gates on the expected figures, each in its metric's own direction."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from shakedown.catalogue import advice

@@ -1,7 +1,5 @@
 """What the logs of one run show, as evidence for the gates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

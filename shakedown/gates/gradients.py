@@ -1,7 +1,5 @@
 """Whether the norm of the gradient stays a number, and of a size that can be learned from."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

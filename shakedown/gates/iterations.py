@@ -1,7 +1,5 @@
 """Gates on the iteration lines: all there, each with a finite loss, none skipped."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

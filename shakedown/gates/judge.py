@@ -1,7 +1,5 @@
 """Every gate over what was observed of a job."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shakedown.catalogue import advice

@@ -1,7 +1,5 @@
 """All gates over all evidence of one run: the same function judges when the job ends and, offline, a run directory."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether the kernel of a node reported a fault while the job ran."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from shakedown.catalogue import advice

@@ -1,7 +1,5 @@
 """Lines that must not be in any log: of a failure, and of RCCL where a tuning did not take."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice, entries
 from shakedown.common.text import counted
 from shakedown.gates.model import QUOTED, Outcome, some

@@ -1,7 +1,5 @@
 """Whether the logs are there, and whole."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.gates.model import Outcome, some

@@ -5,8 +5,6 @@ the log: the level at the start, the best level, and the level at the end. The s
 from second differences, which neither a slope nor a few spikes change. The thresholds are data: `thresholds.toml`.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

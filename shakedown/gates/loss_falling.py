@@ -1,7 +1,5 @@
 """Whether the loss falls, and stays where it has fallen to."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.gates.iterations import is_loss

@@ -1,7 +1,5 @@
 """Whether a run of MLPerf training ended as its own lines ask."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

@@ -1,7 +1,5 @@
 """What a gate says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 

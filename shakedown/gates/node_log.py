@@ -1,7 +1,5 @@
 """One node's log, read once, with everything the gates need of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Whether anything of a job is still there when it is over."""
 
-from __future__ import annotations
-
 from shakedown.common.text import counted
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import JobEnd

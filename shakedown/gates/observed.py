@@ -1,7 +1,5 @@
 """What one job is judged by, in groups. A group that is None was not observed, and gates that need it are skipped."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,8 +1,6 @@
 """Logs from anywhere, judged without a plan. What a plan holds comes from the logs, from the request, or from a recipe,
 in this order. What could not be compared is named."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

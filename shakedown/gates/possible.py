@@ -1,7 +1,5 @@
 """Whether a machine can have done what a log says."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shakedown.catalogue import advice

@@ -1,7 +1,5 @@
 """Whether the job was started, and ended by itself."""
 
-from __future__ import annotations
-
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import ContainerEnd, JobEnd
 from shakedown.gates.registry import gate

@@ -1,7 +1,5 @@
 """Whether a log is of the recipe that it is to be judged by."""
 
-from __future__ import annotations
-
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Expected
 from shakedown.gates.registry import gate

@@ -9,8 +9,6 @@ default is needed: without that group the gate is skipped. A gate that finds not
 None, and is skipped as well. A gate with several names returns their outcomes by name.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Whether nodes do together what the same nodes do alone."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import Expected, Speed

@@ -2,8 +2,6 @@
 far the usual one is from the fastest tenth. The thresholds are data: `thresholds.toml`;
 `bench/steady.py` tries them."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

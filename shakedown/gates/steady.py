@@ -1,7 +1,5 @@
 """Whether the iterations follow each other evenly."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.gates.model import Outcome

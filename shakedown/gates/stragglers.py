@@ -1,7 +1,5 @@
 """Whether a node needs longer than others for the same work."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.evidence.stragglers.model import Stragglers

@@ -1,7 +1,5 @@
 """The thresholds of the gates over iteration lines. Data: `thresholds.toml`."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from functools import cache

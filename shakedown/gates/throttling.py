@@ -1,7 +1,5 @@
 """Whether a GPU was throttled in the steady iterations."""
 
-from __future__ import annotations
-
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.evidence.telemetry.summary import STEADY

@@ -4,8 +4,6 @@ The module draws a bounded number of ways to divide the nodes into up to four gr
 largest expected gain by the posterior of `causes.py`: the part of the outcomes' entropy that is not noise.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -6,8 +6,6 @@ exact posterior (group testing as inference: Aldridge, Johnson, Scarlett 2019, a
 number of memberships. The probability alone never names a node: see `Knowledge.named`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

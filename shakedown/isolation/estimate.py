@@ -1,7 +1,5 @@
 """The expected cost of a search, before it starts: the same search over simulated nodes."""
 
-from __future__ import annotations
-
 import random
 import statistics
 from collections.abc import Sequence

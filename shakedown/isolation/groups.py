@@ -1,7 +1,5 @@
 """Which nodes train together in the next round."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter, defaultdict

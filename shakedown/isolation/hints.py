@@ -1,8 +1,6 @@
 """Hints against nodes from cheaper evidence: an examination, and a run that failed. A hint names no node: the search
 tries the node first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shakedown.common.text import printable

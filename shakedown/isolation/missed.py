@@ -1,7 +1,5 @@
 """The probability that a search which names no node has missed a node that fails only now and then."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

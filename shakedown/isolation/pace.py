@@ -6,8 +6,6 @@ communication adds little between groups that differ by no more than a half. Whe
 are peers too: a group has no reason to be slower than groups with more communication.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

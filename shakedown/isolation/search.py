@@ -1,7 +1,5 @@
 """The search from round to round: it asks the strategy for groups, trains them, and keeps the outcomes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from shakedown.isolation import pace

@@ -12,8 +12,6 @@
 5. More than a third suspect, or no training that ever passes: the cause is not a node.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

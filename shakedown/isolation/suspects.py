@@ -1,7 +1,5 @@
 """The results of searches for single nodes, now and in later runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One group's training as a smoke job: its plan, and the outcome of its job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

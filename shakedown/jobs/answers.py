@@ -4,8 +4,6 @@ An answer is input: bounded in size before and after it is expanded, typed, its 
 does not print is no answer, and one node's trouble alone.
 """
 
-from __future__ import annotations
-
 import base64
 import zlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What goes wrong in a running job: the failures of its nodes and of the whole, and when the first one is settled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from shakedown.evidence.diagnosis.first import may_be_echo

@@ -1,7 +1,5 @@
 """A job without progress: when its ranks' doings are worth a record, and the record of them on every node."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 

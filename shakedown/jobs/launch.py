@@ -4,8 +4,6 @@ A plan is data. `shakedown/jobs/plan` makes it, `operations/smoke.py` starts exa
 prints it, and `run.json` keeps it.
 """
 
-from __future__ import annotations
-
 import shlex
 from typing import Literal
 

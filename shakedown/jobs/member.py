@@ -1,7 +1,5 @@
 """One node of a running job: its launcher is called here, and nowhere else, from a task of its own."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """How long the rest of a job takes, by its last iterations."""
 
-from __future__ import annotations
-
 import statistics
 from collections import deque
 from datetime import timedelta

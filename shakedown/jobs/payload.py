@@ -1,7 +1,5 @@
 """What travels to a node with a job: the launcher, the sampler, the plan's files and the job's description."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

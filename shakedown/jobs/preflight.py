@@ -1,7 +1,5 @@
 """What can be known of a smoke run from the desired states alone, and is refused before the first connection."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 

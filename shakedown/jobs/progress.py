@@ -1,7 +1,5 @@
 """A job's events for the person who watches: one live line on a terminal, plain lines now and then elsewhere."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The controller's side of the launcher: its commands on one node as methods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shakedown.jobs.answers import (

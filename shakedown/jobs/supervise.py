@@ -3,8 +3,6 @@
 Knows nothing of SSH or pyinfra: a `Remote` runs commands on nodes, a `Scheduler` runs the nodes' tasks side by side.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

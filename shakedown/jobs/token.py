@@ -1,7 +1,5 @@
 """The Hugging Face token: a file of this machine, or HF_TOKEN as its user has exported it."""
 
-from __future__ import annotations
-
 import os
 
 from shakedown.common.secret_file import read_secret

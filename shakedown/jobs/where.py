@@ -3,8 +3,6 @@
 What starts, watches and ends a job on a node is the launcher, whoever brings it there (`shakedown/jobs/remote.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 

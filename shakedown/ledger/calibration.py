@@ -1,7 +1,5 @@
 """Several smoke runs one after the other, and the baseline that they make with the earlier ones."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A node state as paths and values, without what differs between any two readings of a node that nobody touched."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any

@@ -1,7 +1,5 @@
 """Two runs side by side: what differs, in the order of what matters. Made from their directories alone."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 What comes from nodes and logs is one line of bounded length here, without control characters; no secret is in a record.
 """
 
-from __future__ import annotations
-
 import math
 import socket
 from collections.abc import Iterable, Iterator, Mapping

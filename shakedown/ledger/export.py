@@ -1,7 +1,5 @@
 """The ledger as JSON lines, one run on each, the oldest first: for other programs, and for whoever leaves this one."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the ledger has of earlier runs: of all, of a node, of a part wherever it sat, of a recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """The key of a job, from its plan and its nodes' states."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 from shakedown.common.text import printable

@@ -1,7 +1,5 @@
 """What the end of a run does with the ledger. It changes no verdict, and is never silent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from shakedown.common.text import printable

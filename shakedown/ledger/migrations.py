@@ -1,7 +1,5 @@
 """The schema's versions: what is missing is made when a ledger is opened to be written, in one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, Integer, inspect, select, text

@@ -1,7 +1,5 @@
 """The parts of a node that have a number of their own, so that a bad one is followed to another slot or node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Where the ledger is: a file beside the runs, another file, or a PostgreSQL database."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

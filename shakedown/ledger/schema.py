@@ -5,8 +5,6 @@ kept once per set of parts (`equipment`, a digest), and each run says which set 
 parts stay where they are cost no row of parts.
 """
 
-from __future__ import annotations
-
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table
 
 from shakedown.common.bounded import DIGEST, NAME, TEXT, VERDICT

@@ -1,7 +1,5 @@
 """What the ledger has of nodes' service, and the steps that are taken with them."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import socket

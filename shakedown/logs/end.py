@@ -4,8 +4,6 @@ A log without iteration lines, as of every node but one, is read at its end alon
 last iteration, of more the first and the last half. The forms are data: `end.toml`.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass

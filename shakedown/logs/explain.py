@@ -3,8 +3,6 @@
 Nothing but the lines that are reported is held in memory, and of those at most `MOST`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace

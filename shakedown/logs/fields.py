@@ -1,7 +1,5 @@
 """The fields of an iteration line, `name: value |`: how each is read and where it goes. Data: `fields.toml`."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from functools import cache, lru_cache

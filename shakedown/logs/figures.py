@@ -3,8 +3,6 @@
 The names are those of the ROCm/cvs configuration files, so that figures expected there can be given here as they are.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

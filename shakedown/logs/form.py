@@ -1,7 +1,5 @@
 """Which program's log it is, by lines that only it prints. Data: `forms.toml`."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass

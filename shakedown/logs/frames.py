@@ -1,7 +1,5 @@
 """Where a traceback passed: its frames, and the entry of the catalogue that knows an exception by them."""
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from dataclasses import dataclass, field

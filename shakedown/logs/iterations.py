@@ -9,8 +9,6 @@ that was cut is no measurement of 65 ms.
 Whatever the log holds, a line takes time and memory in proportion to its length.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress

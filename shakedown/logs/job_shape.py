@@ -4,8 +4,6 @@ The sources: Megatron-LM's list of arguments and its line `using world size`, to
 its command, and RCCL's lines (NCCL_DEBUG=INFO), which name the host and, per communicator, ranks and nodes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ the controller: `LOG_LIMIT` for one log, `RUN_LIMIT` for all logs of one job; wh
 record then says.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path, PurePosixPath

@@ -5,8 +5,6 @@ times as fast as field by field. It matches nothing that would be read in anothe
 form is read so.
 """
 
-from __future__ import annotations
-
 import re
 
 from shakedown.logs.fields import HEADED, MAX_FIELD, MAX_FIELDS, VALUES, Field, split_field

@@ -1,7 +1,5 @@
 """A stream of bytes or text, cut into lines as they become complete."""
 
-from __future__ import annotations
-
 import re
 
 MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory

@@ -11,8 +11,6 @@ DynamicLossScaler does the same): the scale that is printed is the one after the
 lines count no skips: there the fall of the scale itself shows them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

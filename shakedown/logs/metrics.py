@@ -1,7 +1,5 @@
 """What is measured of a smoke run: by itself, so that who only asks for a unit loads no reader of logs."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from shakedown.common.frozen import Frozen

@@ -4,8 +4,6 @@ The keys are those of mlcommons/logging, mlperf_logging/mllog/constants.py (read
 such JSON counts as damaged.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The levels of NCCL_DEBUG."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 # The levels of NCCL_DEBUG (in any case) at which warnings are printed; RCCL takes any other word for silence.

@@ -1,7 +1,5 @@
 """What a GPU can compute at most, and what a job says that it computed. Data: `peaks.toml`."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lines that mean failure in training logs and of RCCL: those of `shakedown.catalogue`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache

@@ -4,8 +4,6 @@ What is no text is refused in words, and what is not whole says so: bytes that n
 log without a failure. Nothing is held in memory but one chunk, and no more than `READ_LIMIT` is unpacked.
 """
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import gzip

@@ -1,7 +1,5 @@
 """The global batch of a job. A recipe's own property is the number of accumulation steps, which holds at any size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from shakedown.common.text import counted

@@ -1,7 +1,5 @@
 """What the document allows, and what its figures are called: pytorch_training.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache

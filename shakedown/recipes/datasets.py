@@ -1,7 +1,5 @@
 """The data sets that are shipped by name: files to download, or a program in an image that prepares the data."""
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping

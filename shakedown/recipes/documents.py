@@ -1,7 +1,5 @@
 """The documents that recipes, figures and the benchmark follow, as people find them: documents.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from importlib.resources import files

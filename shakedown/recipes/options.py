@@ -1,7 +1,5 @@
 """The options of one smoke run: the recipe's values, those of the desired state over them, checked all at once."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Markdown, for a ticket or a chat: short enough to be read there, everything else is in the run directory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

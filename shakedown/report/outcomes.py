@@ -1,7 +1,5 @@
 """What came of a run on a terminal: its gates, its figures, its nodes, and the whole of it."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

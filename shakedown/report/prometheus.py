@@ -1,7 +1,5 @@
 """Prometheus' text format, for node_exporter's textfile collector. Names, units and labels: docs/reports.md."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Every kind of document as tables and lines that rich renders."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 Colour helps and is never the only sign. What is fine is a count, not a list.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO

@@ -1,7 +1,5 @@
 """The agents: have them on the nodes, or take them away, and read their reports."""
 
-from __future__ import annotations
-
 import time
 
 from gevent.pool import Pool

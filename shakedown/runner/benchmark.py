@@ -1,7 +1,5 @@
 """PyTorch training on each node alone, as the desired state's section `benchmark` says, gated and recorded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pyinfra.api import Host, State

@@ -1,7 +1,5 @@
 """Evidence for the gates besides the logs: earlier runs, and each node's own single-node run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from shakedown.desired.models import Smoke

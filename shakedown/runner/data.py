@@ -1,7 +1,5 @@
 """Data sets on the nodes, and the proof that the nodes share what a run with real data needs them to share."""
 
-from __future__ import annotations
-
 from pyinfra.context import host as current_host
 
 from shakedown.desired.models import TOGETHER

@@ -1,7 +1,5 @@
 """The result of a run that another one resumes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from shakedown.runs.directory import RunDirectory

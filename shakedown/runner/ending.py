@@ -1,7 +1,5 @@
 """What each host of a run is at, what was done to it, and why it failed: kept while pyinfra runs, shown at the end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Import this before anything that opens sockets: pyinfra needs gevent's patches.
 """
 
-from __future__ import annotations
-
 from shakedown.runner.pyinfra import patched  # noqa: F401 - before all that it patches
 
 # isort: split

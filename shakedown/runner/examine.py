@@ -1,7 +1,5 @@
 """Read every node once, at the same time, and compare."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The features of a desired state, each with its own checks; the runner puts them together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from shakedown.desired import contradictions

@@ -1,7 +1,5 @@
 """What becomes of one host in a run: one record, written where things happen, and read by all that reports the run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from shakedown.report.summary import ORDER, HostOutcome, OutcomeKind

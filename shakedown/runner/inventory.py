@@ -1,7 +1,5 @@
 """What pyinfra's inventory says, in our words: the hosts in order, their layers, their desired states."""
 
-from __future__ import annotations
-
 import getpass
 from collections.abc import Sequence
 from pathlib import Path

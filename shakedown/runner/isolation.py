@@ -1,7 +1,5 @@
 """The search for bad nodes of an inventory: its problem, how its groups train, what the run keeps."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime

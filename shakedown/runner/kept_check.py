@@ -1,7 +1,5 @@
 """A drift check that is kept like a run."""
 
-from __future__ import annotations
-
 from pyinfra.api import State
 from pyinfra.api.exceptions import PyinfraError
 

@@ -1,7 +1,5 @@
 """The way back, as a deploy runs it."""
 
-from __future__ import annotations
-
 from shakedown.operations import agent, rollback
 from shakedown.runner.pyinfra.invocation import invocation
 

@@ -7,8 +7,6 @@ operations and then the next, `--parallel` bounds each operation, so that all no
 other and share what a registry said, and only the nodes of a batch are active while its deploy runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path

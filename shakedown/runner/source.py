@@ -1,7 +1,5 @@
 """Programs from source: checkout, patches, virtual environment, as the desired state's section `source` says."""
 
-from __future__ import annotations
-
 from pyinfra.context import host as current_host
 
 from shakedown.operations import checkout, patch, venv

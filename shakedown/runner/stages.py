@@ -1,8 +1,6 @@
 """The stages of a deploy, each a function that can be called alone. They declare an operation on a host only where a
 finding of that host says that something differs, so a rack in its desired state costs one reading and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The smoke run's beginning and end: its jobs, each planned from what the nodes are, and judged by what they did."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

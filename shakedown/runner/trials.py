@@ -1,7 +1,5 @@
 """The trials' stage: each node alone, then the rounds between nodes, judged together and kept in the record."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """The copies of logs in a run directory, held against what was fetched: whoever judges them again must notice one that
 was cut, changed or lost since, and a record from elsewhere must lead nobody out of its directory."""
 
-from __future__ import annotations
-
 import hashlib
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence

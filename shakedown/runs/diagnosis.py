@@ -1,7 +1,5 @@
 """The diagnosis of a run, out of its record, its evidence and its logs: at its end, and whenever it is judged again."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The folder of runs: which there are, by which names they are found, whether another can be kept."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

@@ -1,7 +1,5 @@
 """The judgement of a run, at its end and again whenever a user asks, from what its directory holds."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The records of a run: what run.json and evidence.json hold."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

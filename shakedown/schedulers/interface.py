@@ -1,7 +1,5 @@
 """What this package asks of whoever owns the nodes of a site. Each folder beside this module is one scheduler."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager

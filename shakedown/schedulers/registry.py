@@ -8,8 +8,6 @@ stands in the folder's module `scheduler`. A class `Settings` in its module `set
 desired state. Nothing has to be registered elsewhere.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """The service status of all nodes, as `shakedown service` shows it. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Doubt counts against acting: a node that may have a job is left alone, and so is
 of service.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """The escalation as data: escalation.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from fnmatch import fnmatchcase
 from functools import cache

@@ -5,8 +5,6 @@ search. Taking part in a failed job is no incident. A comparison of nodes can re
 and takes no node out of service.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 

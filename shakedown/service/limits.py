@@ -1,7 +1,5 @@
 """The limits on repairs: how many nodes at once, and when repairs stop."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from shakedown.common.text import counted

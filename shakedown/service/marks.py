@@ -4,8 +4,6 @@ The scheduler records only a reason for a drain, so Shakedown's reasons have a f
 WHAT`. Shakedown never changes another user's reason, and its own only where the ledger has it.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The ledger keeps all of it. Incidents and passed loads come from the runs' records; steps are written as they are taken.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator

@@ -1,7 +1,5 @@
 """A node's power, through the site's own command."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

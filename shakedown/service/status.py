@@ -5,8 +5,6 @@ one of the loads together with other nodes. A repair resets that: loads before t
 after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ bundle and an unchanged checkout always gives the same one. On the node `node/la
 cached; `node/install.py` puts it there first. Both go to the node as text on the command line.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Programs that go to a node as text: the code alone, with the modules of this package that it needs in front of it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import shlex

@@ -1,8 +1,6 @@
 """The fresh run: a trial names only what a second run of the same trial names again. The record keeps both runs:
 neither is the better one of two."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The gates of trials: one for each trial over all nodes, and one for each node that a trial names."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """From readings to judged figures and matrices. Pure: the same when a run ends and, offline, at any later time."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median

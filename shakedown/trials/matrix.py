@@ -13,8 +13,6 @@ block or a link must be slow against the same senders' reports towards other nod
 of the other nodes report too much.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median

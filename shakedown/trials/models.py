@@ -1,7 +1,5 @@
 """The trials of a run, their readings and their judged figures: `RunRecord.trials`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import FailFast, Field

@@ -4,8 +4,6 @@ Runtime, image, volumes, devices, variables, interface and virtual environment c
 trial in another container would measure another library. A node without this section uses the embedded default.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Problems of the section `trials` in the desired state, found before the first connection."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Readings from a node's log: bounded in number and size, and typed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

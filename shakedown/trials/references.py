@@ -1,7 +1,5 @@
 """Published figures with their sources, and physical limits: `references.toml`."""
 
-from __future__ import annotations
-
 import tomllib
 from datetime import date
 from fnmatch import fnmatchcase

@@ -4,8 +4,6 @@ The circle method has n - 1 rounds (n where n is odd) with one partner for every
 measured. Beyond `ALL_PAIRS` nodes that takes too long, and only `DRAWN` of the rounds take place.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection
 

@@ -1,7 +1,5 @@
 """The command that packs a run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

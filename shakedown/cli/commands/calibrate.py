@@ -1,7 +1,5 @@
 """A baseline of several runs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

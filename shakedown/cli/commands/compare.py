@@ -1,7 +1,5 @@
 """Two runs side by side."""
 
-from __future__ import annotations
-
 import click
 
 from shakedown.cli.output import format_of

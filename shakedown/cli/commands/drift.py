@@ -1,7 +1,5 @@
 """The comparison of nodes with their desired states."""
 
-from __future__ import annotations
-
 import sys
 from datetime import UTC, datetime
 from pathlib import Path

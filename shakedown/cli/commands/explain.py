@@ -1,7 +1,5 @@
 """What the lines of a kernel's log or a job's log mean, offline."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import suppress

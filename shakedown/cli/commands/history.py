@@ -1,7 +1,5 @@
 """Earlier runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

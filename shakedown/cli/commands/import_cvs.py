@@ -1,7 +1,5 @@
 """The command over configuration files of ROCm/cvs: import-cvs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command that starts a site: init."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The search for bad nodes: isolate."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 

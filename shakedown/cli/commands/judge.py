@@ -1,7 +1,5 @@
 """The gates over logs and runs, offline."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

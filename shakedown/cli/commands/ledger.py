@@ -1,7 +1,5 @@
 """What the ledger holds: add, import, export."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import click

@@ -1,7 +1,5 @@
 """The iteration lines of a training log as JSON, offline."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 

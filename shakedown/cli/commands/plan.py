@@ -1,7 +1,5 @@
 """The smoke run's plan."""
 
-from __future__ import annotations
-
 import sys
 
 import click

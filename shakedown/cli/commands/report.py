@@ -1,7 +1,5 @@
 """The report of a run, or of the ledger."""
 
-from __future__ import annotations
-
 import sys
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bring-up and smoke run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The way back into service: service."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """The desired state of one host."""
 
-from __future__ import annotations
-
 import click
 
 from shakedown.cli.inventory import over_inventory

@@ -1,7 +1,5 @@
 """Trials over an inventory."""
 
-from __future__ import annotations
-
 import click
 
 from shakedown.cli.inventory import over_inventory

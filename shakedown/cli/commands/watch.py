@@ -1,7 +1,5 @@
 """The command that follows a run from another terminal: watch."""
 
-from __future__ import annotations
-
 import sys
 
 import click

@@ -5,8 +5,6 @@ programs.toml. A command line comes as a text of any shape (a shell's, a list of
 between the words) or as a list of words.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ The last word of a name decides: --moe-token-dispatcher-type is a type, TOKEN_FI
 be anything (a cache key, the next token) the value decides, too: what an issuer makes is no word.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from typing import Literal

@@ -1,7 +1,5 @@
 """Reading the file: JSON without comments, as parameters with their dotted paths, and what is noted on each."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

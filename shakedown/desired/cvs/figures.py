@@ -1,7 +1,5 @@
 """What is expected of the run: `result_dict` of the older form, the threshold file of the newer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path

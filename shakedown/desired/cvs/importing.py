@@ -1,7 +1,5 @@
 """From a file, or from a layer that names one, to a site's layer: parameter by parameter, then what takes several."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path

@@ -4,8 +4,6 @@ The older form has sections: model_params.(single_node|multi_node).MODEL.GPU. Th
 sweep whose runs change some of its parameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

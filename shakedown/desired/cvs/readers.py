@@ -1,7 +1,5 @@
 """What takes more than a row of parameters.toml: the job itself, its network, its recipe, its volumes and devices."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath

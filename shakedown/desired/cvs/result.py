@@ -1,7 +1,5 @@
 """What an import comes to: a site's layer with remarks, as Python or JSON text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """AMD's PyTorch training benchmark."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

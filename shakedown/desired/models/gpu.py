@@ -1,7 +1,5 @@
 """The GPUs of a node."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator

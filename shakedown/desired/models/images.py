@@ -1,7 +1,5 @@
 """Container images, and where they come from."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, field_validator

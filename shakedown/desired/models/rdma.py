@@ -1,7 +1,5 @@
 """The RDMA devices of a node, and the library that drives them."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import AfterValidator, Field

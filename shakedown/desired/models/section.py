@@ -1,7 +1,5 @@
 """What every section of the desired state is made of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shakedown.common.section import Section, key

@@ -1,7 +1,5 @@
 """How a run goes through many nodes, and how nodes come back into service."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

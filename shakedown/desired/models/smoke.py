@@ -1,7 +1,5 @@
 """The smoke run."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """Programs from source, and data sets."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field, field_validator

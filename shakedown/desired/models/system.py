@@ -1,7 +1,5 @@
 """What a node needs besides its settings."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import field_validator

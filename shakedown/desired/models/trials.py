@@ -1,7 +1,5 @@
 """Trials before the smoke run."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Settings of the host."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from shakedown.desired.models.section import Section, key, setting

@@ -1,7 +1,5 @@
 """Types of values that several sections hold: what could reach a command, a file or a container is checked here."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

@@ -4,8 +4,6 @@ One that most nodes show counts where each node can only have it of itself, or w
 may also follow from another node's failure counts only where all nodes show the same.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence

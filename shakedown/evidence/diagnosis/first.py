@@ -1,7 +1,5 @@
 """The same answer while the job still runs: which failure it is stopped for, and whether to wait for a better one."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shakedown.evidence.diagnosis.origin import REFUSED, decide

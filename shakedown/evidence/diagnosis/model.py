@@ -1,7 +1,5 @@
 """A diagnosis, and the signs that it rests on."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from shakedown.catalogue import Role

@@ -1,7 +1,5 @@
 """Which nodes of a run a line of a log names: by an address, a host name with a port, or a launcher's words."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """How each node's part in a job ended, once the diagnosis says where the failure began: for every view of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from shakedown.common.text import printable

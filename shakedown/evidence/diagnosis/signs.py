@@ -1,7 +1,5 @@
 """Signs of failure, out of what was kept of a job: what the controller saw, lines of the logs and of the kernel."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A diagnosis in words: the answer in one line, then what it rests on, then what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from shakedown.common.text import counted, printable

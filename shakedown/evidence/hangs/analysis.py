@@ -1,8 +1,6 @@
 """The rule: which rank do the others wait for? A rank that did not enter a collective in which others wait, and that
 waits in no collective itself. Pure; where the records leave it open, no rank is named."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What is known of each rank of a job that stands still, and what that comes to."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from shakedown.common.frozen import Frozen

@@ -5,8 +5,6 @@ That nothing of it is called is not enough. The C implementation of `pickle` fol
 can share values so that whoever walks them never comes to an end.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Callable

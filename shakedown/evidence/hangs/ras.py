@@ -6,8 +6,6 @@ troubleshooting/ras; the same in RCCL 2.28.3 of ROCm 7). "Warnings" are not read
 usual while a job runs, and how newer versions write them has no documented sample.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -6,8 +6,6 @@ and its `pg_config` is of no use, so `retired` and `pg_status` count, and who is
 known.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """From ranks' own times to the nodes that are slow. Pure: the same when a job ends and, offline, ever after."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

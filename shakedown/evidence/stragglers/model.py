@@ -1,7 +1,5 @@
 """What ranks say of their own time, and what it comes to."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

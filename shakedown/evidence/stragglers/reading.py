@@ -5,8 +5,6 @@ everything; with --straggler-minmax-count N, 1 < N < world size, also the N rank
 estimated throughput (Etpt). Its power has the unit W and is in mW; nothing of that is read here.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

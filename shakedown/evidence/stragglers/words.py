@@ -1,7 +1,5 @@
 """Stragglers in words: the same in gates, in the closing words, in reports and in hints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from shakedown.common.text import counted

@@ -1,7 +1,5 @@
 """The channels that there are: data (`channels.toml`)."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from importlib import resources

@@ -1,7 +1,5 @@
 """A node's kernel log of the job's window, as the sampler wrote it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What one node's samples show and those of its peers in the same job do not: no verdict, a place to look first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The samples of one node, out of a file that the node has sent: input, bounded and typed."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator

@@ -1,8 +1,6 @@
 """What a node's samples come to over a stretch of time: each channel's spread, and for how long which GPU was throttled
 and why."""
 
-from __future__ import annotations
-
 import bisect
 import statistics
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """One time for all nodes of a job: the controller's."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated
 

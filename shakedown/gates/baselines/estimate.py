@@ -1,7 +1,5 @@
 """Centre and spread of a few runs, by a method that a few outliers do not carry off."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """One figure against those of earlier runs."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

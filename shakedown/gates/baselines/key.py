@@ -5,8 +5,6 @@ A key has two halves. The `identity` says which job it is: GPU model, recipe wit
 baseline.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from datetime import datetime

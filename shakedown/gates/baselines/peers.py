@@ -4,8 +4,6 @@ Five runs know little of their own spread. Nodes that do the same job by themsel
 of them with five runs each know it well.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ baseline of the runs before those, for several k. The last one alone finds what 
 that stays; longer ones find a slow decay, which looks like a step between the earlier and the later half.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

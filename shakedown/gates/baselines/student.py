@@ -1,7 +1,5 @@
 """The quantile of Student's t distribution, for any number of degrees of freedom and a small chance."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from statistics import NormalDist

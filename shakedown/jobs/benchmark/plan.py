@@ -1,7 +1,5 @@
 """What one node runs: MAD's scripts in the document's container."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 from shakedown.desired.models import Benchmark

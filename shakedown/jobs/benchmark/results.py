@@ -4,8 +4,6 @@ torchtitan prints one line per step: `step: 10  loss:  7.8123  memory: 42.1GiB(2
 mfu: 22.71%`, with a grad_norm in newer versions, after `Training starts at step 1, ..., total steps 50`.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

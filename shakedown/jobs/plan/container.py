@@ -1,7 +1,5 @@
 """What a node's container gets of the host: the pinned image, devices, provider library, shared data cache."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath

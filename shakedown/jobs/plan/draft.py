@@ -1,7 +1,5 @@
 """A plan in the making: what is known, what was derived and why, what is wrong so far, and the job that it becomes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 

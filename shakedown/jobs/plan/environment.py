@@ -1,7 +1,5 @@
 """A job's environment on each node: what is asked for, the chosen GPUs, and RCCL's warnings in the log."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from shakedown.jobs.plan.draft import NodeAssignment, PlanDraft, PlannedJob

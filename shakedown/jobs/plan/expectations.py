@@ -1,7 +1,5 @@
 """Which figures are judged: the recipe's where they hold for this very job, and the site's own over them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from shakedown.common.text import counted

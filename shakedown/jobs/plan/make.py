@@ -1,7 +1,5 @@
 """From desired states and node states to one launch plan, or to everything that stands in its way."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Where the ranks meet: master address, interfaces, a free port, and the RDMA devices with their GID index."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

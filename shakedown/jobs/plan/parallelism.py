@@ -1,7 +1,5 @@
 """How the ranks divide the work (parallel sizes, batches), and whether the memory is enough."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from shakedown.common.text import counted

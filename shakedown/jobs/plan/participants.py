@@ -1,7 +1,5 @@
 """Who takes part, with how many ranks, and whether the recipe is made for so many nodes and for these GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from shakedown.common.text import counted

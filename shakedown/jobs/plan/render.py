@@ -1,7 +1,5 @@
 """The plan as plain text: the job, every derived value with its reason, and each node's exact command."""
 
-from __future__ import annotations
-
 import shlex
 
 from shakedown.common.text import counted

@@ -3,8 +3,6 @@
 Both take the same job and answer with a NodePlan; nothing is started here.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from importlib.resources import files

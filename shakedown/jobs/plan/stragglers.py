@@ -1,7 +1,5 @@
 """Whether the ranks of a job report their own time, and how it compares with that of others."""
 
-from __future__ import annotations
-
 import functools
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """One page that needs nothing beside it: shakedown/report/page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from shakedown.report.formats import Findings, Judged, Remembered, Run, shows

@@ -1,7 +1,5 @@
 """One JSON document, indented by one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """One JSON object on each line, for programs that read line by line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from shakedown.report.formats import Findings, shows

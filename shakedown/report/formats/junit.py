@@ -1,7 +1,5 @@
 """JUnit's XML, for a CI. A finding or a gate is a test case; what could not be seen is an error, never a pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from shakedown.report.formats import Findings, Judged, Run, shows

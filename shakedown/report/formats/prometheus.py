@@ -1,7 +1,5 @@
 """Prometheus' text format, for node_exporter's textfile collector. Names, units and labels: docs/reports.md."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from shakedown.report.formats import Findings, Judged, Run, shows

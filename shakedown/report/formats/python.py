@@ -1,7 +1,5 @@
 """Python, for an inventory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

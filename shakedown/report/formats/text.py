@@ -1,7 +1,5 @@
 """Plain lines for people."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from shakedown.report.formats import Plans, shows

@@ -1,7 +1,5 @@
 """A run's figures beside those of earlier runs, with the band in which a run of these nodes usually lies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 

@@ -1,8 +1,6 @@
 """What the logs say where a job failed: some lines around the first failure of a node's log, with their numbers, and a
 link to the whole log."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass

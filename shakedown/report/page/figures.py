@@ -1,7 +1,5 @@
 """What was measured beside what was expected, and what these nodes have done before."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

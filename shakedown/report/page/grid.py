@@ -2,8 +2,6 @@
 the odd ones stand out; where nearly every node is odd the grid is an image, for a table of tens of thousands of cells
 cannot be read and opens slowly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

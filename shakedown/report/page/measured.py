@@ -1,7 +1,5 @@
 """Trials: what each part of a node measured beside its peers, and every pair of nodes as one image."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median

@@ -1,7 +1,5 @@
 """What the nodes did while a job ran, over time: their telemetry joined to the iterations, and where the job failed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The page's plots of a run: its jobs over their iterations, and nodes by findings or by nodes as coloured cells."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From an overview to the page's text."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The rows of the page's tables: what is the same of many nodes is one row, and its nodes are ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

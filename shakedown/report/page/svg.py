@@ -4,8 +4,6 @@ As images they can run nothing, load nothing and match no style of the page. Col
 each image's own style, which follows the reader's light or dark theme.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 import struct

@@ -1,7 +1,5 @@
 """Schedulers and their allocations, as the desired states of hosts ask for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ The first host that is connected requests the allocation, for all of these hosts
 back. Everything that this package and pyinfra do on a host then goes through one step over all of them.
 """
 
-from __future__ import annotations
-
 import atexit
 import base64
 import io

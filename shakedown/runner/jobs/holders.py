@@ -1,8 +1,6 @@
 """Nodes on which a job runs are left alone: their scheduler is asked before anything is declared, and right before a
 change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from pyinfra import logger

@@ -1,7 +1,5 @@
 """Where the jobs of a run are started: over connections, or in an allocation of a scheduler."""
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

@@ -12,8 +12,6 @@ host's connector right before anything connects; facts, operations and polls the
 What a host does can only raise OSError here, which pyinfra takes for a failure of that host alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hmac

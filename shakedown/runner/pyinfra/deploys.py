@@ -1,7 +1,5 @@
 """Deploy files, and which checks each needs, by what it calls."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a deploy for one document requires of the desired state, besides the requirements of every deploy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from shakedown.desired import DesiredState, Problem

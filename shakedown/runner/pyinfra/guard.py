@@ -12,8 +12,6 @@ process; unless the command line names a deploy of this project it does nothing 
 * the exit code follows the verdict, dry or not; Ctrl-C and a run whose record could not be written never exit with 0.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shlex

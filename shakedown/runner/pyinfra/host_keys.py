@@ -5,8 +5,6 @@ has changed is refused. We leave it at that and say so: each new key is shown wi
 compare, and is in the run's evidence. `ssh_strict_host_key_checking: "yes"` refuses them.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -4,8 +4,6 @@ pyinfra ignores a key that it does not know, and ends with a traceback for a val
 is read from pyinfra itself: the data of its connectors, and its global arguments.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Mapping, Sequence

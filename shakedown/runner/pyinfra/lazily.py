@@ -1,8 +1,6 @@
 """What others load on the way and seldom use is loaded when it is used, and what they read again and again is read
 once. See docs/developers/pyinfra.md."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from importlib import import_module, metadata

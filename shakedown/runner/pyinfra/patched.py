@@ -3,8 +3,6 @@ every object that there is for locks that were made before, and every package th
 all packages read. Whatever uses pyinfra's API imports this first.
 """
 
-from __future__ import annotations
-
 from shakedown.runner.pyinfra.lazily import entry_points_once, lazily
 
 entry_points_once()

@@ -1,7 +1,5 @@
 """What the guard does with a run of this project's deploys, between the inventory and the first connection."""
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """The files of a new site: pyinfra's own layout, with thin deploy files over the installed package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[2]

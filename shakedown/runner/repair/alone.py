@@ -1,8 +1,6 @@
 """One at work at a time in a folder of runs: a lock, which the commands that are run hold too, so that a command that
 was orphaned is not overtaken. Between folders and machines the claims of the ledger decide (ledger/claims.py)."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

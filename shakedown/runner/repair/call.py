@@ -1,7 +1,5 @@
 """The work of `shakedown service`: look, act where that is requested, look again."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Ctrl-C and SIGTERM are handed on once, so that the command ends in its own way, and are known here afterwards.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

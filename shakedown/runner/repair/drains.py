@@ -1,7 +1,5 @@
 """Nodes that are worked on are kept free of jobs: drained where a scheduler owns them, and given back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Every step is in the ledger before it is taken, so that whoever comes next goes on where this one stopped.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field

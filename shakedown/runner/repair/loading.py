@@ -1,7 +1,5 @@
 """The loads that show whether a node is healthy, and the partner nodes for them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shakedown.desired.models import DesiredState, Smoke

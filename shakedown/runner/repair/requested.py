@@ -1,8 +1,6 @@
 """Repairs that need no finding: a person requests a reboot or a new start of the driver, and the desired state allows
 it."""
 
-from __future__ import annotations
-
 from pyinfra.context import host as current_host
 
 from shakedown.operations import driver

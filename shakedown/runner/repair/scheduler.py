@@ -1,7 +1,5 @@
 """Nodes in the scheduler: read, drained and resumed. Every change is a step in the ledger."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The service of an inventory's nodes: what the ledger, the scheduler and the nodes themselves say, put together."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ pyinfra shows an operation when it is over on all hosts. Of 512 the one that han
 heard of. The same goes for connecting to the nodes and for reading them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a run's own documents name: nodes, users, parts; and what looks like an address there and is none."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Iterator

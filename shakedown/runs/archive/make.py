@@ -1,7 +1,5 @@
 """Making an archive of a run: every file without its secrets, judged again before it is packed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

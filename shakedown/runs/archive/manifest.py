@@ -1,7 +1,5 @@
 """What is in an archive, by digests."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from typing import Annotated, Literal

@@ -5,8 +5,6 @@ Two kinds are found: what the run's own documents name (nodes, users, homes, ser
 address. Loopback, unspecified and broadcast addresses stay: they name nobody.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,8 +1,6 @@
 """An archive as the run directory that it was made of: unpacked into a folder of its own for as long as it is looked
 at."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import tempfile

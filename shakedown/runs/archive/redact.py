@@ -1,7 +1,5 @@
 """A text, a log or a document as it may leave the house: without secrets, and where it is asked for without names."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A run by its name, or out of an archive."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ headers of GNU and POSIX (whose sizes a reader would have to believe) are refuse
 them is read.
 """
 
-from __future__ import annotations
-
 import gzip
 import tarfile
 import zlib

@@ -1,7 +1,5 @@
 """The progress of a run in batches, as part of the run's record: a later run goes on from it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict

@@ -1,7 +1,5 @@
 """The next batch, and when to stop: pure functions over the record."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 from shakedown.common.text import counted

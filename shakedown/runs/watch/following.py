@@ -1,8 +1,6 @@
 """Follow a run to its end: what it notes down, until it has a verdict or its controller is gone. Reads only, so that
 the run goes on whatever becomes of the watcher."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

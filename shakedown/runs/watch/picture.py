@@ -1,7 +1,5 @@
 """What the notes of a run add up to: at which stage it is, how far each job has come, and what failed first."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -2,8 +2,6 @@
 bounded, cleaned, and a line that is no note is counted and left out.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A run's picture on a screen: redrawn in place on a terminal, and lines of what has changed elsewhere."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ Out of service means: a taint `shakedown/out` of effect NoSchedule, an annotatio
 `ShakedownSuspect` for who watches conditions. Cordons, taints and conditions of others are read and never touched.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime

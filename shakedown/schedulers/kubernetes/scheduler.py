@@ -1,7 +1,5 @@
 """Kubernetes as the owner of nodes."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The section `kubernetes` of the desired state."""
 
-from __future__ import annotations
-
 from shakedown.common.section import MountPath, Positive, Section, Text, key
 
 

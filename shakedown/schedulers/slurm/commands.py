@@ -5,8 +5,6 @@ bounded. They get no more of this process' environment than they need: they hand
 the variables of a job that this process may itself run in would change what they do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Nodes chosen by what Slurm says of them, for an inventory: which are free, and why the others are left out."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 

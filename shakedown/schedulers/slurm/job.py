@@ -1,7 +1,5 @@
 """An allocation of Slurm's for jobs of ours: submitted, waited for, used by steps, ended."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -5,8 +5,6 @@
 `state` is a word, its flags stand apart, and numbers are numbers. `scontrol --oneliner show nodes` is there on all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator

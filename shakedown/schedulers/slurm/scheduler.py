@@ -1,7 +1,5 @@
 """Slurm as the owner of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from shakedown.schedulers import interface

@@ -1,7 +1,5 @@
 """The section `slurm` of the desired state."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal
 

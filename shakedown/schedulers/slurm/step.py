@@ -4,8 +4,6 @@ Standard input and output of srun are the whole way, so that neither SSH nor a s
 many nodes (a program) goes out once: srun sends its input to every node of the step.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue

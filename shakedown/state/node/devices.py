@@ -1,7 +1,5 @@
 """GPUs, PCI devices and file systems."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from shakedown.state.node.reading import NOT_READ, Part, Reading

@@ -1,7 +1,5 @@
 """All readings of a node together."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from shakedown.state.node.devices import Acs, Devices, Disk, Gpu, GpuProcess, Kfd, Nvme

@@ -1,7 +1,5 @@
 """The machine and its operating system."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """RDMA devices, interfaces and routes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Annotated

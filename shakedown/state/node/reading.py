@@ -1,7 +1,5 @@
 """A reading: a value, or the reason why there is none."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -1,7 +1,5 @@
 """Many states in little memory: what is equal in them is held once."""
 
-from __future__ import annotations
-
 from types import NoneType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What jobs find installed: verbs, containers, libraries."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field
