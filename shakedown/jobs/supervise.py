@@ -63,6 +63,7 @@ def run_job(
     scheduler: Scheduler | None = None,
     timeouts: Timeouts | None = None,
     quota: LogQuota | None = None,
+    clock: Clock | None = None,
 ) -> JobResult:
     """Run the job to its end and return what became of it, with every node's log in `log_dir`.
 
@@ -77,7 +78,7 @@ def run_job(
         raise ValueError(f"secrets without a value: {', '.join(absent)}")
     bounds = timeouts or Timeouts.of(plan.unreachable_s)
     return _Supervisor(
-        plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), bounds, quota
+        plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), bounds, quota, clock or Clock()
     ).run()
 
 
@@ -93,13 +94,14 @@ class _Supervisor:
         scheduler: Scheduler,
         timeouts: Timeouts,
         quota: LogQuota | None,
+        clock: Clock,
     ) -> None:
         self._plan = plan
         self._secrets = secrets
         self._on_event = on_event
         self._scheduler = scheduler
         self._timeouts = timeouts
-        self._clock = Clock()
+        self._clock = clock
         quota = quota or LogQuota()
         self._members = [
             Member(

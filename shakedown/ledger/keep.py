@@ -17,6 +17,8 @@ def keep(
 ) -> str:
     """Keep a run that has ended; what is not given is read from its directory. `origin`: whose evidence the run is,
     where others sent it. Returns why it could not be kept, with the remedy; nothing where it is."""
+    if record.simulated:
+        return "not in the ledger: the run is simulated"
     try:
         from shakedown.ledger import entry, store  # SQLAlchemy, 100 ms: at the end of a run, not at its start
 

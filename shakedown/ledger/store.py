@@ -69,6 +69,8 @@ class Ledger:
         from shakedown.ledger.entry import entry_of, kept_apart  # gates and trials, 200 ms: only who writes needs them
 
         record = record or run.load()
+        if record.simulated:
+            raise ValueError(f"{run.path}: the run is simulated, and no ledger of a site keeps it")
         evidence = run.load_evidence() if any(job.benchmark for job in record.jobs) else {}
         states: dict[str, NodeState] = {}
         lacking = []

@@ -20,6 +20,7 @@ from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError, make_plan, render
 from shakedown.jobs.progress import Progress, ProgressOfEach
 from shakedown.jobs.token import TOKEN, token
+from shakedown.logs.kept_logs import KeptLog
 from shakedown.report import outcomes, terminal
 from shakedown.report.trials import of_training
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
@@ -28,7 +29,7 @@ from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs.diagnosis import KeptLogs, diagnose
 from shakedown.runs.judging import judge_job
-from shakedown.runs.records import JobRecord, new_run_id
+from shakedown.runs.records import Evidence, JobRecord, new_run_id
 from shakedown.state.findings import Verdict
 
 
@@ -248,18 +249,31 @@ def keep(current: Session, job: Job) -> JobRecord:
         evidence.started = job.allocated
         kept.ended_by = "interrupted" if invocation.interrupted else "controller" if job.plan else ""
     else:
-        kept.ended_by = ended_by(job.result)
-        kept.logs = {node.name: [current.relative(path) for path in node.logs] for node in job.result.nodes}
-        evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
-        evidence.stopped_nodes = [node.name for node in job.result.nodes if node.stopped]
-        evidence.started = job.result.started_at is not None
-        evidence.stopped = None if job.result.completed else job.result.reason
-        evidence.failures = list(job.result.failures)
-        evidence.running = {node.name: node.running_at_end for node in job.result.nodes}
-        evidence.left = {node.name: node.left for node in job.result.nodes}
-        evidence.timing = job.result.timing
+        assert current.directory is not None
+        take_result(kept, evidence, job.result, current.directory.path)
         invocation.interrupted |= job.result.outcome == "interrupted"
     return kept
+
+
+def take_result(kept: JobRecord, evidence: Evidence, result: JobResult, folder: Path) -> None:
+    """Write what became of a job into its record and its evidence. `folder`: of the run, which holds the logs."""
+    kept.ended_by = ended_by(result)
+    of_node = {node.name: [_below(folder, log) for log in node.kept] for node in result.nodes}
+    kept.logs = {node: [log.path for log in logs] for node, logs in of_node.items()}
+    evidence.logs = of_node
+    evidence.exit_codes = {node.name: node.exit_code for node in result.nodes}
+    evidence.stopped_nodes = [node.name for node in result.nodes if node.stopped]
+    evidence.started = result.started_at is not None
+    evidence.stopped = None if result.completed else result.reason
+    evidence.failures = list(result.failures)
+    evidence.running = {node.name: node.running_at_end for node in result.nodes}
+    evidence.left = {node.name: node.left for node in result.nodes}
+    evidence.timing = result.timing
+
+
+def _below(folder: Path, log: KeptLog) -> KeptLog:
+    path = Path(log.path)
+    return log.model_copy(update={"path": str(path.relative_to(folder))}) if path.is_relative_to(folder) else log
 
 
 def ended_by(result: JobResult) -> str:

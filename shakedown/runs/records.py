@@ -115,6 +115,7 @@ class RunRecord(BaseModel):
     trials: TrialsRecord | None = None
     isolation: Isolation | None = None  # the search for bad nodes, where there was one
     rolling: Rolling | None = None  # how far a run in batches came
+    simulated: bool = False  # played by `shakedown demo`: nothing of it was measured
 
     @computed_field  # type: ignore[prop-decorator]
     @property

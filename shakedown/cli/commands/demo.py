@@ -1,0 +1,89 @@
+"""The whole path over a simulated rack."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+
+import click
+
+from shakedown.cli.output import format_and_output, show_document, with_all
+from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.report.formats import Findings, Run, write
+from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
+
+PREPARE = ("stream",)
+
+
+@click.command(epilog=EXIT_CODES)
+@click.option("--nodes", "count", type=click.IntRange(2, 4096), default=64, show_default=True, help="in the rack")
+@click.option(
+    "--fault", "names", multiple=True, metavar="NAME", help="play this one; repeatable; list: print all; none"
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="of the noise, and of where the faults are")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("simulated-runs"),
+    show_default=True,
+    help="for the simulated run and its own ledger",
+)
+@format_and_output(Run)
+@with_all
+def demo(
+    count: int, names: tuple[str, ...], seed: int, folder: Path, form: str, output: Path | None, show_all: bool
+) -> None:
+    """Show a bring-up without hardware: a simulated rack of MI300X nodes with a few faults.
+
+    The nodes, the job's logs and its figures are made up; the checks, the plan, the supervision of the job, the gates,
+    the diagnosis, the search, the report and the ledger are the real ones. Everything is marked SIMULATED and stays in
+    --folder. The exit code is that of the simulated run.
+
+    \b
+    shakedown demo                                  64 nodes, seven faults
+    shakedown demo --fault list                     the faults that can be played
+    shakedown demo --nodes 8 --fault slow           a slow node that no log names: a search finds it
+    shakedown demo --fault none                     a rack that passes
+    """
+    if "list" in names:
+        width = max(map(len, faults()))
+        for fault in faults().values():
+            click.echo(f"{fault.name:{width}}  {fault.what}")
+        return
+    chosen = () if names == ("none",) else _known(names) or DEFAULT
+    from shakedown.runner.demo.play import Demo  # 600 ms that --help and the list do not need
+
+    run = Demo(Scenario.of(count, chosen, seed), folder, seed, lambda event: _say(event.text, event.kind))
+    _say(f"{count} simulated nodes; no hardware is used. Faults: {', '.join(chosen) or 'none'}")
+    findings = run.examine()
+    if form == "table" and output is None:
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        verdict = run.examination.verdict()
+        write(Findings(verdict, count, findings, show_all, inventory=f"{SIMULATED} rack", at=at), form)
+    for name, nodes in run.repair().items():
+        _say(f"operation {name}: {len(nodes)} nodes changed")
+    try:
+        record = run.train()
+    except OSError as error:
+        unusable(f"{folder}: {error.strerror or error}")
+    directory = folder / record.run_id
+    code = show_document(Run(record, show_all, directory), form, output, record.verdict)
+    _say(f"the whole report: shakedown report {directory} --output report.html")
+    sys.exit(code)
+
+
+def _known(names: Iterable[str]) -> tuple[str, ...]:
+    for name in names:
+        if name not in faults():
+            near = "".join(f": did you mean {close}?" for close in get_close_matches(name, faults(), 1))
+            raise click.BadParameter(f"{name}{near or ': --fault list shows them'}", param_hint="'--fault'")
+    return tuple(dict.fromkeys(names))
+
+
+def _say(text: str, kind: str = "phase") -> None:
+    """Say on standard error how it stands."""
+    if kind != "iteration":
+        click.echo(f"{SIMULATED}: {text if len(text) < 90 else text[:89] + '…'}", err=True)

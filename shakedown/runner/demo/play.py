@@ -1,0 +1,170 @@
+"""The whole path over a simulated rack, through the product's own checks, plan, supervision, gates and report."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from shakedown.checks.examination import Examination, Reading
+from shakedown.evidence.diagnosis.parts import parts_of as ends_of
+from shakedown.evidence.results import JobResult
+from shakedown.isolation.search import search
+from shakedown.jobs.job import Event
+from shakedown.jobs.plan import PlanError, render
+from shakedown.jobs.supervise import run_job
+from shakedown.ledger.entry import entry_of
+from shakedown.ledger.store import open_ledger
+from shakedown.logs.kept_logs import LogQuota
+from shakedown.runner.demo.job import parts_of
+from shakedown.runner.demo.nodes import Rack
+from shakedown.runner.demo.scenario import SIMULATED, Fault, Scenario
+from shakedown.runner.demo.turns import Turns
+from shakedown.runner.training import plan_of, take_result
+from shakedown.runs.diagnosis import KeptLogs, diagnose
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.isolation import Group, Isolation, Problem, Training
+from shakedown.runs.judging import judge_job, verdict_of
+from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id, now
+from shakedown.state.findings import Finding, Verdict, worst
+
+_TRAINING_S = 180.0  # what a training of the search is said to take
+
+
+@dataclass
+class Demo:
+    """One simulated run in its directory, below `folder`."""
+
+    scenario: Scenario
+    folder: Path
+    seed: int
+    on_event: Callable[[Event], None] = lambda event: None
+    examination: Examination = field(init=False)
+    repaired: dict[str, list[str]] = field(default_factory=dict)  # node -> findings
+    problem: str = ""  # why there was no job
+
+    def __post_init__(self) -> None:
+        self.examination = Examination(self.scenario.desired(), dict.fromkeys(self.scenario.nodes, "rack"))
+
+    def examine(self) -> list[Finding]:
+        """Read the simulated nodes and return all findings."""
+        for node, state in self.scenario.states(self.repaired).items():
+            self.examination.keep(node, Reading(state) if state else Reading(why="no answer", tried="connection"))
+        self.examination.judge()
+        return self.examination.all_findings()
+
+    def repair(self) -> dict[str, list[str]]:
+        """Take away the drift that an operation would repair; return the nodes of each finding."""
+        found: dict[str, list[str]] = {}
+        for node in self.scenario.nodes:
+            self.repaired[node] = [finding.name for finding in self.examination.fixable(node)]
+            for name in self.repaired[node]:
+                found.setdefault(name, []).append(node)
+        self.examine()
+        return found
+
+    def train(self) -> RunRecord:
+        """Run the job over the nodes that are fit, and judge it."""
+        record = RunRecord(
+            run_id=f"{SIMULATED}-{new_run_id()}",
+            simulated=True,
+            started_at=now(),
+            inventory=f"{SIMULATED} rack of {len(self.scenario.nodes)} nodes",
+            desired_digest=desired_digest(dict(self.examination.desired)),
+            findings=self.examination.all_findings(),
+        )
+        directory = RunDirectory.create(record.run_id, self.folder)
+        for node, state in self.examination.states.items():
+            directory.write(f"states/{node}.json", state.model_dump_json(indent=1) + "\n")
+        evidence: dict[str, Evidence] = {}
+        result = self._job(record, directory, evidence)
+        self._conclude(record, directory, evidence, result)
+        return record
+
+    def _job(self, record: RunRecord, directory: RunDirectory, evidence: dict[str, Evidence]) -> JobResult | None:
+        kept = JobRecord()
+        record.jobs.append(kept)
+        try:
+            plan = plan_of(self.examination, record.run_id)
+        except PlanError as error:
+            kept.error = self.problem = str(error)
+            return None
+        kept.plan = plan
+        directory.write("plan.txt", f"{SIMULATED}\n{render(plan, kept.name)}\n")
+        turns = Turns()
+        rack = Rack(turns, parts_of(plan, self.scenario, self.seed))
+        run = partial(run_job, plan, rack, directory.logs, on_event=self.on_event, scheduler=turns, clock=turns)
+        result = turns.run(partial(run, quota=LogQuota()))
+        evidence[kept.name] = Evidence()
+        take_result(kept, evidence[kept.name], result, directory.path)
+        return result
+
+    def _conclude(
+        self,
+        record: RunRecord,
+        directory: RunDirectory,
+        evidence: dict[str, Evidence],
+        result: JobResult | None,
+    ) -> None:
+        for kept in record.jobs:
+            judgement = judge_job(directory, kept, evidence.get(kept.name, Evidence()))
+            record.gates += judgement.gates
+            kept.iterations, kept.figures = judgement.iterations, judgement.figures
+            kept.telemetry, kept.stragglers = judgement.telemetry, judgement.stragglers
+        record.diagnosis = diagnose(record, evidence, KeptLogs(directory, evidence))
+        ends = ends_of([(kept.name, result) for kept in record.jobs if result], record.diagnosis)
+        record.nodes = [self._node(node, record, ends.get(node)) for node in self.scenario.nodes]
+        record.finished_at = now()
+        self._search(record)
+        record.verdict = verdict_of(record, record.gates)
+        directory.save(record, evidence)
+        ledger = open_ledger(self.folder / "ledger.sqlite")
+        ledger.put(entry_of(record, self.examination.states, directory, evidence))
+
+    def _node(self, node: str, record: RunRecord, end: tuple[Verdict, str] | None) -> RunNode:
+        blockers = [finding.name for finding in self.examination.blockers(node)]
+        part = "unreached" if node not in self.examination.states else "excluded" if blockers else "trained"
+        why = f"failed before the job: {', '.join(blockers)}" if blockers else end[1] if end else ""
+        plan = record.jobs[0].plan
+        logs = record.jobs[0].logs.get(node, [])
+        trained = part == "trained" and plan is not None and bool(logs)
+        return RunNode(
+            name=node,
+            verdict=worst([self.examination.verdict_of(node), *([end[0]] if end else [])]),
+            part=part if part != "trained" or trained else "examined",
+            why=why,
+            stopped=end is not None and end[0] == Verdict.OK and bool(end[1]),
+            changes=self.repaired.get(node, []),
+            logs=logs,
+        )
+
+    def _search(self, record: RunRecord) -> None:
+        """Search for the bad node where the run has failed and nothing names one."""
+        plan, found = record.jobs[0].plan, record.diagnosis
+        bad = {node for node in self.scenario.nodes for fault in self.scenario.of_node(node) if _is_searched(fault)}
+        named = found is not None and bool(found.origin or found.common)
+        if plan is None or named or not bad or verdict_of(record, record.gates) == Verdict.OK:
+            return
+        nodes = [node.name for node in plan.nodes]
+        launcher = _Trainings(bad & set(nodes), random.Random(f"demo/search/{self.seed}"))
+        record.isolation = search(Isolation(problem=Problem(nodes=nodes, failed=True)), launcher)
+
+
+def _is_searched(fault: Fault) -> bool:
+    return fault.stops or fault.slow != 1
+
+
+@dataclass
+class _Trainings:
+    """A launcher of the search that trains no node: what has a bad node fails."""
+
+    bad: set[str]
+    random: random.Random
+
+    def __call__(self, groups: Sequence[Group]) -> list[Training]:
+        return [
+            Training(group=group, outcome="fail" if self.bad & {*group.nodes} else "pass", seconds=_TRAINING_S)
+            for group in groups
+        ]

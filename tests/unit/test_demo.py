@@ -1,0 +1,120 @@
+"""The demo: each fault is found by its right name on its right node, and nothing takes the simulation for a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shakedown.cli import main
+from shakedown.ledger.keep import keep
+from shakedown.runner.demo.play import Demo
+from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
+from shakedown.runs.directory import RunDirectory
+from shakedown.state.findings import Verdict
+from shakedown.state.node import NodeState
+from tests.states import healthy
+
+OF_STATES = [fault for fault in faults().values() if not fault.in_job]
+OF_JOBS = [fault for fault in faults().values() if fault.in_job]
+
+
+def played(folder: Path, *names: str, nodes: int = 4) -> Demo:
+    return Demo(Scenario.of(nodes, names, 1), folder, 1)
+
+
+def test_there_are_at_least_forty_faults_and_each_has_a_description() -> None:
+    assert len(faults()) >= 40
+    assert all(fault.what and fault.cause for fault in faults().values())
+
+
+def test_the_simulated_node_is_what_the_probe_reads() -> None:
+    (state,) = (state for state in Scenario(["node01"]).states().values() if state)
+    assert isinstance(state, NodeState) and SIMULATED in str(state.system.product)
+    other = healthy(1)
+    assert {name: type(value) for name, value in state.model_dump().items()} == {
+        name: type(value) for name, value in other.model_dump().items()
+    }
+
+
+def test_a_rack_without_faults_passes(tmp_path: Path) -> None:
+    demo = played(tmp_path)
+    assert {finding.verdict for finding in demo.examine()} == {Verdict.OK} and demo.repair() == {}
+    record = demo.train()
+    assert record.verdict is Verdict.OK, [gate for gate in record.gates if gate.verdict != Verdict.OK]
+    assert record.diagnosis is None and record.isolation is None
+
+
+def test_each_fault_of_a_node_is_found_on_it_and_on_no_other(tmp_path: Path) -> None:
+    rare = [fault for fault in OF_STATES if 0 < fault.nodes <= 2]
+    demo = played(tmp_path, *(fault.name for fault in rare), nodes=64)
+    demo.examine()
+    taken = [node for fault in rare for node in demo.scenario.placed[fault.name]]
+    assert len(taken) == len(set(taken)), "each has a node of its own"
+    for fault in rare:
+        for node in demo.scenario.placed[fault.name]:
+            found = {finding.name for finding in demo.examination.findings[node] if finding.verdict != Verdict.OK}
+            assert fault.cause in found, (fault.name, found)
+    for node in set(demo.scenario.nodes) - set(taken):
+        assert demo.examination.verdict_of(node) is Verdict.OK, node
+
+
+@pytest.mark.parametrize("fault", [fault for fault in OF_STATES if not 0 < fault.nodes <= 2], ids=lambda f: f.name)
+def test_drift_of_many_nodes_is_found_and_repaired(tmp_path: Path, fault: object) -> None:
+    chosen = next(found for found in OF_STATES if found is fault)
+    demo = played(tmp_path, chosen.name)
+    demo.examine()
+    nodes = {n for n in demo.scenario.nodes if any(not f.verdict.passes for f in demo.examination.findings[n])}
+    assert nodes == set(demo.scenario.placed[chosen.name])
+    assert set(demo.repair()) == {chosen.cause}
+    assert demo.examination.verdict() is Verdict.OK
+
+
+@pytest.mark.parametrize("fault", OF_JOBS, ids=lambda f: f.name)
+def test_each_fault_of_the_job_is_named_with_its_node(tmp_path: Path, fault: object) -> None:
+    chosen = next(found for found in OF_JOBS if found is fault)
+    demo = played(tmp_path, chosen.name)
+    demo.examine()
+    record = demo.train()
+    assert record.verdict is Verdict.FAIL
+    bad = set(demo.scenario.placed[chosen.name])
+    diagnosis = record.diagnosis
+    if chosen.named:
+        assert diagnosis is not None and (diagnosis.name, set(diagnosis.origin)) == (chosen.cause, bad), diagnosis
+        assert {node.name for node in record.nodes if node.failed} == bad
+    else:
+        assert diagnosis is None or not set(diagnosis.origin) - bad, diagnosis
+        wrong = {gate.name for gate in record.gates if not gate.verdict.passes} | {diagnosis.name if diagnosis else ""}
+        assert chosen.cause in wrong, wrong
+    if chosen.stops or chosen.slow != 1:
+        assert record.isolation and record.isolation.result
+        assert [set(suspect.nodes) for suspect in record.isolation.result.suspects] == [bad]
+
+
+def test_nothing_takes_a_simulation_for_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHAKEDOWN_LEDGER", str(tmp_path / "own.sqlite"))
+    demo = played(tmp_path / "simulated", "killed")
+    demo.examine()
+    record = demo.train()
+    directory = RunDirectory(tmp_path / "simulated" / record.run_id)
+    assert directory.load().simulated and record.run_id.startswith(SIMULATED)
+    assert "simulated" in keep(directory, record) and not (tmp_path / "own.sqlite").exists()
+    for log in directory.logs.rglob("leader.log"):
+        assert log.read_text().startswith(SIMULATED)
+    ran = CliRunner().invoke(main, ["judge", str(directory.path), "--ledger"])
+    assert ran.exit_code != 0 and "simulated" in ran.output and not (tmp_path / "own.sqlite").exists()
+
+
+def test_the_command_lists_its_faults_and_shows_the_rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = CliRunner().invoke(main, ["demo", "--fault", "list"])
+    assert listed.exit_code == 0 and len(listed.output.splitlines()) == len(faults())
+    unknown = CliRunner().invoke(main, ["demo", "--fault", "gpu_lots"])
+    assert unknown.exit_code == 2 and "did you mean gpu_lost?" in unknown.output
+    ran = CliRunner().invoke(main, ["demo", "--nodes", "8", "--format", "json"])
+    assert ran.exit_code == 1, ran.output
+    document = json.loads(ran.stdout)
+    assert document["simulated"] is True and document["diagnosis"]["name"] == faults()[DEFAULT[-1]].cause
+    assert {path.name for path in tmp_path.iterdir()} == {"simulated-runs"}
