@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -120,3 +120,18 @@ class Clock:
     def when(self, moment: datetime) -> float:
         """Return the moment of `now` of a time of day."""
         return moment.timestamp() - self._wall + self._began
+
+
+_KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/watchdog.py)
+
+
+def busy_after(jobs: Sequence[Job]) -> dict[str, float]:
+    """Return the nodes of jobs that were left running, and the seconds within which each node ends its part alone: the
+    lease that the last poll began, and the time that processes have to end."""
+    held: dict[str, float] = {}
+    for job in jobs:
+        if job.plan is None or job.result is not None or job.error:
+            continue
+        times = job.timeouts or Timeouts.of(job.plan.unreachable_s)
+        held |= {node.name: times.lease_s + times.grace_s + _KILL_S for node in job.plan.nodes}
+    return held

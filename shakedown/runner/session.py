@@ -28,7 +28,7 @@ from shakedown.common.secrets import masked, masked_model, values_of
 from shakedown.common.text import file_name
 from shakedown.evidence.diagnosis.parts import parts_of
 from shakedown.evidence.results import NodeResult
-from shakedown.jobs.job import Event, Job, Timeouts
+from shakedown.jobs.job import Event, Job, busy_after
 from shakedown.ledger.keep import keep
 from shakedown.logs.kept_logs import LogQuota
 from shakedown.report import terminal
@@ -373,21 +373,6 @@ class Session:
         self.save_soon()
         if host in self.state.active_hosts:
             self.state.fail_hosts({host})
-
-
-_KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/watchdog.py)
-
-
-def busy_after(jobs: Sequence[Job]) -> dict[str, float]:
-    """Return the nodes of jobs that were left running, and the seconds within which each node ends its part alone: the
-    lease that the last poll began, and the time that processes have to end."""
-    held: dict[str, float] = {}
-    for job in jobs:
-        if job.plan is None or job.result is not None or job.error:
-            continue
-        times = job.timeouts or Timeouts.of(job.plan.unreachable_s)
-        held |= {node.name: times.lease_s + times.grace_s + _KILL_S for node in job.plan.nodes}
-    return held
 
 
 _sessions: WeakKeyDictionary[State, Session] = WeakKeyDictionary()

@@ -18,9 +18,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.jobs.job import Job, Timeouts
+from shakedown.jobs.job import Job, Timeouts, busy_after
 from shakedown.report.summary import Summary, summary_lines
-from shakedown.runner.session import busy_after
 from shakedown.runs.folder import why_none_can_be_kept
 from shakedown.state.findings import Verdict
 from tests import forks
