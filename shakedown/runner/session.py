@@ -18,11 +18,9 @@ import gevent
 from gevent.lock import RLock
 from pyinfra import logger
 from pyinfra.api import Host, State
-from pyinfra.api.arguments_typed import PyinfraOperation
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
-from shakedown import operations
 from shakedown.checks.examination import Examination
 from shakedown.common.secrets import masked, masked_model, values_of
 from shakedown.common.text import file_name
@@ -40,6 +38,7 @@ from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.remediation import Remediation
 from shakedown.runner.repair.scheduler import after_run
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, RunNode, RunRecord, desired_digest, new_run_id, now
@@ -49,21 +48,6 @@ from shakedown.state.node import NodeState
 
 SAVING = 50.0
 """What a save waits for others to come, in what the last one took: it takes a fiftieth of a run at most."""
-
-
-@dataclass(frozen=True)
-class Remediation:
-    """An operation that this deploy has a stage for. `more`: arguments that depend on the site or on other nodes."""
-
-    operation: PyinfraOperation[...]
-    more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {}
-
-    @property
-    def known_as(self) -> str:
-        """As a finding's remedy names the operation: module and function. A finding is data of the core, which knows
-        no operations; this is the one place where the name and the function meet."""
-        function = self.operation._inner
-        return f"{function.__module__.removeprefix(f'{operations.__name__}.')}.{function.__name__}"
 
 
 @dataclass

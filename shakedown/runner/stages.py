@@ -21,7 +21,8 @@ from shakedown.runner.examine import reread
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.where import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Remediation, Session, session
+from shakedown.runner.remediation import Remediation
+from shakedown.runner.session import Session, session
 from shakedown.runner.training import came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
 from shakedown.state.findings import Finding, Risk, Verdict, worst
 from shakedown.state.images import parse
