@@ -22,8 +22,8 @@ from typing import Any
 
 from shakedown.gates.baselines.key import Key, digest
 from shakedown.ledger import schema
+from shakedown.ledger.entry import Part
 from shakedown.ledger.history import Asked, history
-from shakedown.ledger.parts import Part
 from shakedown.ledger.store import Ledger, open_ledger
 
 AIM_S = 0.2

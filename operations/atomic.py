@@ -22,11 +22,6 @@ HEADER = "# Written by shakedown. Changes are lost; `pyinfra INVENTORY deploy/ro
 MARK = "# Written by shakedown"
 
 
-def is_marked(lines: Iterable[str] | None) -> bool:
-    """Tell whether the lines of a file carry our header."""
-    return any(line.startswith(MARK) for line in lines or ())
-
-
 def body(lines: Iterable[str] | None) -> list[str]:
     """Return the lines of a file without our header and without empty ones."""
     return [line for line in lines or () if line.strip() and not line.startswith(MARK)]

@@ -3,6 +3,7 @@ Reboot nodes that wait for it, a few at a time, and see each come back before th
 """
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,7 +20,6 @@ from pyinfra.connectors.util import clear_askpass_cache, remove_any_sudo_askpass
 from pyinfra.context import host
 
 from shakedown.checks.cmdline import missing
-from shakedown.common.this_machine import boot_id_here
 from shakedown.facts.settings import Contents
 from shakedown.node.cmdline import parse_words
 from shakedown.operations.commands import Commands, refuse, refused, verify
@@ -163,3 +163,8 @@ def _connector_arguments(host: Host) -> dict[str, Any]:
     """How this operation was asked to run commands: _sudo and its like."""
     arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
     return {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
+
+
+def boot_id_here() -> str:
+    """Return the boot id of the machine that runs this, which its containers have, too."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

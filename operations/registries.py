@@ -91,15 +91,13 @@ def registry_of(registry: str, repository: str, access: dict[str, Any]) -> Regis
     return Registry(registry, repository, bool(access.get("insecure")), authority, access.get("username"), secret)
 
 
-def mirror_of(image: Reference, mirror: dict[str, Any]) -> Registry:
-    place, _, prefix = mirror["address"].partition("/")
-    return registry_of(place, f"{prefix}/{image.repository}".lstrip("/"), mirror)
-
-
 def sources_of(image: Reference, access: dict[str, Any], mirror: dict[str, Any] | None) -> list[Registry]:
     """Return where an image may be pulled from, the registry last. Raise as `registry_of`."""
     own = registry_of(image.registry, image.repository, access)
-    return [mirror_of(image, mirror), own] if mirror else [own]
+    if not mirror:
+        return [own]
+    place, _, prefix = mirror["address"].partition("/")
+    return [registry_of(place, f"{prefix}/{image.repository}".lstrip("/"), mirror), own]
 
 
 def ask(state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry]) -> Manifest | str:

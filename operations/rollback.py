@@ -134,7 +134,7 @@ def rollback() -> Commands:
     """
     records = host.get_fact(Records, folder=FOLDER)
     files = host.get_fact(Contents, patterns=[boot.ENABLED, *WRITTEN_FILES])
-    written = [path for path in WRITTEN_FILES if atomic.is_marked(files.get(path))]
+    written = [path for path in WRITTEN_FILES if any(line.startswith(atomic.MARK) for line in files.get(path) or ())]
     if records["problem"]:
         yield refuse(f"nothing is restored: {records['problem']}")
         return

@@ -79,7 +79,7 @@ def records(lines: Iterable[str]) -> Iterator[Record]:
             yield from _of_block(block, begin, number - 1)
             block, size = [line], len(line)
             continue
-        ended = _closes(line, begin)
+        ended = line.strip().startswith("}") if begin == "json" else not _FIELD.match(line)
         block.append(line)
         size += len(line)
         if ended or len(block) > _BLOCK_LINES or size > _BLOCK_SIZE:
@@ -99,12 +99,6 @@ def _opens(line: str, block: list[str]) -> str:
     if not block and _FIELD.fullmatch(line) and line.lstrip().startswith(("__CURSOR=", "_TRANSPORT=", "__REALTIME")):
         return "export"
     return ""
-
-
-def _closes(line: str, begin: str) -> bool:
-    if begin == "json":
-        return line.strip().startswith("}")
-    return not _FIELD.match(line)
 
 
 def _of_block(block: list[str], begin: str, number: int) -> Iterator[Record]:

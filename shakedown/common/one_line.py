@@ -1,7 +1,11 @@
 """What comes from nodes, logs and sites, as one line of bounded length that any database takes."""
 
-from shakedown.common.bounded import NAME, TEXT
 from shakedown.common.text import printable
+
+VERDICT = 10
+NAME = 255  # of a node, a job, a serial number
+TEXT = 500  # of what a person reads
+DIGEST = 64
 
 
 def line(value: object, limit: int = TEXT) -> str:

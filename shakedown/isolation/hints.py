@@ -3,11 +3,12 @@ tries the node first."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shakedown.common.text import printable
+from shakedown.common.text import counted, printable
+from shakedown.evidence import peers
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.stragglers import words
 from shakedown.evidence.stragglers.model import Stragglers
-from shakedown.evidence.telemetry.odd import odd
+from shakedown.evidence.telemetry.channels import Channel, channels
 from shakedown.evidence.telemetry.summary import NodeTelemetry
 from shakedown.runs.isolation import Hint
 from shakedown.runs.records import RunRecord
@@ -72,9 +73,18 @@ def from_stragglers(stragglers: Stragglers) -> Iterator[Hint]:
 
 
 def from_telemetry(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Hint]:
-    """Take hints from nodes whose samples differ from their peers' in a job: clocks, throttling, errors, pressure."""
-    for outlier in odd(telemetry):
-        yield _hint(outlier.node, "telemetry", str(outlier), _ODDS_TELEMETRY)
+    """Take hints from nodes whose samples differ from those of at least three peers in a job, by the channels whose bad
+    direction `channels.toml` names: clocks, throttling, errors, pressure."""
+    for channel in channels().values():
+        if channel.odd is None:
+            continue
+        values = {node: value for node, samples in telemetry.items() if (value := _value(channel, samples)) is not None}
+        shifted = {node: [value + channel.least] for node, value in values.items()}
+        for node, place in peers.places(shifted, lower_is_better=channel.odd == "high", slower=_APART).items():
+            if place.of_peers is not None and place.standing(_APART)[0] == "named":
+                usual, others = max(place.of_peers - channel.least, 0.0), counted(place.peers, "other")
+                text = f"{values[node]:.4g} {channel.odd_unit}, the median of {others} is {usual:.4g}"
+                yield _hint(node, "telemetry", f"{channel.name}: {text}", _ODDS_TELEMETRY)
 
 
 def from_trials(trials: TrialsRecord) -> Iterator[Hint]:
@@ -104,3 +114,19 @@ def strongest(hints: Iterable[Hint], nodes: Sequence[str]) -> list[Hint]:
 
 def _hint(node: str, source: str, text: str, odds: float) -> Hint:
     return Hint(node=node, source=printable(source, 100), text=printable(text, 300), odds=odds)
+
+
+_APART = 0.1  # of what is usual: the least difference that counts, whatever the scatter is
+
+
+def _value(channel: Channel, node: NodeTelemetry) -> float | None:
+    """Return the median of gauges and rates, the highest device of counts, the share of the time of throttling."""
+    if channel.reason is not None:
+        if node.seconds <= 0 or len(node.throttle_unread.get(channel.reason, ())) >= node.gpus:
+            return None
+        throttled = [seconds.get(channel.reason, 0.0) for seconds in node.throttled.values()]
+        return 100 * max(throttled, default=0.0) / node.seconds
+    spread = node.channels.get(channel.name)
+    if spread is None:
+        return None
+    return spread.max if channel.kind == "count" else spread.median

@@ -13,15 +13,16 @@
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shakedown.common.text import counted
 from shakedown.hosts import folded
 from shakedown.isolation import across
+from shakedown.isolation.causes import PRIOR
 from shakedown.isolation.groups import next_groups
 from shakedown.isolation.knowledge import CONVINCED_SHARED, MISSED_SHARED, PROBABLE, SILENT, Knowledge
-from shakedown.isolation.missed import BOUND, RATE, missed
-from shakedown.runs.isolation import Group, Isolation, Result
+from shakedown.runs.isolation import Group, Isolation, Problem, Result, Training
 
 LEAST_NODES = 3  # of fewer nodes a search cannot tell which is bad
 _THIRD = 1 / 3
@@ -199,3 +200,27 @@ def _undecided(knowledge: Knowledge, node: str) -> str:
 def stopped(isolation: Isolation, reason: str) -> Result:
     """Conclude a search that is ended from outside."""
     return _end(Knowledge(isolation.problem, isolation.rounds, isolation.run_id), reason)
+
+
+RATE = 0.3  # the share of trainings that such a node fails
+BOUND = 0.05  # probability to have missed one, below which a search that follows a failed run may end without a name
+
+_LEAST_ODDS = 2.0  # that the cause is still there, before the search
+
+
+def missed(problem: Problem, trainings: Iterable[Training]) -> float:
+    """Compute the probability, after these trainings, that a node fails `RATE` of its trainings.
+
+    The run that failed had such a node, or it failed by noise alone.
+    """
+    false_fail = problem.noise.false_fail
+    fails = RATE + (1 - RATE) * false_fail
+    failed, passed = math.log(fails / false_fail), math.log((1 - fails) / (1 - false_fail))
+    ratios = dict.fromkeys(problem.nodes, 0.0)
+    for training in trainings:
+        if training.outcome != "unknown":
+            for node in training.nodes & ratios.keys():
+                ratios[node] += failed if training.outcome == "fail" else passed
+    before = max(PRIOR * len(ratios) * fails / false_fail, _LEAST_ODDS) / max(len(ratios), 1)
+    odds = before * sum(math.exp(min(ratio, 50.0)) for ratio in ratios.values())
+    return odds / (1 + odds)

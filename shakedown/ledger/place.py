@@ -42,7 +42,7 @@ def place_of(given: str | Path | None = None) -> Place:
     Either is a path, or a URL of PostgreSQL. A path of a file that is no database names one that holds the URL, for its
     owner alone. Raises LedgerError.
     """
-    chosen = given or os.environ.get(VARIABLE) or _beside_the_runs()
+    chosen = given or os.environ.get(VARIABLE) or runs_folder() / FILE
     if isinstance(chosen, Path) or "://" not in chosen:
         path = Path(chosen).expanduser()
         if not _is_text(path):
@@ -52,10 +52,6 @@ def place_of(given: str | Path | None = None) -> Place:
         except SecretError as error:
             raise LedgerError(f"ledger: {error}") from None
     return _by_url(chosen)
-
-
-def _beside_the_runs() -> Path:
-    return runs_folder() / FILE
 
 
 def _is_text(path: Path) -> bool:

@@ -7,7 +7,7 @@ parts stay where they are cost no row of parts.
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table
 
-from shakedown.common.bounded import DIGEST, NAME, TEXT, VERDICT
+from shakedown.common.one_line import DIGEST, NAME, TEXT, VERDICT
 
 metadata = MetaData()
 
@@ -105,7 +105,7 @@ parts = Table(
     Column("kind", String(VERDICT), primary_key=True),  # "gpu", "nic", "board"
     Column("slot", String(NAME), primary_key=True),  # PCI address
     Column("serial", String(NAME), nullable=False),
-    Column("number", String(NAME), nullable=False),  # the serial as it is looked for: shakedown.ledger.parts.plain
+    Column("number", String(NAME), nullable=False),  # the serial as it is looked for: shakedown.common.one_line.plain
     Column("model", String(NAME), nullable=False),
     Column("firmware", String(TEXT), nullable=False),
 )

@@ -56,7 +56,8 @@ def loss_scale(iterations: Sequence[Iteration]) -> LossScale:
 
 
 def _loss_scale(iterations: Sequence[Iteration]) -> LossScale:
-    skips = [_skips(iterations, index) for index in range(len(iterations))]
+    # As a line counts or, where it counts none, as the fall of the scale shows.
+    skips = [line.skipped_iterations or _fell(iterations, index) for index, line in enumerate(iterations)]
     lines, barren, over = 0, set(), False
     for index, (line, skipped) in enumerate(zip(iterations, skips, strict=True)):
         before = iterations[index - 1] if index else None
@@ -103,11 +104,6 @@ def _is_step(before: Iteration | None, line: Iteration, skipped: int, span: int)
     if before is None:  # the scale that it began with is not printed, and the first skip may have left it alone
         return scale > 1.0 and scale * 2.0 ** (skipped - 1) <= GREATEST
     return _halvings(before.loss_scale or 0.0, scale) == skipped
-
-
-def _skips(iterations: Sequence[Iteration], index: int) -> int:
-    """Count the skipped iterations of a line: as it says or, where it counts none, as the fall of the scale shows."""
-    return iterations[index].skipped_iterations or _fell(iterations, index)
 
 
 def _fell(iterations: Sequence[Iteration], index: int) -> int:

@@ -49,7 +49,6 @@ def _settings(tree: Tree, boot: NextBoot, waits: bool) -> Part:
 
 
 def _place(state: Part, settings: Part) -> None:
-    """Put each where it stands in the document."""
     for name, part in settings.items():
         *above, last = (SETTINGS[name].place or "settings." + name).split(".")
         at = state
@@ -114,7 +113,6 @@ def _each(answer: Any, *fields: str) -> Part:
 
 
 def _collect(tree: Tree, state: Part, answers: dict[str, Any]) -> None:
-    """Put the answers of the children into the document."""
     state["containers"] = _each(answers["containers"], "engine", "version", "root", "images", "running")
     state["nvme"] = answers["nvme"]
     state["devices"] = _each(answers["devices"], "kfd", "kfd_major", "dri", "infiniband")

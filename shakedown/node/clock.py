@@ -18,25 +18,21 @@ _PID_FILES = {
 _TIMESYNC = "/run/systemd/timesync"
 
 
-def parse_timex(block: bytes) -> tuple[bool, float]:
-    """Return (synchronised, offset in seconds) of a struct timex as adjtimex(2) filled it."""
-    (offset,) = struct.unpack_from("<q", block, _OFFSET_AT)
-    (status,) = struct.unpack_from("<i", block, _STATUS_AT)
-    return not status & _STA_UNSYNC, offset / (1e9 if status & _STA_NANO else 1e6)
-
-
 def parse_chrony(line: str) -> float:
     """Return the clock's offset in seconds by `chronyc -c tracking`: field 5 of its comma-separated line."""
     return float(line.split(",")[4])
 
 
 def _timex() -> tuple[bool, float]:
-    """Call adjtimex with nothing to set: it only reads, without rights. timedatectl shows the same bit."""
+    """Return (synchronised, offset in seconds) by adjtimex(2) with nothing to set: it only reads, without rights.
+    timedatectl shows the same bit."""
     block = ctypes.create_string_buffer(256)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.adjtimex(block) < 0:
         raise Unreadable("failed", "adjtimex: errno {}".format(ctypes.get_errno()))
-    return parse_timex(block.raw)
+    (offset,) = struct.unpack_from("<q", block, _OFFSET_AT)
+    (status,) = struct.unpack_from("<i", block, _STATUS_AT)
+    return not status & _STA_UNSYNC, offset / (1e9 if status & _STA_NANO else 1e6)
 
 
 def _service(tree: Tree) -> str:

@@ -46,12 +46,6 @@ def parse_grub_cfg(lines: list[str]) -> list[str]:
     raise Unreadable("malformed", "grub.cfg: no linux line")
 
 
-def parse_loader_entry(lines: list[str], environment: dict[str, str]) -> list[str]:
-    """Return the arguments of one boot loader specification entry, with GRUB's environment filled in."""
-    options = [line.split(None, 1)[1] for line in lines if line.startswith("options ")]
-    return parse_words(_filled_in(" ".join(options), environment))
-
-
 def _loader_entries(tree: Tree, kernel: str) -> list[str]:
     names = [name for name in tree.names("/boot/loader/entries") if name.endswith(".conf")]
     if not names:
@@ -63,7 +57,9 @@ def _loader_entries(tree: Tree, kernel: str) -> list[str]:
     saved = environment.get("saved_entry", "") + ".conf"
     running = [name for name in names if name.endswith("-{}.conf".format(kernel))]
     chosen = saved if saved in names else (running or names)[-1]
-    return parse_loader_entry(tree.lines("/boot/loader/entries/" + chosen), environment)
+    lines = tree.lines("/boot/loader/entries/" + chosen)
+    options = [line.split(None, 1)[1] for line in lines if line.startswith("options ")]
+    return parse_words(_filled_in(" ".join(options), environment))
 
 
 def _grub_defaults(tree: Tree) -> list[str]:

@@ -77,7 +77,6 @@ def _part(mount: str, device: str, kind: str, answer: Any) -> Part:
 
 
 def controllers(tree: Tree) -> List[Part]:
-    """Return NVMe controllers by name."""
     return [
         {
             "name": device.name,

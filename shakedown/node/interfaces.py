@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from typing import Any, List, NamedTuple, Optional
 
 import psutil
@@ -38,8 +39,7 @@ def parse_routes(lines: list[str]) -> list[Part]:
     """Parse /proc/net/route: the main table, addresses as hexadecimal words in the machine's byte order."""
 
     def address(word: str) -> str:
-        number = int(word, 16)
-        return ".".join(str(number >> shift & 0xFF) for shift in (0, 8, 16, 24))
+        return socket.inet_ntoa(struct.pack("=I", int(word, 16)))
 
     routes = []
     for line in lines[1:]:

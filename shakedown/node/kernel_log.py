@@ -55,11 +55,6 @@ def parse_record(line: str) -> Optional[Record]:
     return None
 
 
-def parse_records(text: str) -> List[Record]:
-    """Return the records of /dev/kmsg."""
-    return [record for record in map(parse_record, text.split("\n")) if record is not None]
-
-
 def candidates(text: str, known: Optional[Sequence[str]]) -> Tuple[List[Record], int]:
     """Return the records of /dev/kmsg that may report a fault, in their order, and how many more there were.
 

@@ -32,7 +32,6 @@ class Event:
 
     @property
     def verdict(self) -> str:
-        """Return "fail", "warn", or "ok"."""
         if self.entry["general"] and self.severity != "noise":
             return verdict_unknown(self.priority) if self.priority is not None else "warn"
         return "fail" if self.severity in FAULTS else "warn" if self.severity == "corrected" else "ok"

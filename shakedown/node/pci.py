@@ -23,16 +23,11 @@ def is_bdf(name: Optional[str]) -> bool:
     return bool(name and re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", name))
 
 
-def parse_speed(text: str) -> float:
-    """Return 32.0 for "32.0 GT/s PCIe"; "Unknown" is malformed."""
-    return float(text.split()[0])
-
-
 def link(tree: Tree, folder: str) -> Part:
     """Return the PciLink of the function in a sysfs folder, speeds in GT/s."""
 
     def speed(name: str) -> float:
-        return parse_speed(tree.text(folder + "/" + name))
+        return float(tree.text(folder + "/" + name).split()[0])  # of "32.0 GT/s PCIe"; "Unknown" is malformed
 
     def width(name: str) -> int:
         return tree.number(folder + "/" + name)

@@ -61,17 +61,12 @@ def import_package(tree: Tree) -> Any:
     return amdsmi
 
 
-def _explain(error: Exception) -> Unreadable:
+def explain_error(error: Exception) -> Unreadable:
     """Return the reason that an exception of amdsmi names by its status."""
     info = getattr(error, "get_error_info", None)
     words = str(info()) if info else "{}: {}".format(type(error).__name__, error)
     reason = next((reason for status, reason in _WHY_BY_STATUS.items() if "STATUS_" + status in words), "failed")
     return Unreadable(reason, "amdsmi: " + words)
-
-
-def explain_status(amdsmi: Any, status: int) -> Unreadable:
-    """Return the reason that a status of the library stands for."""
-    return _explain(amdsmi.AmdSmiLibraryException(status))
 
 
 def ask(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -81,7 +76,7 @@ def ask(call: Callable[..., Any], *arguments: Any) -> Any:
     except Unreadable:
         raise
     except Exception as error:
-        raise _explain(error) from None
+        raise explain_error(error) from None
     if value in ("N/A", "", None):
         raise Unreadable("missing", "amdsmi: N/A")
     return value

@@ -50,10 +50,6 @@ class Escalation(Frozen):
         """Return whether an incident rests on other nodes' reports."""
         return _matches(self.compared.names, incident)
 
-    def is_no_fault(self, ended_by: str) -> bool:
-        """Return whether the end of a single-node job is no fault of its node."""
-        return f"ended {ended_by}" in self.ignored.names
-
     def entry_for(self, incident: Incident) -> Entry:
         """Find the entry of an incident; the last entry matches every incident."""
         return next(entry for entry in self.entry if _matches(entry.names, incident))

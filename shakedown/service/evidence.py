@@ -91,7 +91,7 @@ def _from_search(record: RunRecord) -> Iterator[Incident]:
 
 def _from_gates(record: RunRecord) -> Iterator[Incident]:
     """Take incidents from gates that name a node: of trials, and of single-node jobs that were not stopped."""
-    ignored = {job.name for job in record.jobs if escalation().is_no_fault(job.ended_by)}
+    ignored = {job.name for job in record.jobs if f"ended {job.ended_by}" in escalation().ignored.names}
     for gate in record.gates:
         if gate.node is None or gate.verdict != Verdict.FAIL:
             continue

@@ -16,9 +16,8 @@ from bench.plays import Fleet, halving, least_trainings, names, play
 from shakedown.isolation.belief import marginals
 from shakedown.isolation.estimate import estimate
 from shakedown.isolation.knowledge import Knowledge
-from shakedown.isolation.missed import missed
 from shakedown.isolation.search import search
-from shakedown.isolation.strategy import most_rounds, next_step
+from shakedown.isolation.strategy import missed, most_rounds, next_step
 from shakedown.isolation.suspects import verdict_of
 from shakedown.isolation.tree import lines, tree
 from shakedown.runs.isolation import Group, Hint, Isolation, Noise, Problem, Training

@@ -23,12 +23,11 @@ from shakedown.gates.baselines.model import Past
 from shakedown.gates.observed import Expected, Speed
 from shakedown.ledger import export, schema
 from shakedown.ledger.compared import Wanted, past_of
-from shakedown.ledger.entry import entry_of
+from shakedown.ledger.entry import entry_of, parts_of
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.jobs import key_of
 from shakedown.ledger.keep import keep
 from shakedown.ledger.migrations import MIGRATIONS
-from shakedown.ledger.parts import parts_of
 from shakedown.ledger.place import LedgerError, Place, place_of
 from shakedown.ledger.service import known_of, write
 from shakedown.ledger.service import parts_of as changes_of

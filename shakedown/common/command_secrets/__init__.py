@@ -149,7 +149,8 @@ def _secrets(words: Sequence[str]) -> Iterator[tuple[int, int]]:
         if not rules or number - since > _WORDS or _is_joint(word):
             continue
         if option:
-            begin, option = _begin_of(rules, option, word), ""
+            begin = _behind_user(word, 0) if any(option in rule.pair for rule in rules) else 0
+            option = ""
             if begin is not None and not _HARMLESS.fullmatch(word[begin:]):
                 yield number, begin
             continue
@@ -190,11 +191,6 @@ def _in_word(rule: Program, word: str) -> tuple[int | None, str]:
         if len(option) == 2 and word.startswith(option) and len(word) > 2:
             return _behind_user(word, 2), ""
     return None, ""
-
-
-def _begin_of(rules: Sequence[Program], option: str, word: str) -> int | None:
-    """Where the secret begins in the value of an option."""
-    return _behind_user(word, 0) if any(option in rule.pair for rule in rules) else 0
 
 
 def _behind_user(word: str, begin: int) -> int | None:

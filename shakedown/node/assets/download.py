@@ -24,9 +24,9 @@ from typing import Any, Callable, Dict, Optional
 from shakedown.node.assets.lease import take
 from shakedown.node.assets.part import BLOCK, DownloadError, Wanted
 from shakedown.node.assets.words import clean, say
-from shakedown.node.data import key_of
+from shakedown.node.data import key_of, records
 from shakedown.node.inward import refusal
-from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
+from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, walk
 
 EVERY_S = 10.0
 LOCK = ".shakedown.lock"
@@ -115,18 +115,13 @@ def origin_name(file: Wanted) -> str:
 def resumable(file: Wanted, fd: int) -> Optional[str]:
     """Return what names the part's version to the server; "" where only the checksum can tell; None: begin again."""
     try:
-        origin = json.loads((origins().read_own(origin_name(file)) or b"{}").decode())
+        origin = json.loads((records(make=True).read_own(origin_name(file)) or b"{}").decode())
         if origin.get("url") != file.url or origin.get("inode") != os.fstat(fd).st_ino:
             return None
     except (OSError, ValueError, AttributeError, Unsafe):
         return None
     validator = str(origin.get("validator") or "")
     return validator if validator or file.sha256 else None
-
-
-def origins() -> Folder:
-    """Open the folder that records of which file a part is."""
-    return sound(os.path.join(state_path(), "data"), 0o700)
 
 
 def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
@@ -144,7 +139,7 @@ def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
             etag = answer.headers.get("ETag")
             strong = etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
             origin = {"url": file.url, "validator": strong, "inode": os.fstat(fd).st_ino}
-            origins().write(origin_name(file), json.dumps(origin).encode(), 0o600)
+            records(make=True).write(origin_name(file), json.dumps(origin).encode(), 0o600)
             wanted = file.size if file.size is not None else whole
             handle.seek(begin)
             handle.truncate()

@@ -166,17 +166,9 @@ def untoken(job: Dict[str, Any]) -> None:
 
 
 ACTS: Dict[str, Callable[[Dict[str, Any]], None]] = {
-    "write": write,
-    "place": put,
-    "keep": keep,
-    "restore": restore,
-    "remove": remove,
-    "forget": forget,
-    "folder": folder,
-    "token": token,
-    "see": see,
-    "untoken": untoken,
+    act.__name__: act for act in (write, keep, restore, remove, forget, folder, token, see, untoken)
 }
+ACTS["place"] = put
 UNLOCKED = ("folder", "token", "see", "untoken")
 
 
@@ -187,12 +179,10 @@ def main() -> int:
     try:
         if job.get("root") and os.geteuid() != 0:
             raise Unsafe(job["root"])
-        if job["do"] in UNLOCKED:
-            ACTS[job["do"]](job)
-            return 0
-        held = locks().lock("files.lock", PATIENCE_S)
+        held = -1 if job["do"] in UNLOCKED else locks().lock("files.lock", PATIENCE_S)
         ACTS[job["do"]](job)
-        os.close(held)
+        if held >= 0:
+            os.close(held)
         return 0
     except (Unsafe, Busy) as error:
         words = str(error)

@@ -63,7 +63,6 @@ class Lease:
 
 
 def read(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
-    """Return what a lock holds; None where there is none."""
     try:
         fd = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:

@@ -101,7 +101,6 @@ class Registry:
         self.token_server: Optional[str] = None
 
     def basic(self) -> Optional[str]:
-        """Return the user's own credentials, or None."""
         if not self.job.get("username"):
             return None
         pair = "{}:{}".format(self.job["username"], self.job.get("password", ""))
@@ -176,7 +175,6 @@ def mapping(body: bytes) -> Dict[str, Any]:
 
 
 def rows(document: Dict[str, Any], key: str) -> Any:
-    """Return a list of objects in a manifest."""
     found = document.get(key) or []
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise Refused("answer", "{} is not a list of objects".format(key))

@@ -23,5 +23,4 @@ def clean(text: object, limit: int = 2000) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line of progress on standard output."""
     print(clean(text), flush=True)

@@ -148,11 +148,9 @@ class _Visit:
             return {**self._last(), "watchdog": False, "rebooted": rebooted}
 
     def _place(self) -> Dict[str, Any]:
-        """Return the watchdog's process and where it listens."""
         return folder.read_json(self.path, "control.json")
 
     def _last(self) -> Dict[str, Any]:
-        """Return the watchdog's last status."""
         return {**folder.read_json(self.path, "status.json"), "marks": []}
 
     def poll(self, offset: int) -> Dict[str, Any]:

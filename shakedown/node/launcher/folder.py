@@ -33,7 +33,6 @@ def path_of(run_id: str) -> str:
 
 
 def is_run_id(name: str) -> bool:
-    """Return whether a run folder may have that name."""
     return _RUN_ID.fullmatch(name) is not None
 
 
@@ -131,7 +130,6 @@ def write(path: str, content: bytes) -> None:
 
 
 def write_json(path: str, name: str, document: Dict[str, Any]) -> None:
-    """Write one of the launcher's own documents."""
     write(os.path.join(path, OWN, name), json.dumps(document, indent=1, sort_keys=True).encode())
 
 

@@ -72,6 +72,5 @@ def _lives(path: str) -> bool:
 
 
 def _size(path: str) -> int:
-    """Return the bytes on the disk."""
     paths = [os.path.join(base, name) for base, _, names in os.walk(path) for name in names]
     return sum(about.st_blocks * 512 for about in map(_about, paths) if about)

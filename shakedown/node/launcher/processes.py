@@ -26,7 +26,6 @@ class Process(NamedTuple):
 
 
 def read(pid: int) -> Optional[Process]:
-    """Return the process with that pid, or None."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
             text = file.read()

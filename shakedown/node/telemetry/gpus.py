@@ -48,7 +48,7 @@ class Gpus(Source):
             paths = ["%s/%s" % (monitor, name) for monitor in monitors for name in names]
             readable = (path for path in paths if not is_unreadable(attempt(tree.number, path)))
             wanted = next(readable, "%s/hwmon/*/%s" % (folder, names[0]))
-            readings[channel] = partial(_scaled, tree, wanted, unit)
+            readings[channel] = partial(lambda path, unit: tree.number(path) * unit, wanted, unit)
         for channel, name in _FILES.items():
             readings[channel] = partial(tree.number, folder + "/" + name)
         return readings
@@ -104,7 +104,3 @@ class Gpus(Source):
     def _reason(self, answer: Values) -> Part:
         nothing = Unreadable("missing", "amdsmi does not report what limits this GPU").as_part()
         return dict(answer.get("unreadable") or self.library.reason or nothing)
-
-
-def _scaled(tree: Tree, path: str, unit: float) -> float:
-    return tree.number(path) * unit

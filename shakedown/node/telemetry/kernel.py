@@ -11,7 +11,7 @@ import os
 from typing import Iterable, Iterator, Optional
 
 from ..children import run_tool
-from ..kernel_log import ERROR, Record, form, kernel_messages, parse_record, parse_records
+from ..kernel_log import ERROR, Record, form, kernel_messages, parse_record
 from ..tree import Tree, Unreadable, attempt, explain
 
 LIMIT = 4 << 20  # bytes of the file; a storm of messages is counted beyond that
@@ -43,7 +43,8 @@ class KernelLog:
         )
         text = None if handle is None else attempt(kernel_messages, self._tree)
         if isinstance(text, str):
-            self._before(record for record in parse_records(text) if record.seconds < begin)
+            records = map(parse_record, text.split("\n"))
+            self._before(record for record in records if record is not None and record.seconds < begin)
 
     def drain(self) -> bool:
         """Write what has come. True where there is more."""

@@ -156,7 +156,7 @@ def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
     status = wrapper.amdsmi_get_gpu_metrics_info(handle, ctypes.byref(metrics))
     found: Dict[str, Any] = {}
     if status:
-        found["unreadable"] = smi.explain_status(module, status).as_part()
+        found["unreadable"] = smi.explain_error(module.AmdSmiLibraryException(status)).as_part()
     else:
         for channel, fields in _FIELDS.items():
             value = next(

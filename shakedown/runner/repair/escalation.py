@@ -10,10 +10,10 @@ from itertools import groupby
 
 from shakedown.common.one_line import name
 from shakedown.common.text import printable
-from shakedown.common.this_machine import boot_id_here
 from shakedown.ledger import service as book
 from shakedown.ledger.claims import Holder, begin, end, renew, this_process
 from shakedown.ledger.store import Ledger
+from shakedown.operations.reboot import boot_id_here
 from shakedown.runner.repair.child import Commands, shown
 from shakedown.runner.repair.drains import Drains, Look, Say
 from shakedown.runner.repair.loading import loads, partners_of

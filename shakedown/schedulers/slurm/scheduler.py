@@ -1,12 +1,64 @@
 """Slurm as the owner of nodes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from shakedown.schedulers import interface
 from shakedown.schedulers.registry import scheduler
-from shakedown.schedulers.slurm import commands, inventory, nodes
+from shakedown.schedulers.slurm import commands, nodes
+from shakedown.schedulers.slurm.commands import SlurmError, as_list, names
 from shakedown.schedulers.slurm.job import Allocation
+from shakedown.schedulers.slurm.nodes import Node, read
 from shakedown.schedulers.slurm.settings import Settings
+
+
+@functools.cache
+def _range(pattern: str) -> frozenset[str]:
+    return frozenset(names(pattern))
+
+
+# What nodes are chosen by: the word before "=", and whether a node has the value.
+CONDITIONS: dict[str, Callable[[Node, str], bool]] = {
+    "partition": lambda node, value: value in node.partitions,
+    "reservation": lambda node, value: node.reservation == value,
+    "feature": lambda node, value: value in node.features,
+    "nodes": lambda node, value: node.name in _range(value),
+}
+
+
+def _choose(conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
+    """Return the nodes for which all conditions hold, in Slurm's order, each with why it cannot be used; empty: it can.
+
+    Raise ValueError for a condition that cannot be read; SlurmError where Slurm does not answer or has no such node.
+    """
+    wanted = _conditions(conditions)
+    reservation = dict(wanted).get("reservation", "")
+    there = read()
+    chosen = [node for node in there if all(CONDITIONS[key](node, value) for key, value in wanted)]
+    named = {name for key, value in wanted if key == "nodes" for name in _range(value)}
+    absent = as_list(named - {node.name for node in there})
+    if absent or not chosen:
+        raise SlurmError(f"Slurm has no {f'node {absent}' if absent else 'such node'}; see: scontrol show nodes")
+    return {node.name: node.why_not(allow_allocated) or _reserved(node, reservation) for node in chosen}
+
+
+def _conditions(conditions: Sequence[str]) -> list[tuple[str, str]]:
+    wanted = []
+    for condition in conditions:
+        key, sign, value = condition.partition("=")
+        if not (sign and value) or key not in CONDITIONS:
+            expected = ", ".join(f'"{name}=..."' for name in CONDITIONS)
+            raise ValueError(f"{condition!r}: expected one of {expected}")
+        wanted.append((key, value))
+    return wanted
+
+
+def _reserved(node: Node, reservation: str) -> str:
+    """Return why a reservation keeps the node from us: the inventory does not name it. Empty: none does."""
+    if not {"RESERVED", "MAINT", "MAINTENANCE"} & set(node.states) or (reservation and node.reservation == reservation):
+        return ""
+    name = f" {node.reservation}" if node.reservation else ""
+    return f"{'+'.join(node.states).lower()}: in the reservation{name}, which the inventory does not name"
 
 
 @scheduler
@@ -34,7 +86,7 @@ class Slurm(interface.Scheduler):
 
     def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
         """Return the nodes of a partition, a reservation, a feature or a range, as "partition=mi300x"."""
-        return inventory.choose(conditions, allow_allocated)
+        return _choose(conditions, allow_allocated)
 
     def allocation(self, names: Mapping[str, str], title: str) -> Allocation:
         """Return one job over these nodes, which is submitted when it is needed."""
