@@ -106,6 +106,7 @@ def test_after_a_failed_run_nobody_is_cleared_by_few_trainings() -> None:
     chance = missed(cut.problem, cut.trainings)
     told = f"was missed with a probability of {chance:.0%}: try longer with: shakedown isolate {cut.run_id} --resume"
     assert told in cut.result.conclusion
+    assert cut.result.conclusion.startswith("stopped after 4 rounds, the limit; a node that fails in ")
     without = search(Isolation(problem=Problem(nodes=names(8))), fleet())
     assert without.result is not None and without.result.verdict == Verdict.OK and len(without.rounds) < 9
 
