@@ -138,6 +138,18 @@ def named(names: Iterable[str], most: int = 8, longest: int = 240) -> str:
     return ranges if len(ranges) <= longest else f"{', '.join(own[:most])} and {len(own) - most} more"
 
 
+def few(names: Iterable[str], longest: int = 72) -> str:
+    """Return the names for a line that has to stay short: one by one, else as ranges, else the first ones."""
+    own = list(dict.fromkeys(names))
+    text = named(own)
+    if len(text) <= longest or len(text := folded(own)) <= longest:
+        return text
+    shown = list(own[:1])
+    while len(", ".join(own[: len(shown) + 1])) <= longest - 15:
+        shown.append(own[len(shown)])
+    return f"{', '.join(shown)} and {len(own) - len(shown)} more"
+
+
 @functools.lru_cache(maxsize=256)  # the same nodes are named with one finding after the other
 def _folded(names: tuple[str, ...]) -> str:
     foldable = [name for name in names if _folds(name)]

@@ -1,9 +1,12 @@
 """Whether every rank, and a benchmark's container, ended with 0."""
 
+from collections.abc import Collection
+
 from shakedown.catalogue import advice
-from shakedown.gates.model import Outcome, some
+from shakedown.gates.model import Gate, Outcome, some
 from shakedown.gates.observed import ContainerEnd, JobEnd
 from shakedown.gates.registry import gate
+from shakedown.hosts import few
 from shakedown.state.findings import Verdict
 
 
@@ -19,7 +22,7 @@ def exit_codes(end: JobEnd) -> Outcome | None:
     unseen = sorted(absent | {name for name, code in codes.items() if code is None})
     failed = {name: code for name, code in codes.items() if code is not None and code != 0}
     verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if unseen or stopped or not codes else Verdict.OK
-    texts = [f"{name} ended with {code}{_signal(code)}" for name, code in failed.items()]
+    texts = [_ended(name, code) for name, code in failed.items()]
     if stopped:
         texts.append(f"the controller stopped {some(stopped)}")
     if unseen:
@@ -43,6 +46,26 @@ def exit_code(container: ContainerEnd) -> Outcome | None:
     code = container.exit_code
     verdict = Verdict.UNKNOWN if code is None else Verdict.OK if code == 0 else Verdict.FAIL
     return Outcome(verdict=verdict, wanted=0, actual=code, evidence="of the container")
+
+
+def after_origin(gate: Gate, origin: Collection[str]) -> Gate:
+    """Return the gate `exit_codes` of a job whose failure began on the nodes of `origin`. Other nodes that ended with
+    an error lost these: they are reported together, behind the origin."""
+    codes = gate.actual if isinstance(gate.actual, dict) else {}
+    after = {name: code for name, code in codes.items() if code and name not in origin}
+    began = f"after the failure began on {few(origin)}"
+    gone = {_ended(name, code) for name, code in after.items()}
+    kept = [text for text in gate.evidence.split("; ") if text not in gone and not text.endswith(began)]
+    alike: dict[int, list[str]] = {}
+    for name, code in after.items():
+        alike.setdefault(code, []).append(name)
+    own = [text for text in kept if " ended with " in text]
+    others = [f"{few(names)} ended with {code}{_signal(code)} {began}" for code, names in alike.items()]
+    return gate.model_copy(update={"evidence": "; ".join([*own, *others, *(text for text in kept if text not in own)])})
+
+
+def _ended(name: str, code: int) -> str:
+    return f"{name} ended with {code}{_signal(code)}"
 
 
 def _signal(code: int) -> str:

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -17,8 +18,9 @@ from shakedown.hosts import folded, named
 from shakedown.isolation import tree
 from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import METRICS
-from shakedown.report import telemetry, trials
+from shakedown.report import failure, telemetry, trials
 from shakedown.report.fold import FoldedGate, fold_gates
+from shakedown.report.summary import fitted, summary_lines
 from shakedown.report.terminal import COLOURS, findings_summary, findings_table, safe, table, value_text, verdict_text
 from shakedown.report.trials import of_trials
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
@@ -115,7 +117,8 @@ def closing(gates: Sequence[Gate]) -> Iterator[str]:
         yield f"each node alone: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
     together = [gate for gate in gates if gate.node is None]
     if together or not nodes:
-        yield f"smoke run: {outcome(verdict_of(together))}, {counted(len(together), 'gate')}"
+        passed = sum(gate.verdict.passes for gate in together)
+        yield f"smoke run: {outcome(verdict_of(together))}, {passed} of {counted(len(together), 'gate')} passed"
 
 
 def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
@@ -159,9 +162,13 @@ def figures_table(
     return made
 
 
-def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
+def report(record: RunRecord, show_all: bool = False, directory: Path | None = None) -> Iterator[Any]:
     """Yield a whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several
-    nodes is said once; with `show_all` everything of each."""
+    nodes is said once; with `show_all` everything of each. Of a job that did not pass, the end on one screen."""
+    failed = record.diagnosis or any(not gate.verdict.passes for gate in record.gates)
+    if failed and not show_all and record.isolation is None and record.trials is None:
+        yield from map(escape, fitted(summary_lines(failure.of_run(record, directory))))
+        return
     span = f"{record.started_at} to {record.finished_at or 'not finished'}"
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
     if record.ended_by:

@@ -4,16 +4,14 @@ each node and why, what was changed, and where the evidence is."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from shakedown.common.text import printable
-from shakedown.hosts import named
+from shakedown.common.text import counted, printable
+from shakedown.hosts import few
 from shakedown.state.findings import Verdict
-
-if TYPE_CHECKING:
-    from shakedown.gates import Gate
 
 OutcomeKind = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "stopped", "ok"]
 ORDER: tuple[OutcomeKind, ...] = (
@@ -27,7 +25,10 @@ ORDER: tuple[OutcomeKind, ...] = (
     "stopped",
     "ok",
 )
-NAMED = 8  # lines for nodes of which each has something of its own; the others are a number
+WIDTH = 100  # columns of a line
+LINES = 25
+KEYS = 3  # new host keys that are shown one by one
+REASONS = 9  # lines for what became of nodes; the others are one line
 _FAULTS = ("failed", "unreached", "fail")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 WHY = 500  # characters of one reason
@@ -52,8 +53,11 @@ class Summary:
     changed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> operations
     restored: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> what a rollback has put back
     unfinished: Mapping[str, str] = field(default_factory=dict)  # node -> the operation that it did not get through
-    diagnosis: Sequence[str] = ()  # what a job died of and where that began, in lines
-    gates: Sequence[str] = ()  # those that did not hold
+    headline: str = ""  # what a job died of, and where that began
+    grounds: Sequence[str] = ()  # what the headline rests on
+    next_steps: Sequence[str] = ()
+    gates: Sequence[Sequence[str]] = ()  # lines for each gate that did not hold, the worst first
+    report: str = ""  # where a failed run's report is
     new_keys: Mapping[str, str] = field(default_factory=dict)  # node -> the key that was taken for the first time
     error: str = ""  # what ended the run before its end
     lacking: Sequence[str] = ()  # what was asked for besides, and is not there
@@ -67,15 +71,17 @@ class Summary:
 
 def summary_lines(summary: Summary) -> Iterator[str]:
     """Yield the lines, as they may reach a terminal."""
-    yield f"verdict: {summary.verdict}{' (interrupted)' if summary.interrupted else ''}"
+    headline = f": {summary.headline}" if summary.headline else ""
+    yield f"verdict: {summary.verdict}{' (interrupted)' if summary.interrupted else ''}{headline}"
     if summary.error:
         yield f"  ended by {printable(summary.error, WHY)}"
-    yield from (f"  {line}" for line in summary.diagnosis)
+    yield from [*(summary.next_steps if headline else []), *summary.grounds]
     yield from (f"  {printable(lack, WHY)}" for lack in summary.lacking)
-    yield from _outcomes(summary)
+    parts = [*summary.gates, *([line] for line in _outcomes(summary))]
+    for number, part in enumerate(parts):
+        yield from part
+        yield from summary.next_steps if number == 0 and not headline else []
     yield from _warnings(summary.warnings)
-    if summary.gates:
-        yield f"  gates that did not hold: {_first(summary.gates)}"
     yield from _changes(summary)
     back: dict[str, list[str]] = {}
     for node, lines in summary.restored.items():
@@ -91,12 +97,37 @@ def summary_lines(summary: Summary) -> Iterator[str]:
             "the controller did not wait for the job's end there. Its watchdog ends it, and a new run is refused until "
             "then; its run folder stays"
         )
-    for node, key in list(summary.new_keys.items())[:NAMED]:
-        yield f"new host key of {printable(node)}, compare it: {printable(key)}"
-    if (more := len(summary.new_keys) - NAMED) > 0:
-        yield f"new host keys of {more} more nodes, compare them: ssh-keygen -lf shows those of a known_hosts file"
+    if len(summary.new_keys) > KEYS:
+        names = _listed(list(summary.new_keys))
+        yield f"{len(summary.new_keys)} new host keys, compare them (ssh-keygen -lf known_hosts): {names}"
+    else:
+        for node, key in summary.new_keys.items():
+            yield f"new host key of {printable(node)}, compare it: {printable(key)}"
     yield from (f"beside the verdict: {printable(notice, WHY)}" for notice in summary.notices)
-    yield f"evidence: {summary.evidence or 'none was kept'}"
+    yield summary.report or f"evidence: {summary.evidence or 'none was kept'}"
+
+
+def fitted(lines: Iterable[str], width: int = WIDTH, most: int = LINES) -> Iterator[str]:
+    """Yield the lines for a screen: each wrapped between words, the first one on four lines at most and the others on
+    three. Where they are too many, the ones before the last are left out."""
+    shown: list[str] = []
+    for line in lines:
+        indent = line[: len(line) - len(line.lstrip())]
+        cut = " ".join(word if len(word) < width - 10 else f"{word[: width - 13]}..." for word in line.split())
+        shown += textwrap.wrap(
+            cut,
+            width,
+            initial_indent=indent,
+            subsequent_indent=" " * 8,
+            break_long_words=False,
+            break_on_hyphens=False,
+            max_lines=3 if shown else 4,
+            placeholder=" ...",
+        )
+    if len(shown) > most:
+        left_out = len(shown) - most + 1
+        shown = [*shown[: most - 2], f"  and {counted(left_out, 'more line')} in the report", shown[-1]]
+    yield from shown
 
 
 def _outcomes(summary: Summary) -> Iterator[str]:
@@ -106,25 +137,15 @@ def _outcomes(summary: Summary) -> Iterator[str]:
     for outcome in summary.outcomes:
         what = _ADDRESS.sub("*", outcome.why) if outcome.kind == "unreached" else outcome.why
         alike.setdefault((ORDER.index(outcome.kind), what), []).append(outcome)
-    for (kind, _what), outcomes in sorted(alike.items(), key=lambda item: item[0]):
+    rows = sorted(alike.items(), key=lambda item: item[0])
+    for (kind, _what), outcomes in rows[:REASONS]:
         count, of = len(outcomes), len(summary.outcomes)
-        shared = ORDER[kind] in _FAULTS and count > 1 and 2 * count > of and not summary.diagnosis
+        shared = ORDER[kind] in _FAULTS and count > 1 and 2 * count > of and not summary.headline
         where = f" ({count} of {of} nodes: check the inventory or the image)" if shared else ""
         why = f": {printable(outcomes[0].why, WHY)}" if outcomes[0].why else ""
         yield f"  {ORDER[kind]}: {_listed([outcome.node for outcome in outcomes])}{why}{where}"
-
-
-def not_held(gates: Sequence[Gate]) -> list[str]:
-    """Gates that did not hold: those of the job over all nodes by their names, those of a node by itself behind its."""
-    names: dict[str | None, list[str]] = {}
-    for gate in gates:
-        if not gate.verdict.passes:
-            names.setdefault(gate.node, []).append(gate.name)
-    together = names.pop(None, [])
-    alike: dict[str, list[str]] = {}
-    for node, failed in names.items():
-        alike.setdefault(" ".join(failed), []).append(str(node))
-    return together + [f"{named(nodes)} ({failed})" for failed, nodes in alike.items()]
+    if rest := [outcome.node for _, outcomes in rows[REASONS:] for outcome in outcomes]:
+        yield f"  each for a reason of its own: {_listed(rest)}"
 
 
 def _warnings(warnings: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -147,15 +168,12 @@ def _changes(summary: Summary) -> Iterator[str]:
     for node, names in changed.items():
         shown = [f"{name} (not to its end)" if name == unfinished.get(node) else name for name in names]
         alike.setdefault(", ".join(shown), []).append(node)
-    for what, nodes in alike.items():
+    for what, nodes in list(alike.items())[:REASONS]:
         yield f"changed: {_listed(nodes)}: {printable(what)}"
+    if rest := [node for nodes in list(alike.values())[REASONS:] for node in nodes]:
+        yield f"changed: {_listed(rest)}: each something else"
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Nodes, as few words as there can be."""
-    return printable(named(names))
-
-
-def _first(texts: Sequence[str]) -> str:
-    more = len(texts) - NAMED
-    return ", ".join(printable(text) for text in texts[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    """Return the nodes in as few words as there can be."""
+    return printable(few(names))

@@ -32,7 +32,7 @@ def _(document: Judged | Run) -> Iterator[RenderableType]:
     from shakedown.report import outcomes  # gates and trials, 200 ms: a drift check has none
 
     if isinstance(document, Run):
-        parts = outcomes.report(document.record, document.show_all)
+        parts = outcomes.report(document.record, document.show_all, document.directory)
         yield from (_marked(part) if isinstance(part, str) else part for part in parts)
         return
     yield from (Text(line) for line in lines(document.diagnosis))

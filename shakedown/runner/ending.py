@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from pyinfra.api import Host, State
@@ -11,10 +12,9 @@ from pyinfra.api.state import BaseStateCallback
 
 from shakedown.checks.examination import Examination
 from shakedown.common.text import printable
-from shakedown.evidence.diagnosis import words
 from shakedown.operations.commands import RESTORES, refuse
 from shakedown.report import terminal
-from shakedown.report.summary import HostOutcome, Summary, not_held, summary_lines
+from shakedown.report.summary import HostOutcome, Summary, fitted, summary_lines
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
@@ -206,9 +206,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         unfinished=kept.unfinished(),
         error=invocation.error or invocation.unrecorded,
         lacking=lacking,
-        diagnosis=list(words.lines(record.diagnosis)) if record else [],
         notices=end.notices if end else (),
-        gates=not_held(record.gates if record else []),
         warnings=examination.warnings() if examination else {},
         new_keys=host_keys.new_keys(hosts),
         busy=end.busy if end else {},
@@ -216,9 +214,14 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         dry=invocation.dry,
         interrupted=invocation.interrupted,
     )
+    if end is not None and record is not None and not verdict.passes:
+        from shakedown.report.failure import with_job  # 200 ms of gates, that a drift check does not need
+
+        summary = with_job(summary, record, None if invocation.unrecorded else Path(end.evidence))
     out = end.out if end and not invocation.shows else terminal.console(stderr=True)
     out.print()
-    for number, line in enumerate(summary_lines(summary)):
+    lines = summary_lines(summary)
+    for number, line in enumerate(lines if verdict.passes else fitted(lines)):
         style = terminal.COLOURS[verdict] if not number else None
         out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
     invocation.reported = True

@@ -9,11 +9,11 @@ from shakedown.checks.examination import Examination
 from shakedown.common.secret_file import keyed_digest
 from shakedown.common.secrets import masked_model
 from shakedown.desired.models import EACH, TOGETHER
-from shakedown.evidence.diagnosis import words
 from shakedown.evidence.results import JobResult
 from shakedown.gates import verdict as verdict_of
+from shakedown.gates.consequences import with_origin
 from shakedown.gates.judgement import watched_counters
-from shakedown.hosts import named
+from shakedown.hosts import few
 from shakedown.isolation import suspects
 from shakedown.jobs.job import Event, Job, job_name
 from shakedown.jobs.launch import LaunchPlan
@@ -22,6 +22,7 @@ from shakedown.jobs.progress import Progress, ProgressOfEach
 from shakedown.jobs.token import TOKEN, token
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.report import outcomes, terminal
+from shakedown.report.summary import fitted
 from shakedown.report.trials import of_training
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.examine import reread
@@ -232,6 +233,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
             wrong = ", ".join(gate.name for gate in judgement.gates if not gate.verdict.passes)
             current.exclude(job.node, f"failed its single-node run: {wrong}", judgement.verdict)
     record.diagnosis = diagnose(record, current.evidence, KeptLogs(directory, current.evidence))
+    record.gates = with_origin(record.gates, record.diagnosis)
     current.save()
 
 
@@ -307,7 +309,8 @@ def elsewhere(current: Session, node: str) -> str:
     own = [gate for gate in current.record.gates if gate.node == node] if current.record else []
     if verdict != Verdict.OK or not text or any(gate.verdict != Verdict.OK for gate in own):
         return ""
-    return f"{text}: the failure began on {named(began)}" if began else f"{text}: {found.cause}"
+    reason = f"the failure began on {few(began)}" if began else found.cause
+    return text if text.endswith(reason) else f"{text}: {reason}"
 
 
 def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
@@ -325,21 +328,14 @@ def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
 
 
 def show_judgement(current: Session) -> None:
-    """Show the gates, the figures, the verdict, and where the evidence is."""
+    """Show the gates and figures of a run that passed. The end of another run says what failed."""
     out, record = current.out, current.record
     assert record is not None and current.directory is not None
-    own = {gate.node for gate in record.gates}
-    for part in outcomes.judgement(record.gates, record.jobs):
-        out.print()
-        out.print(part)
+    if verdict_of(record.gates).passes:
+        for part in outcomes.judgement(record.gates, record.jobs):
+            out.print()
+            out.print(part)
     out.print()
-    excluded: dict[str, list[str]] = {}
-    for number, line in enumerate(words.lines(record.diagnosis)):
-        out.print(line, style=None if number else "red", markup=False, highlight=False)
-    for name, why in current.excluded.items():
-        excluded.setdefault(f"took no part{' in what followed' if name in own else ''}: {why}", []).append(name)
-    for what, names in excluded.items():
-        out.print(f"{named(names)} {what}", markup=False)
     show_notes(current)
     for line in outcomes.closing(record.gates):
         out.print(line)
@@ -352,5 +348,5 @@ def show_notes(current: Session) -> None:
     for node in current.outcomes():
         for note in node.notes:
             nodes.setdefault(note, []).append(node.name)
-    for note, names in nodes.items():
-        current.out.print(f"{named(names)}: {note}", markup=False, highlight=False)
+    for line in fitted((f"{few(names)}: {note}" for note, names in nodes.items()), most=5):
+        current.out.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -18,6 +18,7 @@ from shakedown.cli.commands.history import history
 from shakedown.cli.commands.report import report
 from shakedown.hosts import nodes
 from shakedown.jobs.job import Job
+from shakedown.report.summary import LINES, WIDTH
 from shakedown.runner import stages
 from shakedown.runner.ending import finish, watch
 from shakedown.runner.progress import progress
@@ -71,7 +72,9 @@ class Views:
                 if not stages._conclude(self.state, host):  # as pyinfra then does
                     self.session.run_of(host.name).fail("Judge the smoke run")
         finish(self.state)
-        self.closing = self.capsys.readouterr().err.rpartition("verdict: fail")[2].splitlines()
+        end = self.capsys.readouterr().err.rpartition("verdict: fail")[2]
+        assert max(map(len, end.splitlines())) <= WIDTH and end.count("\n") < LINES
+        self.closing = re.sub(r"\n {8}", " ", end).splitlines()
         self.record = json.loads((self.folder / "run.json").read_text())
 
     def closed(self, kind: str) -> set[str]:
@@ -80,7 +83,7 @@ class Views:
         return {name for line in lines for name in line.split(", ")}
 
     def report(self, form: str) -> str:
-        return self.shown(report, "latest", "--format", form)
+        return self.shown(report, "latest", "--format", form, *(["-v"] if form == "table" else []))
 
     def shown(self, command: click.Command, *arguments: str) -> str:
         return click.testing.CliRunner().invoke(command, arguments, env={"COLUMNS": "10000"}).output
@@ -127,10 +130,10 @@ def test_a_fault_that_all_nodes_have_names_none_of_them(views: Views, phase: str
     views.end(node1=fault(1.0), node2=fault(2.0), node3=fault(3.0))
     found = views.record["diagnosis"]
     assert (found["common"], found["nodes"], found["origin"], found["among"]) == (list(NODES), 3, [], [])
-    assert views.closing[1].startswith("  diagnosis: 3 of 3 nodes: ") and ": check the " in views.closing[1]
-    assert not any(name in views.closing[1] for name in NODES)
+    assert views.closing[0].startswith(": 3 of 3 nodes: ") and ": check the " in views.closing[0]
+    assert not any(name in views.closing[0] for name in NODES)
     if phase in ("image", "venv", "torch", "mount"):
-        assert views.closing[1].endswith(": check the inventory or the image")
+        assert views.closing[0].endswith(": check the inventory or the image")
     for view, failed in views.failed().items():
         assert failed == set(NODES) or view == "exit_codes", view
     assert views.closed("stopped") == views.closed("ok") == set()
@@ -141,7 +144,7 @@ def test_a_fault_that_one_node_has_names_that_node_alone(views: Views, phase: st
     views.end(node1=WAITS, node2=PHASES[phase](1.0), node3=WAITS)
     found = views.record["diagnosis"]
     assert (found["origin"], found["among"], found["common"]) == (["node2"], [], [])
-    assert views.closing[1].startswith(f"  diagnosis: node2 ({found['confidence']}: ")
+    assert views.closing[0].startswith(f": node2 ({found['confidence']}: ")
     for view, failed in views.failed().items():
         assert failed == {"node2"} or (view == "exit_codes" and not failed), view
     assert views.closed("stopped") == {"node1", "node3"} and views.closed("ok") == set()
@@ -193,4 +196,7 @@ def test_an_interrupt_is_no_failure_of_any_node(views: Views) -> None:
     assert not any(views.failed().values())
     why = "stopped by the controller: the run was stopped from outside"
     assert f"  stopped: node1, node2, node3: {why}" in views.closing
-    assert views.closing[0] == " (interrupted)" and views.record["verdict"] == "fail"
+    assert (
+        views.closing[0].startswith(" (interrupted): the run was stopped from outside (")
+        and views.record["verdict"] == "fail"
+    )

@@ -129,7 +129,7 @@ def test_of_a_failed_training_every_view_marks_the_node_where_the_failure_began(
     assert shown == {
         "n1": (Verdict.OK, None, "stopped by the controller"),
         "n2": (Verdict.FAIL, -9, "failed: a rank was killed"),
-        "n3": (Verdict.OK, 1, "ended with 1 after the failure began elsewhere"),
+        "n3": (Verdict.OK, 1, "ended with 1 after the failure began on n2"),
     }
     assert current.directory is not None
     rows = {row["node"]: (row["verdict"], row["why"]) for row in entry_of(record, {}, current.directory, {}).nodes}

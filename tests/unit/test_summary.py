@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.report.summary import NAMED, WHY, HostOutcome, Summary, summary_lines
+from shakedown.report.summary import KEYS, REASONS, WHY, HostOutcome, Summary, fitted, summary_lines
 from shakedown.state.findings import Verdict
 
 
@@ -72,7 +72,9 @@ def test_what_changed_alike_and_keys_of_many_nodes_are_few_lines() -> None:
     names = [f"n{number}" for number in range(40)]
     lines = said(changed={name: ["thp"] for name in names}, new_keys=dict.fromkeys(names, "ssh-rsa x"))
     assert lines[1] == "changed: n[0-39]: thp"
-    assert sum("new host key of" in line for line in lines) == NAMED and "of 32 more nodes" in lines[-2]
+    assert lines[-2] == "40 new host keys, compare them (ssh-keygen -lf known_hosts): n[0-39]"
+    lines = said(new_keys=dict.fromkeys(names[:KEYS], "ssh-rsa x"))
+    assert [line for line in lines if line.startswith("new host key of n")] == lines[-1 - KEYS : -1]
 
 
 def test_what_was_changed_and_how_far() -> None:
@@ -84,13 +86,17 @@ def test_what_was_changed_and_how_far() -> None:
 
 def test_why_it_ended_early_and_what_else_a_person_must_know() -> None:
     lines = said(
-        interrupted=True, error="OSError: disk full", gates=["loss_finite"], new_keys={"a": "ssh-rsa SHA256:x"},
+        interrupted=True,
+        error="OSError: disk full",
+        gates=[["  fail: gate loss_finite: NaN", "    Do it."]],
+        new_keys={"a": "ssh-rsa SHA256:x"},
         evidence="runs/1",
-    )  # fmt: skip
+    )
     assert lines == [
         "verdict: fail (interrupted)",
         "  ended by OSError: disk full",
-        "  gates that did not hold: loss_finite",
+        "  fail: gate loss_finite: NaN",
+        "    Do it.",
         "changed: nothing",
         "new host key of a, compare it: ssh-rsa SHA256:x",
         "evidence: runs/1",
@@ -103,7 +109,7 @@ def test_nothing_of_it_reaches_the_terminal_as_it_came() -> None:
         outcomes=[HostOutcome(bad, "failed", bad * WHY)],
         changed={bad: [bad]},
         new_keys={bad: bad},
-        gates=[bad],
+        lacking=[bad],
         error=bad,
     )
     assert all(line.isprintable() for line in lines)
@@ -131,3 +137,27 @@ def test_what_most_nodes_share_is_said_to_be_common() -> None:
     pulls = [HostOutcome(f"n{n}", "failed", 'in "Image": no such tag') for n in (1, 2)]
     failed = next(each for each in summary_lines(Summary(Verdict.FAIL, [*pulls, one[1]])) if "failed" in each)
     assert failed == '  failed: n1, n2: in "Image": no such tag (2 of 3 nodes: check the inventory or the image)'
+
+
+def test_the_next_step_stands_behind_the_sentence_that_matters() -> None:
+    gates, outcomes = [["  fail: gate a: x", "    Do it."], ["  fail: gate b: x"]], [HostOutcome("n1", "failed", "x")]
+    steps = ["  next: shakedown run i.py"]
+    assert said(next_steps=steps, gates=gates, outcomes=outcomes)[1:5] == [*gates[0], *steps, *gates[1]]
+    assert said(next_steps=steps, outcomes=outcomes)[1:3] == ["  failed: n1: x", *steps]
+    assert said(next_steps=steps, gates=gates, headline="n1 died")[:2] == ["verdict: fail: n1 died", *steps]
+
+
+def test_reasons_that_differ_from_node_to_node_are_a_few_lines() -> None:
+    outcomes = [HostOutcome(f"n{number:02d}", "failed", f"error {number:02d}") for number in range(64)]
+    lines = said(outcomes=outcomes, changed={f"n{number:02d}": [f"x{number}"] for number in range(64)})
+    assert sum(line.startswith("  failed: ") for line in lines) == REASONS
+    assert f"  each for a reason of its own: n[{REASONS:02d}-63]" in lines
+    assert f"changed: n[{REASONS:02d}-63]: each something else" in lines
+
+
+def test_a_screen_takes_lines_between_words_and_keeps_the_last_one() -> None:
+    name = "node01.rack7.example.org"
+    lines = list(fitted([f"  failed: {name}: {'word ' * 90}", f"x {'y' * 300}", *["z"] * 90, "report: runs/1"]))
+    assert len(lines) == 25 and max(map(len, lines)) <= 100
+    assert lines[0].startswith(f"  failed: {name}: word") and lines[3].endswith(" ...")
+    assert lines[-1] == "report: runs/1" and lines[-2] == "  and 72 more lines in the report"

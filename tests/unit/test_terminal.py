@@ -50,9 +50,12 @@ def record(text: str) -> RunRecord:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_from_outside_is_shown_as_it_is(text: str) -> None:
-    output = shown(*outcomes.report(record(text)))
+    output = shown(*outcomes.report(record(text), show_all=True))
     for what in ("name", "why", "note", "change", "node", "is", "by", "saw", "do", "error"):
         assert f"{what} {text}" in output
+    screen = " ".join(shown(*outcomes.report(record(text))).split())
+    for what in ("name", "why", "change", "saw", "Do", "error"):
+        assert f"{what} {text}" in screen
     assert output.count(text) >= 11  # and the inventory, and the wanted value
 
 

@@ -15,6 +15,7 @@ from shakedown.cli.words import reason, unusable
 from shakedown.common.text import printable
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates import Gate, NodeLog, Recorded
+from shakedown.gates.consequences import with_origin
 from shakedown.gates.offline import Request, judge_logs
 from shakedown.ledger.compared import Wanted, know_peers, past_of
 from shakedown.ledger.keep import keep
@@ -166,6 +167,7 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
             judgements = judge_jobs(directory, record, evidence)
             judged = judge_run(directory, record, evidence, judgements)
             died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
+            judged = with_origin(judged, died_of)
             messages = [*messages, *no_end(directory, record, messages)]
             verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if run.altered else [])])
             if ledger:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-from shakedown.cli.output import format_and_output, show_document, with_all
+from shakedown.cli.output import format_and_output, show_document
 from shakedown.cli.runs import no_end
 from shakedown.cli.since import Since
 from shakedown.cli.words import unusable
@@ -27,14 +27,14 @@ WEEKS = 2000  # runs of a ledger that are shown together: the newest
 @click.option("--ledger", is_flag=True, help="instead of one run, those of the ledger")
 @click.option("--since", type=Since(), metavar="TIME", help="with --ledger: 2026-11-01 (UTC), or 12h, 7d, 4w ago")
 @format_and_output(Run)
-@with_all
+@click.option("-v", "--all", "show_all", is_flag=True, help="in the table, all evidence, and each node alone")
 def report(
     run: str | None, ledger: bool, since: datetime | None, form: str, output: Path | None, show_all: bool
 ) -> None:
     """Show the result of a run: the verdict, the nodes, the findings that differ, the gates and the figures.
 
-    RUN is its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle` made
-    of it. Exits as the run did.
+    RUN is its id, a part that only its id begins with, latest (the default), its directory, or the file that
+    `shakedown bundle` made of it. Exits as the run did. Of a failed run it shows one screen; -v shows the evidence.
 
     
     shakedown report latest
@@ -42,12 +42,12 @@ def report(
     shakedown report latest --output rack7.html
     shakedown report --ledger --since 4w --output weeks.html
     """
-    if ledger == (run is not None) or (since is not None and not ledger):
+    if (ledger and run is not None) or (since is not None and not ledger):
         unusable("report takes a RUN, or --ledger, which alone takes --since")
-    if run is None:
+    if ledger:
         _report_ledger(since, form, output)
     try:
-        with opened_run(run) as opened:
+        with opened_run(run or "latest") as opened:
             directory, messages, altered = opened.directory, opened.messages, opened.altered
             record = directory.load()
             if altered:

@@ -1,13 +1,15 @@
 """The command that follows a run from another terminal: watch."""
 
 import sys
+from dataclasses import replace
 
 import click
 
 from shakedown.cli.words import EXIT_CODES, unusable
 from shakedown.common.text import printable
 from shakedown.report import terminal
-from shakedown.report.summary import not_held
+from shakedown.report.failure import of_run
+from shakedown.report.summary import fitted, summary_lines
 from shakedown.runs.folder import find_run
 from shakedown.runs.watch.following import Gone, follow, verdict_of
 
@@ -40,10 +42,9 @@ def watch(run: str) -> None:
         click.echo("the watching ends here; the run goes on", err=True)
         sys.exit(130)
     verdict = verdict_of(record, picture)
-    out.print(f"verdict: {terminal.verdict_text(verdict)}")
-    if gates := not_held(record.gates):
-        out.print(f"  gates that did not hold: {terminal.safe(', '.join(gates))}")
-    if picture.first:
-        out.print(f"  first failure: {terminal.safe(picture.first.text)}")
-    out.print(f"evidence: {terminal.safe(str(folder))}")
+    if verdict.passes:
+        out.print(f"verdict: {terminal.verdict_text(verdict)}\nevidence: {terminal.safe(str(folder))}")
+    else:
+        for line in fitted(summary_lines(replace(of_run(record, folder), verdict=verdict))):
+            out.print(line, markup=False, soft_wrap=True)
     sys.exit(verdict.exit_code)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from shakedown.common.text import printable
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.results import JobResult, NodeResult
+from shakedown.hosts import few
 from shakedown.state.findings import Verdict
 
 STOPPED = "stopped by the controller"
@@ -30,8 +31,9 @@ def _part(node: NodeResult, diagnosis: Diagnosis | None) -> tuple[Verdict, str]:
         verdict = Verdict.FAIL if diagnosis.confidence == "certain" else Verdict.UNKNOWN
         return verdict, f"failed: {printable(diagnosis.cause, _LENGTH)}"
     if node.exit_code and not node.stopped:
-        if diagnosis is not None and (diagnosis.origin or diagnosis.common):
-            return Verdict.OK, f"ended with {node.exit_code} after the failure began elsewhere"
+        began = (*diagnosis.origin, *diagnosis.common) if diagnosis is not None else ()
+        if began:
+            return Verdict.OK, f"ended with {node.exit_code} after the failure began on {few(began)}"
         return Verdict.UNKNOWN, f"ended with {node.exit_code}"
     started = node.started_at is not None
     if started and not node.stopped:

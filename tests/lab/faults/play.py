@@ -95,8 +95,9 @@ def play(fault: Fault, folder: Path) -> Outcome:
 
 
 def _plain(said: str, folder: Path) -> str:
-    """Without paths of this machine, and two blanks between columns, whose width is that of what stands in them."""
-    said = said.replace(f"{folder}/", "").replace(f"{PROJECT}/", "")
+    """Without paths of this machine, each sentence on one line, and two blanks between columns, whose width is that of
+    what stands in them."""
+    said = re.sub(r"\n {8}(?! )", " ", said.replace(f"{folder}/", "").replace(f"{PROJECT}/", ""))
     return "\n".join(re.sub(r" {2,}", "  ", line.strip()) for line in said.splitlines())
 
 

@@ -1,0 +1,70 @@
+"""Which gates only follow from what ended a job early, and what a diagnosis changes in the words of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.gates.exit_codes import after_origin
+from shakedown.gates.model import Gate
+from shakedown.state.findings import Verdict
+
+# What an early end leaves behind, whatever ended the job: each of these then says the same in its own words.
+OF_AN_EARLY_END = frozenset(
+    {
+        "ran_to_its_end",
+        "ran",
+        "exit_codes",
+        "exit_code",
+        "logs_complete",
+        "iterations_complete",
+        "steps_complete",
+        "ended_well",
+        "loss_falling",
+    }
+)
+# Unknown for a reason of their own, however the job ended. Other gates are unknown for what the end cut off.
+INDEPENDENT = frozenset({"no_kernel_fault", "no_throttling", "nothing_left", "baseline_known", "recipe"})
+_ENDS = (
+    "ran_to_its_end",
+    "ran",
+    "exit_codes",
+    "exit_code",
+)  # gates that show an early end; the first explains the most
+_QUOTES = "no_failure_signature"  # the gate that quotes the lines which a diagnosis rests on
+
+
+def split(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> tuple[list[Gate], list[Gate]]:
+    """Return the gates that are not ok on their own account, and those that follow from the early end of their job.
+
+    Where no diagnosis explains the end, the first gate that shows the end stands for itself."""
+    own: list[Gate] = []
+    following: list[Gate] = []
+    for job in dict.fromkeys(gate.job for gate in gates):
+        bad = [gate for gate in gates if gate.job == job and gate.verdict is not Verdict.OK]
+        ends = [gate for name in _ENDS for gate in bad if gate.name == name]
+        explained = diagnosis is not None and diagnosis.job in ("", job)
+        for gate in bad:
+            stands = not ends or (gate is ends[0] and not explained) or not _follows(gate, explained)
+            (own if stands else following).append(gate)
+    return own, following
+
+
+def _follows(gate: Gate, explained: bool) -> bool:
+    """Return whether a gate of a job that ended early says no more than that."""
+    if gate.name in INDEPENDENT or gate.verdict is Verdict.WARN:
+        return False
+    if gate.name in OF_AN_EARLY_END or (gate.name == _QUOTES and explained):
+        return True
+    return gate.verdict is Verdict.UNKNOWN or gate.actual is None or (gate.name == "loss_finite" and not gate.wanted)
+
+
+def with_origin(gates: Iterable[Gate], diagnosis: Diagnosis | None) -> list[Gate]:
+    """Return the gates of a run, of which none names a node as failed whose end only followed from another node's."""
+    origin = (*diagnosis.origin, *diagnosis.common) if diagnosis and diagnosis.confidence != "undecided" else ()
+    return [
+        after_origin(gate, origin)
+        if origin and diagnosis and gate.name == "exit_codes" and diagnosis.job in ("", gate.job)
+        else gate
+        for gate in gates
+    ]

@@ -1,0 +1,120 @@
+"""The end of a run that did not pass, for one screen: what failed and where, the next step, the gates, the nodes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from shakedown.common.text import printable
+from shakedown.evidence.diagnosis import words
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.gates import Gate
+from shakedown.gates.consequences import split
+from shakedown.hosts import few
+from shakedown.report.files import FILES
+from shakedown.report.fold import FoldedGate, fold_gates
+from shakedown.report.summary import HostOutcome, OutcomeKind, Summary
+from shakedown.runs.records import RunNode, RunRecord
+from shakedown.state.findings import Verdict
+
+_GATES = 3  # gates that are shown with their evidence and remedy; the others by their names
+_NOTES = 3  # notes on nodes
+_WORDS: dict[Verdict, OutcomeKind] = {Verdict.DRIFT: "drift", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "failed"}
+
+
+def gate_lines(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> Iterator[list[str]]:
+    """Yield what is shown of the gates that are not ok: the first ones that failed on their own account, each with its
+    remedy, then the names of the others, and of those that only follow."""
+    own, following = split(gates, diagnosis)
+    rows = sorted(fold_gates(own), key=lambda row: -row.gate.verdict.severity)
+    for row in rows[:_GATES]:
+        gate = row.gate
+        where = f" on {few(row.nodes)}" if row.nodes else ""
+        first = printable(f"  {gate.verdict}: gate {gate.name}{where}: {gate.evidence}", 400)
+        yield [first, *([f"    {printable(sentence(gate.remedy), 400)}"] if gate.remedy else [])]
+    if rest := _names(rows[_GATES:]):
+        yield [f"  further gates: {rest}"]
+    if own or following:
+        bad = f"{len(own) + len(following)} of {len(gates)} did not pass"
+        names = _names(fold_gates(following))
+        yield [f"  gates: {bad}{f'; these follow from the early end: {names}' if names else ''}"]
+
+
+def _names(rows: Sequence[FoldedGate]) -> str:
+    return printable(", ".join(f"{row.gate.name}{f' on {few(row.nodes)}' if row.nodes else ''}" for row in rows))
+
+
+def sentence(remedy: str) -> str:
+    """Return a remedy as a sentence."""
+    text = remedy.strip()
+    text = text if text[:1].isupper() or "_" in text.split(" ")[0] else text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) or not text else f"{text}."
+
+
+def next_steps(record: RunRecord) -> list[str]:
+    """Return what to do next: the diagnosis' remedy, and the command that comes after it."""
+    found = record.diagnosis
+    nodes: Sequence[str] = ()
+    if found is not None:
+        nodes = found.origin
+    elif not any(gate.node is None and not gate.verdict.passes for gate in record.gates):
+        nodes = [node.name for node in record.nodes if node.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
+    limit = f" --limit {shlex.quote(few(nodes))}" if nodes and len(nodes) < len(record.nodes) else ""
+    command = f"shakedown run {shlex.quote(printable(record.inventory))}{limit}"
+    if found is not None and found.among:
+        command = f"shakedown isolate {record.run_id}"
+    remedy = [f"  next: {printable(sentence(found.remedy), 400)}"] if found is not None and found.remedy else []
+    return [*remedy, f"  {'then' if remedy else 'next'}: {command}"]
+
+
+def of_run(record: RunRecord, directory: Path | None) -> Summary:
+    """Return the summary of a run out of its record alone."""
+    alike: dict[str, list[str]] = {}
+    for node in record.nodes:
+        for note in node.notes:
+            alike.setdefault(note, []).append(node.name)
+    summary = Summary(
+        verdict=record.verdict,
+        outcomes=[_outcome(node) for node in record.nodes],
+        changed={node.name: node.changes for node in record.nodes},
+        error=record.ended_by,
+        notices=[f"{few(nodes)}: {note}" for note, nodes in alike.items()][:_NOTES],
+        interrupted=any(job.ended_by == "interrupted" for job in record.jobs),
+    )
+    return with_job(summary, record, directory, f" {record.run_id}")
+
+
+def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: str = "") -> Summary:
+    """Return the summary with what the record shows of a job that did not pass. `run`: how a command names the run,
+    where it is not the latest one."""
+    found = record.diagnosis
+    return replace(
+        summary,
+        headline=words.headline(found) if found else "",
+        grounds=[f"  {line}" for line in words.grounds(found, 1)] if found else [],
+        outcomes=[replace(outcome, why=_own_reason(outcome.why, found)) for outcome in summary.outcomes],
+        next_steps=next_steps(record) if record.jobs and record.isolation is None and record.trials is None else (),
+        gates=list(gate_lines(record.gates, found)),
+        report=_where(directory, run) if directory else "",
+    )
+
+
+def _outcome(node: RunNode) -> HostOutcome:
+    kind: OutcomeKind = "ok" if node.verdict.passes else _WORDS[node.verdict]
+    if node.part in ("excluded", "unreached"):
+        kind = "excluded" if node.part == "excluded" else "unreached"
+    return HostOutcome(node.name, "stopped" if node.stopped else kind, node.why)
+
+
+def _own_reason(why: str, found: Diagnosis | None) -> str:
+    """Return the reason of a node; none where it repeats the gates or the diagnosis."""
+    repeats = "smoke run: did not hold: " in why or (found is not None and why == f"failed: {found.cause}")
+    return "" if repeats else why
+
+
+def _where(directory: Path, run: str) -> str:
+    """Return the last line: the file of the report, and the command that shows the evidence."""
+    files = [directory / FILES[form] for form in ("html", "markdown") if (directory / FILES[form]).is_file()]
+    return f"report: {files[0] if files else directory}, evidence: shakedown report{run} -v"
