@@ -7,8 +7,8 @@ record then says.
 
 import hashlib
 import re
+import threading
 from pathlib import Path, PurePosixPath
-from threading import Lock
 
 from shakedown.common import private
 from shakedown.common.frozen import Frozen
@@ -38,7 +38,7 @@ class LogQuota:
 
     def __init__(self, limit: int = RUN_LIMIT) -> None:
         self._left = limit
-        self._lock = Lock()
+        self._lock = threading.Lock()
 
     def take(self, wanted: int) -> int:
         """How many of the wanted bytes there is room for; they are taken."""
@@ -62,7 +62,7 @@ class LogFile:
         self._limit = limit
         self._quota = quota
         self._digest = hashlib.sha256()
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._file = private.create(path)
 
     def write(self, data: bytes) -> None:

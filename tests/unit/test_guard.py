@@ -25,6 +25,12 @@ def started(folder: Path, program: str, *argv: object) -> subprocess.CompletedPr
     return subprocess.CompletedProcess(command, *forks.run(command, folder, environment))
 
 
+def from_nothing(folder: Path, *argv: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """No fork of a process that has loaded most of it."""
+    command = [str(Path(sys.executable).with_name("pyinfra")), *(str(word) for word in argv)]
+    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False, cwd=folder)
+
+
 def inventory(folder: Path, data: str = '{"gpu": "cpu"}') -> Path:
     path = folder / "site.py"
     path.write_text(f'site = (["@local"], {data})\n')
@@ -179,7 +185,7 @@ def test_options_under_which_the_nodes_cannot_be_compared_are_refused(tmp_path: 
 
 def test_other_peoples_deploys_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import sys\nassert 'shakedown.desired' not in sys.modules\n")
-    ran = pyinfra(tmp_path, inventory(tmp_path, '{"gpu": "mi301x"}'), "own.py", "-y", "--serial")
+    ran = from_nothing(tmp_path, inventory(tmp_path, '{"gpu": "mi301x"}'), "own.py", "-y", "--serial")
     assert ran.returncode == 0, ran.stderr
 
 
@@ -187,8 +193,6 @@ def test_packages_of_common_names_elsewhere_do_not_matter(tmp_path: Path) -> Non
     for name in ("facts", "operations", "deploy"):
         (tmp_path / "elsewhere" / name).mkdir(parents=True)
         (tmp_path / "elsewhere" / name / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "elsewhere")}
     data = '{"gpu": "cpu", "tuning": {"numa_balancing": None}}'
-    command = [Path(sys.executable).with_name("pyinfra"), inventory(tmp_path, data), DRIFT, "-y"]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    ran = from_nothing(tmp_path, inventory(tmp_path, data), DRIFT, "-y", PYTHONPATH=str(tmp_path / "elsewhere"))
     assert ran.returncode == 0, ran.stderr
