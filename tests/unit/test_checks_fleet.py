@@ -9,6 +9,7 @@ import pytest
 
 from shakedown.checks.fleet import outliers
 from shakedown.state.findings import Finding, Verdict
+from shakedown.state.node import NodeState
 from tests.states import DELETED, GIB, desired, healthy, image, unreadable, with_
 
 NAME = "rocm/megatron-lm:v25.5_py310"
@@ -22,10 +23,21 @@ def compare(
     offsets: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[Finding]:
     """Findings other than ok over `count` nodes, of which some (by number, from 1) are changed."""
-    names = {f"node{number:02d}": number for number in range(1, count + 1)}
-    states = {name: with_(healthy(number), changes.get(number, {})) for name, number in names.items()}
+    states = {node(number): with_(healthy(number), changes.get(number, {})) for number in range(1, count + 1)}
+    return differences(states, groups, offsets)
+
+
+def node(number: int) -> str:
+    return f"node{number:02d}"
+
+
+def differences(
+    states: Mapping[str, NodeState],
+    groups: Mapping[str, str] | None = None,
+    offsets: Mapping[str, tuple[float, float]] | None = None,
+) -> list[Finding]:
     wanted = desired(images={"megatron": NAME})
-    findings = outliers(states, groups or dict.fromkeys(names, "rack7"), dict.fromkeys(names, wanted), offsets)
+    findings = outliers(states, groups or dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted), offsets)
     return [finding for finding in findings if finding.verdict is not Verdict.OK]
 
 
@@ -170,6 +182,20 @@ def test_a_node_with_devices_that_nobody_asked_for_is_compared_in_its_libibverbs
 NIC, GPU = "rdma.5", "gpus.3"
 
 
+@pytest.fixture(scope="module")
+def rack() -> dict[str, NodeState]:
+    """64 equal nodes with what an optional comparison needs."""
+    [root] = healthy().model_dump()["disks"]
+    home = {**root, "mount": "/home", "device": "server:/home", "fstype": "nfs4", "network": True}
+    disks = [root, {**root, "mount": "/scratch", "device": "/dev/nvme1n1"}, home]
+    drive = {"name": "nvme0", "bdf": None, "model": "PM9A3", "firmware": "GDC7"}
+    equal = {"disks": disks, "software.rccl": "2.22.3"}
+    return {
+        node(number): with_(healthy(number), equal | {"nvme": [drive | {"serial": f"S{number}"}]})
+        for number in range(1, 65)
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "name", "verdict"),
     [
@@ -236,27 +262,10 @@ NIC, GPU = "rdma.5", "gpus.3"
         ({"disks.2.device": "old:/home"}, "source./home", "warn"),
     ],
 )
-def test_one_node_of_64_that_differs_is_named_alone(change: dict[Any, Any], name: str, verdict: str) -> None:
-    def disks() -> list[dict[str, Any]]:
-        [root] = healthy().model_dump()["disks"]
-        home = {**root, "mount": "/home", "device": "server:/home", "fstype": "nfs4", "network": True}
-        return [root, {**root, "mount": "/scratch", "device": "/dev/nvme1n1"}, home]
-
-    def drives(number: int) -> list[dict[str, Any]]:
-        return [{"name": "nvme0", "bdf": None, "model": "PM9A3", "serial": f"S{number}", "firmware": "GDC7"}]
-
-    found = compare(
-        64,
-        {
-            number: {
-                "nvme": drives(number),
-                "disks": disks(),
-                "software.rccl": "2.22.3",
-                **(change if number == 2 else {}),
-            }
-            for number in range(1, 65)
-        },
-    )
+def test_one_node_of_64_that_differs_is_named_alone(
+    rack: dict[str, NodeState], change: dict[Any, Any], name: str, verdict: str
+) -> None:
+    found = differences(rack | {"node02": with_(rack["node02"], change)})
     assert [(f.node, f.name, str(f.verdict)) for f in found] == [("node02", f"fleet.{name}", verdict)]
     assert found[0].wanted != found[0].actual and found[0].remedy is not None
 

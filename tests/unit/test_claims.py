@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,10 @@ from shakedown.ledger import claims, schema
 from shakedown.ledger import service as book
 from shakedown.ledger.claims import LEASE_S, Holder, Room, begin, end, holders, renew, this_process
 from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.runner.repair.service import Picture
 from shakedown.service.model import Step
 from tests.unit.test_escalation import NODES, Lab, finding
 
-ROOT = Path(__file__).parents[2]
 ROOMY = Room(at_once=9)
 
 
@@ -114,46 +115,46 @@ def test_what_was_begun_since_the_ledger_was_read_counts(ledger: Ledger) -> None
     assert "meanwhile handed over by ops@elsewhere:7" in begin(ledger, step("node5"), ROOMY, this_process())
 
 
-# A controller: it looks, waits until the other has looked, and then acts. What its commands do stands in a file.
-CONTROLLER = """
-import json, os, sys, time
-from pathlib import Path
-from shakedown.ledger.store import open_ledger
-from tests.unit.test_escalation import Lab, finding
+def controller(where: str, folder: Path, me: str, nodes: Sequence[str], mode: str) -> None:
+    """It looks, waits until the other has looked, and then acts. What its commands do stands in a file."""
 
-where, folder, me, nodes, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4].split(","), sys.argv[5]
+    def note(what: str) -> None:
+        with (folder / "log").open("a") as file:
+            file.write(f"{me} {what}\n")
 
-def note(what):
-    with (folder / "log").open("a") as file:
-        file.write(f"{me} {what}\\n")
+    def reboot(hosts: list[str]) -> None:
+        note("begins " + " ".join(hosts))
+        time.sleep(600 if mode == "hang" else 1)
+        note("ends " + " ".join(hosts))
+        for host in hosts:
+            lab.found.pop(host)
 
-def reboot(hosts):
-    note("begins " + " ".join(hosts))
-    time.sleep(600 if mode == "hang" else 1)
-    note("ends " + " ".join(hosts))
-    for host in hosts:
-        lab.found.pop(host)
+    def look(hosts: Sequence[str] = ()) -> Picture:
+        return Lab.look(lab, tuple(hosts) or (*nodes, "node3"))
 
-lab = Lab("rack.py", ledger=open_ledger(where), folder=folder / "runs")
-lab.service = {"rungs": ["reboot"]}
-lab.found = {node: [finding(node)] for node in nodes}
-lab.hooks = {"reboot": reboot}
-everything = lab.look
-lab.look = lambda hosts=(): everything(tuple(hosts) or (*nodes, "node3"))
-picture = lab.look()
-(folder / f"{me}.ready").touch()
-while mode == "race" and not (folder / "go").exists():
-    time.sleep(0.01)
-lab.escalation().run(picture, 1)
-note("said " + " | ".join(lab.said))
-"""
+    lab = Lab("rack.py", ledger=open_ledger(where), folder=folder / "runs", service={"rungs": ["reboot"]})
+    lab.found = {node: [finding(node)] for node in nodes}
+    lab.hooks = {"reboot": reboot}
+    lab.look = look  # type: ignore[method-assign]
+    picture = lab.look()
+    (folder / f"{me}.ready").touch()
+    while mode == "race" and not (folder / "go").exists():
+        time.sleep(0.01)
+    lab.escalation().run(picture, 1)
+    note("said " + " | ".join(lab.said))
 
 
-def start(ledger: Ledger, folder: Path, me: str, nodes: Sequence[str], mode: str) -> subprocess.Popen[str]:
+def start(ledger: Ledger, folder: Path, me: str, nodes: Sequence[str], mode: str) -> ForkProcess:
     where = str(ledger.place.path or ledger.place.url.render_as_string(hide_password=False))
-    argv = [sys.executable, "-c", CONTROLLER, where, str(folder), me, ",".join(nodes), mode]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(argv, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    process = get_context("fork").Process(target=controller, args=(where, folder, me, nodes, mode), daemon=True)
+    process.start()
+    return process
+
+
+def ended(process: ForkProcess) -> bool:
+    """Whether it came to its end, without an error."""
+    process.join(120)
+    return process.exitcode == 0
 
 
 def wait_for(path: Path, text: str = "") -> None:
@@ -183,8 +184,7 @@ def test_two_controllers_at_once_reboot_no_node_twice_and_no_more_than_at_once(
     for me in "ab":
         wait_for(tmp_path / f"{me}.ready")
     (tmp_path / "go").touch()
-    for controller in both:
-        assert controller.communicate(timeout=120)[1] == ""
+    assert all(ended(process) for process in both)
     did = log(tmp_path, "begins ends")
     assert len(did) == 2 and did[0].replace("begins", "ends") == did[1], did
     refused = "is at work there" if theirs == "node1" else "service.at_once allows 1"
@@ -196,11 +196,11 @@ def test_a_controller_goes_on_where_a_dead_one_stopped_and_not_before(ledger: Le
     first = start(ledger, tmp_path, "a", ["node1"], "hang")
     try:
         wait_for(tmp_path / "log", "begins")
-        assert start(ledger, tmp_path, "b", ["node1"], "go").communicate(timeout=120)[1] == ""
+        assert ended(start(ledger, tmp_path, "b", ["node1"], "go"))
         assert log(tmp_path, "begins") == ["begins node1"]
     finally:
-        first.send_signal(signal.SIGKILL)  # and it is not waited for: a process that nobody has buried is dead, too
+        first.kill()  # and it is not waited for: a process that nobody has buried is dead, too
     time.sleep(0.1)
-    assert start(ledger, tmp_path, "c", ["node1"], "go").communicate(timeout=120)[1] == ""
-    first.communicate()
+    assert ended(start(ledger, tmp_path, "c", ["node1"], "go"))
+    first.join()
     assert log(tmp_path, "begins ends") == ["begins node1", "begins node1", "ends node1"]

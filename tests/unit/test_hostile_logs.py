@@ -42,23 +42,25 @@ RUNS = [
     "\x1b",
     "é",
 ]
-SMALL, TIMES = 2_000, 8
+SMALL, TIMES = 1_000, 8
 HEADER = " [2026-09-24 09:43:42] iteration        2/      20 | "
 
 
 def seconds(work: Callable[[], object]) -> float:
-    best = float("inf")
-    for _ in range(2):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return best
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 def assert_linear(work: Callable[[int], Callable[[], object]], small: int = SMALL) -> None:
-    """Eight times as much takes about eight times as long: a square would take sixty-four times."""
-    few, many = seconds(work(small)), seconds(work(small * TIMES))
-    assert many <= 3 * TIMES * max(few, 0.001), f"{few:.4f} s for {small}, {many:.4f} s for {TIMES} times as much"
+    """Eight times as much takes about eight times as long: a square would take sixty-four times. A measurement that a
+    busy machine made dearer is repeated."""
+    few, many = work(small), work(small * TIMES)
+    for _ in range(3):
+        short, long = seconds(few), seconds(many)
+        if long <= 3 * TIMES * max(short, 0.001):
+            return
+    raise AssertionError(f"{short:.4f} s for {small}, {long:.4f} s for {TIMES} times as much")
 
 
 def read(lines: Iterable[str]) -> NodeLog:
