@@ -12,12 +12,13 @@ from shakedown.node.launcher.sampling import FOLDER as SAMPLER_FOLDER
 from shakedown.node.launcher.standstill import FOLDER as HANG
 from shakedown.transport.program import command
 
-# In the order of their imports.
+# Of shakedown/node, in the order of their imports.
 _SOURCES = (
-    *("__init__", "processes", "folder", "lock", "control", "leftovers"),
-    *("sampling", "standstill", "watchdog", "commands"),
+    *("node.__init__", "node.owners", "node.safe_files", "node.launcher.__init__", "node.launcher.processes"),
+    *("node.launcher.folder", "node.launcher.lock", "node.launcher.control", "node.launcher.leftovers"),
+    *("node.launcher.sampling", "node.launcher.standstill", "node.launcher.watchdog", "node.launcher.commands"),
 )
-_ENTRY = "import sys\nfrom launcher.commands import main\nmain(sys.argv[1:])\n"
+_ENTRY = "import sys\nfrom node.launcher.commands import main\nmain(sys.argv[1:])\n"
 _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"
 # What the sampler takes along of the probe.
 _SAMPLER_MODULES = (
@@ -40,14 +41,16 @@ _BOOTSTRAP = """
 import json, sys, types
 sources = json.loads(sys.stdin.readline())
 for name, text in sources:
-    full = "launcher" if name == "__init__" else "launcher." + name
+    package, _, last = name.rpartition(".")
+    full = package if last == "__init__" else name
     module = sys.modules[full] = types.ModuleType(full)
-    module.__package__, module.__path__ = "launcher", []
-    if full != "launcher":
-        setattr(sys.modules["launcher"], name, module)
+    module.__package__, module.__path__ = package, []
+    above, _, last = full.rpartition(".")
+    if above:
+        setattr(sys.modules[above], last, module)
     exec(compile(text, full, "exec"), module.__dict__)
 request = json.loads(sys.stdin.readline())
-print(json.dumps(sys.modules["launcher.commands"].begin(request)))
+print(json.dumps(sys.modules["node.launcher.commands"].begin(request)))
 """
 
 
@@ -134,11 +137,11 @@ def sampler_files() -> dict[str, str]:
 
 def launcher_files() -> dict[str, str]:
     """Return the launcher as files of the run folder."""
-    files = {f".launcher/launcher/{name}.py": _compressed(text.encode()) for name, text in launcher_sources()}
+    files = {f".launcher/{name.replace('.', '/')}.py": _compressed(text.encode()) for name, text in launcher_sources()}
     return {**files, ".launcher/__main__.py": _compressed(_ENTRY.encode())}
 
 
 def launcher_sources() -> list[tuple[str, str]]:
-    """Return the launcher's modules with their texts, in the order of their imports."""
-    folder = resources.files("shakedown.node.launcher")
-    return [(name, folder.joinpath(f"{name}.py").read_text("utf-8")) for name in _SOURCES]
+    """Return the launcher's modules, and what it shares with the probe, with their texts in the order of imports."""
+    package = resources.files("shakedown")
+    return [(name, package.joinpath(f"{name.replace('.', '/')}.py").read_text("utf-8")) for name in _SOURCES]

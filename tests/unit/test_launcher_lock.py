@@ -213,8 +213,8 @@ def test_root_keeps_no_run_where_another_user_could_exchange_it(nodes: LocalNode
     """sudo may leave HOME at the home of who called it."""
     home = nodes.home("n")
     os.chown(home, NOBODY, NOBODY)
-    code = "import os, sys; sys.path.insert(0, sys.argv[1]); from launcher import folder; print(folder.parent())"
-    source = str(Path(launcher.__path__[0]).parent)
+    code = "import os, sys; sys.path.insert(0, sys.argv[1]); from node.launcher import folder; print(folder.parent())"
+    source = str(Path(launcher.__path__[0]).parents[1])
     said = subprocess.check_output([sys.executable, "-c", code, source], env={"HOME": str(home)}, text=True)
     assert said == "/root/.cache/shakedown/runs\n"
     for mode, group, kept in (

@@ -178,7 +178,7 @@ def test_no_module_of_the_current_folder_of_the_user_or_of_a_variable_is_importe
     places = [evil, home / ".local/lib" / major / "site-packages", home]
     for folder in places:
         folder.mkdir(parents=True, exist_ok=True)
-        for module in ("json", "types", "zlib", "launcher", "sitecustomize", "usercustomize", "argparse"):
+        for module in ("json", "types", "zlib", "node", "launcher", "sitecustomize", "usercustomize", "argparse"):
             (folder / f"{module}.py").write_text(f"open({str(tmp_path / 'was_run')!r}, 'a').write(__file__)")
     nodes.environment = {"PYTHONPATH": str(evil), "PYTHONSTARTUP": str(evil / "json.py"), "PYTHONHOME": ""}
     for nodes.cwd in (evil, home):

@@ -6,6 +6,7 @@ import argparse
 import base64
 import json
 import os
+import pathlib
 import select
 import shutil
 import signal
@@ -265,7 +266,7 @@ def main(arguments: List[str]) -> None:
     parser.add_argument("--file", default="")
     parser.add_argument("--why", default="stopped")
     options = parser.parse_args(arguments)
-    run = _Visit(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    run = _Visit(str(pathlib.Path(__file__).absolute().parents[3]))  # RUN/.launcher/node/launcher/commands.py
     commands = {
         "go": lambda: run.ask("go"),
         "poll": lambda: run.poll(options.offset),

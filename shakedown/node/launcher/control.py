@@ -20,6 +20,8 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List, Optional
 
+from ..owners import trusted
+from ..safe_files import who
 from . import folder, lock, processes
 
 REQUEST_LIMIT = 16 << 10  # bytes
@@ -120,7 +122,7 @@ class RequestSocket:
         except OSError:
             client.close()
             return
-        if uid not in (0, os.geteuid()):
+        if not trusted(uid):
             client.close()
             return
         self._connections.append(_Connection(client))
@@ -234,8 +236,8 @@ def ask(place: Dict[str, Any], request: Dict[str, Any], timeout: float = CONNECT
         finally:
             os.close(claim)
         pid, uid = lock.peer(connection)
-        if pid != alive[0].pid or uid not in (0, os.geteuid()):
-            raise ValueError("process %d of %s listens in place of the watchdog" % (pid, lock.user_name(uid)))
+        if pid != alive[0].pid or not trusted(uid):
+            raise ValueError("process %d of %s listens in place of the watchdog" % (pid, who(uid)))
         connection.sendall(json.dumps(request).encode() + b"\n")
         return _receive(connection, until)
     except (OSError, ValueError) as error:

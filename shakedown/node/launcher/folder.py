@@ -15,6 +15,9 @@ import time
 import zlib
 from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
+from ..owners import closed
+from ..safe_files import FOLDER, Folder, sticky
+
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 OWN = ".launcher"  # what belongs to the launcher and not to the job: status, job description, its own sources
 LEADER_LOG = "leader.log"
@@ -50,17 +53,11 @@ def stranger(path: str) -> Optional[str]:
     path = os.path.realpath(path)
     while True:
         about = os.lstat(path) if os.path.lexists(path) else None
-        if about and (about.st_uid != 0 or _open_to_others(about)):
+        if about and not closed(about) and not sticky(about):
             return "%s (owner %d, mode %04o)" % (path, about.st_uid, stat.S_IMODE(about.st_mode))
         if path == "/":
             return None
         path = os.path.dirname(path)
-
-
-def _open_to_others(about: os.stat_result) -> bool:
-    """Return whether others than root can exchange what is in root's folder. The sticky bit keeps them from it."""
-    open_bits = about.st_mode & 0o002 or (about.st_mode & 0o020 and about.st_gid != 0)
-    return bool(open_bits) and not about.st_mode & stat.S_ISVTX
 
 
 def _make_parent() -> str:
@@ -154,37 +151,29 @@ def open_below(path: str, name: str, flags: int) -> int:
     not be allowed what the node's is. Raises OSError."""
     here, last = _folder_of(path, name)
     try:
-        return os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=here)
+        return os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=here.fd)
     except OSError as error:
         raise _plainly(error) from None
-    finally:
-        os.close(here)
 
 
 def remove_below(path: str, name: str) -> None:
     """Remove a file below a run folder; the same errors."""
     here, last = _folder_of(path, name)
-    try:
-        os.unlink(last, dir_fd=here)
-    finally:
-        os.close(here)
+    here.remove(last)
 
 
-def _folder_of(path: str, name: str) -> Tuple[int, str]:
+def _folder_of(path: str, name: str) -> Tuple[Folder, str]:
     """Open the folder of a file, and return it with the file's name there."""
     if name.startswith(path + os.sep):
         name = name[len(path) + 1 :]
     parts = name.split(os.sep)
     if os.path.isabs(name) or os.pardir in parts:
         raise PermissionError("it is not inside the run folder")
-    here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    here = Folder(os.open(path, FOLDER), path, "")
     try:
-        for part in [part for part in parts[:-1] if part]:
-            there = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-            os.close(here)
-            here = there
+        for part in filter(None, parts[:-1]):
+            here = here.down(part)
     except OSError as error:
-        os.close(here)
         raise _plainly(error) from None
     return here, parts[-1]
 

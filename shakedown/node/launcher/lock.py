@@ -23,13 +23,13 @@ import fcntl
 import hashlib
 import json
 import os
-import pwd
 import socket
 import stat
 import struct
 import time
 from typing import Optional, Set, Tuple
 
+from ..safe_files import who
 from . import folder, processes
 
 NAME_VARIABLE = "SHAKEDOWN_NODE"  # separates several nodes that share their namespaces (tests)
@@ -81,14 +81,6 @@ def peer(connection: socket.socket) -> Tuple[int, int]:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", credentials)
     return pid, uid
-
-
-def user_name(uid: int) -> str:
-    """Return a user's name with the number: names can be alike, and a number may have none."""
-    try:
-        return "%s (uid %d)" % (pwd.getpwuid(uid).pw_name, uid)
-    except KeyError:
-        return "uid %d" % uid
 
 
 # -- root ------------------------------------------------------------------------------------------------------------
@@ -212,7 +204,7 @@ def _bound_by() -> Optional[str]:
     process = processes.read(pid)
     run_id = folder.run_of_watchdog(pid) if uid == os.geteuid() else None
     what = "run %s" % run_id if run_id else "process %d%s" % (pid, " (%s)" % process.command if process else "")
-    return "%s of user %s%s" % (what, user_name(uid), " (watchdog pid %d)" % pid if run_id else "")
+    return "%s of user %s%s" % (what, who(uid), " (watchdog pid %d)" % pid if run_id else "")
 
 
 def _hidden_holder() -> Optional[str]:
@@ -234,7 +226,7 @@ def _hidden_holder() -> Optional[str]:
 def _of_user(pid: str) -> str:
     """Return a process's user in words; empty where the process has gone since."""
     try:
-        return " of user %s" % user_name(os.stat("/proc/" + pid).st_uid)
+        return " of user %s" % who(os.stat("/proc/" + pid).st_uid)
     except OSError:
         return ""
 
