@@ -1,12 +1,12 @@
 """Reads the catalogue's files."""
 
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from shakedown.catalogue.model import Entry, Log
+from shakedown.common.data import read_toml
 
 _HARMLESS = "nothing: the line is harmless"
 _NO_SIGN = ("corrected", "noise")  # severities that explain no failure
@@ -53,7 +53,7 @@ def _advice() -> dict[str, str]:
 
 def read_data(name: str) -> dict[str, Any]:
     """Return the document of a data file of the catalogue."""
-    return tomllib.loads(resources.files("shakedown.catalogue").joinpath(name).read_text(encoding="utf-8"))
+    return read_toml("shakedown.catalogue", name)
 
 
 def _tables(log: Log) -> Iterator[dict[str, Any]]:

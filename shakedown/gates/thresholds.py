@@ -1,9 +1,9 @@
 """The thresholds of the gates over iteration lines. Data: `thresholds.toml`."""
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+
+from shakedown.common.data import read_toml
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,11 @@ class Threshold:
 @cache
 def thresholds() -> dict[str, Threshold]:
     """Return every threshold by its name, such as `loss.rise`."""
-    text = resources.files("shakedown.gates").joinpath("thresholds.toml").read_text(encoding="utf-8")
     return {
         (full := f"{section}.{name}"): Threshold(
             full, float(entry["value"]), entry["unit"], entry["why"], entry["source"]
         )
-        for section, entries in tomllib.loads(text).items()
+        for section, entries in read_toml("shakedown.gates", "thresholds.toml").items()
         for name, entry in entries.items()
     }
 

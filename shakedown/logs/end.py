@@ -5,13 +5,12 @@ last iteration, of more the first and the last half. The forms are data: `end.to
 """
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from shakedown.catalogue.words import alarming
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.lines import as_text, split, unprefixed
@@ -67,8 +66,7 @@ def _harmless(wins: bool) -> tuple[re.Pattern[str], ...]:
 
 @cache
 def _data() -> dict[str, list[dict[str, Any]]]:
-    text = resources.files("shakedown.logs").joinpath("end.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_toml("shakedown.logs", "end.toml")
 
 
 def ended_badly(line: str, sure: bool = True) -> str:

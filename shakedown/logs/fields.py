@@ -1,10 +1,10 @@
 """The fields of an iteration line, `name: value |`: how each is read and where it goes. Data: `fields.toml`."""
 
 import re
-import tomllib
 from functools import cache, lru_cache
-from importlib import resources
 from typing import NamedTuple
+
+from shakedown.common.data import read_toml
 
 HEADED = "iteration"  # what every line of interest begins with, behind the date and the rank
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
@@ -42,10 +42,9 @@ class Field(NamedTuple):
 @cache
 def fields() -> dict[str, Field]:
     """Return the fields that come with the package, by name."""
-    text = resources.files("shakedown.logs").joinpath("fields.toml").read_text(encoding="utf-8")
     return {
         entry["name"]: Field(target, entry["value"], entry.get("scale", 1.0), preference, entry.get("open", False))
-        for target, entries in tomllib.loads(text).items()
+        for target, entries in read_toml("shakedown.logs", "fields.toml").items()
         for preference, entry in enumerate(entries)
     }
 

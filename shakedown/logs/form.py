@@ -1,11 +1,10 @@
 """Which program's log it is, by lines that only it prints. Data: `forms.toml`."""
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
+from shakedown.common.data import read_toml
 from shakedown.common.text import strip_escapes
 from shakedown.logs.marks import Marks
 
@@ -31,12 +30,11 @@ class Form:
 @cache
 def forms() -> tuple[Form, ...]:
     """Return every form, those first that say more."""
-    text = resources.files("shakedown.logs").joinpath("forms.toml").read_text(encoding="utf-8")
     return tuple(
         Form(
             form["name"], form.get("read", False), tuple(form["marks"]), re.compile(form["pattern"]), (*form["shows"],)
         )
-        for form in tomllib.loads(text)["form"]
+        for form in read_toml("shakedown.logs", "forms.toml")["form"]
     )
 
 

@@ -1,10 +1,10 @@
 """What a GPU can compute at most, and what a job says that it computed. Data: `peaks.toml`."""
 
-import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+
+from shakedown.common.data import read_toml
 
 PRECISIONS = ("fp4", "fp8", "bf16", "fp16")  # the fastest first
 
@@ -25,8 +25,7 @@ class Peak:
 
 @cache
 def _peaks() -> dict[str, dict[str, float | str]]:
-    text = resources.files("shakedown.logs").joinpath("peaks.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_toml("shakedown.logs", "peaks.toml")
 
 
 def peak(gpus: Collection[str] = (), precision: str | None = None) -> Peak:

@@ -1,13 +1,12 @@
 """What the document allows, and what its figures are called: pytorch_training.toml."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.common.data import read_toml
 from shakedown.desired.bounds import bounds
 from shakedown.desired.contradictions import undeclared
 from shakedown.desired.models import Benchmark, Image
@@ -64,8 +63,7 @@ class Document(_Data):
 @cache
 def document() -> Document:
     """Return the data of the document."""
-    text = (files("shakedown.recipes") / "pytorch_training.toml").read_text("utf-8")
-    return Document.model_validate(tomllib.loads(text))
+    return Document.model_validate(read_toml("shakedown.recipes", "pytorch_training.toml"))
 
 
 def excluded(wanted: Benchmark) -> list[tuple[str, object, str]]:

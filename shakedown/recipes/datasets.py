@@ -1,15 +1,14 @@
 """The data sets that are shipped by name: files to download, or a program in an image that prepares the data."""
 
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.common.data import read_toml
 from shakedown.desired.models import DataFile, Dataset, Image
 from shakedown.desired.problems import Problem
 from shakedown.recipes.program import gated
@@ -31,8 +30,8 @@ class Known(BaseModel):
 @cache
 def known() -> dict[str, Known]:
     """Every data set that is shipped, by name."""
-    text = (files("shakedown.recipes") / "datasets.toml").read_text("utf-8")
-    return {name: Known.model_validate(values) for name, values in tomllib.loads(text).items()}
+    tables = read_toml("shakedown.recipes", "datasets.toml")
+    return {name: Known.model_validate(values) for name, values in tables.items()}
 
 
 def problems_of(name: str, dataset: Dataset, images: Mapping[str, Image]) -> Iterator[Problem]:

@@ -1,11 +1,11 @@
 """The documents that recipes, figures and the benchmark follow, as people find them: documents.toml."""
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from shakedown.common.data import read_toml
 
 
 class Document(BaseModel):
@@ -23,8 +23,8 @@ class Document(BaseModel):
 @cache
 def documents() -> dict[str, Document]:
     """Every document, by the name that data files give it."""
-    text = (files("shakedown.recipes") / "documents.toml").read_text("utf-8")
-    return {name: Document.model_validate(table) for name, table in tomllib.loads(text).items()}
+    tables = read_toml("shakedown.recipes", "documents.toml")
+    return {name: Document.model_validate(table) for name, table in tables.items()}
 
 
 def _known(name: str) -> str:

@@ -13,6 +13,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from shakedown.common.data import read_toml
+
 if TYPE_CHECKING:
     from shakedown.recipes.recipe import Family
 
@@ -65,7 +67,7 @@ def of_image(family: Family, reference: str | None) -> list[Program]:
 
 @cache
 def _gated() -> list[str]:
-    return list(tomllib.loads((files("shakedown.recipes") / "gated.toml").read_text("utf-8"))["models"])
+    return list(read_toml("shakedown.recipes", "gated.toml")["models"])
 
 
 def gated(model: str) -> bool:

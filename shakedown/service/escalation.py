@@ -1,13 +1,12 @@
 """The escalation as data: escalation.toml."""
 
-import tomllib
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
 from pydantic import Field
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.service.model import Incident, Repair
 
@@ -66,7 +65,7 @@ def _matches(patterns: list[str], incident: Incident) -> bool:
 @cache
 def escalation() -> Escalation:
     """Load the shipped escalation."""
-    document = tomllib.loads((files("shakedown.service") / "escalation.toml").read_text("utf-8"))
+    document = read_toml("shakedown.service", "escalation.toml")
     defaults = document.pop("defaults")
     for entry in document["entry"]:
         entry["steps"] = [{**defaults, **step} for step in entry["steps"]]

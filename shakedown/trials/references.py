@@ -1,13 +1,12 @@
 """Published figures with their sources, and physical limits: `references.toml`."""
 
-import tomllib
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 
 from pydantic import Field
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 
 MEASURED = 1.02  # clocks differ between a device's timer and the host's by less
@@ -55,5 +54,4 @@ class References(Frozen):
 @cache
 def references() -> References:
     """Load the shipped file."""
-    text = (files("shakedown.trials") / "references.toml").read_text("utf-8")
-    return References.model_validate(tomllib.loads(text))
+    return References.model_validate(read_toml("shakedown.trials", "references.toml"))

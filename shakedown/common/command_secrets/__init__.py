@@ -6,13 +6,12 @@ between the words) or as a list of words.
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import resources
 
 from pydantic import Field
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 
 Span = tuple[int, int]
@@ -46,9 +45,8 @@ class Program(Frozen):
 @cache
 def programs() -> Mapping[str, tuple[Program, ...]]:
     """Name -> what is known of it."""
-    text = resources.files("shakedown.common.command_secrets").joinpath("programs.toml").read_text(encoding="utf-8")
     known: dict[str, tuple[Program, ...]] = {}
-    for entry in tomllib.loads(text)["program"]:
+    for entry in read_toml("shakedown.common.command_secrets", "programs.toml")["program"]:
         program = Program.model_validate(entry)
         for name in program.names:
             known[name] = (*known.get(name, ()), program)

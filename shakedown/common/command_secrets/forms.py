@@ -1,12 +1,11 @@
 """Secrets that say by their form what they are, and the finding of known ones: the work grows with the text alone."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 
 KEY_LIMIT = 16384  # characters of a private key
@@ -39,8 +38,7 @@ class Words(Frozen):
 
 @cache
 def _data() -> dict[str, Any]:
-    text = resources.files("shakedown.common.command_secrets").joinpath("forms.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return read_toml("shakedown.common.command_secrets", "forms.toml")
 
 
 @cache

@@ -1,12 +1,11 @@
 """The channels that there are: data (`channels.toml`)."""
 
-import tomllib
 from functools import cache
-from importlib import resources
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 
 # As a desired state names them: gpu.no_throttling.
@@ -39,8 +38,8 @@ class Channel(Frozen):
 @cache
 def channels() -> dict[str, Channel]:
     """Return all kinds by their names."""
-    text = resources.files("shakedown.evidence.telemetry").joinpath("channels.toml").read_text(encoding="utf-8")
-    found = [Channel.model_validate(entry) for entry in tomllib.loads(text)["channel"]]
+    entries = read_toml("shakedown.evidence.telemetry", "channels.toml")["channel"]
+    found = [Channel.model_validate(entry) for entry in entries]
     return {channel.name: channel for channel in found}
 
 

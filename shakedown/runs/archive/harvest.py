@@ -1,13 +1,12 @@
 """What a run's own documents name: nodes, users, parts; and what looks like an address there and is none."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from shakedown.catalogue import Log, entries
+from shakedown.common.data import read_toml
 from shakedown.runs.records import RunRecord
 
 _USERS = {"user"}
@@ -73,7 +72,7 @@ def words() -> frozenset[str]:
     """Words that are read out of logs: a node that has such a name keeps it where it may mean the other thing."""
     logs: tuple[Log, ...] = ("job", "rccl", "kernel")
     known = [text for log in logs for entry in entries(log) for text in (*entry.text, entry.pattern or "")]
-    fields = tomllib.loads(resources.files("shakedown.logs").joinpath("fields.toml").read_text("utf-8"))
+    fields = read_toml("shakedown.logs", "fields.toml")
     text = " ".join([*known, *(value for _, value in _texts(fields))])
     return frozenset(word.lower() for word in re.findall(r"[A-Za-z_]{2,}", text)) | {
         "iteration",
