@@ -53,6 +53,7 @@ def load_state(
     directory, so one must be possible. `verbose`: how much pyinfra shows; None leaves that alone."""
     if verbose is not None:
         engine.show_pyinfra_log(verbose)
+        invocation.verbose = verbose > 1
     pairs = [item.partition("=") for item in data]
     for key, equals, _ in pairs:
         if not equals or not key:

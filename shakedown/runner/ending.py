@@ -18,6 +18,7 @@ from shakedown.report.summary import HostOutcome, Summary, fitted, summary_lines
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
+from shakedown.runner.pyinfra.folding import fold_lines
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.waiting import look_on
 from shakedown.state.findings import Verdict
@@ -41,6 +42,7 @@ _NODE_ERROR = "Unexpected error in Python callback: NodeError("
 def watch(state: State) -> None:
     """Keep the progress of a run. To be called once, before the first connection."""
     state.add_callback_handler(_Callbacks())
+    progress(state).folding = fold_lines(state)
     out = terminal.console(stderr=True)
     look_on(state, lambda line: out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True))
     for host in state.inventory:
@@ -84,16 +86,21 @@ class _Callbacks(BaseStateCallback):
 
     @staticmethod
     def host_connect(state: State, host: Host) -> None:
-        _connection_is_over(state, host)
+        _connection_is_over(state, host, reached=True)
 
     @staticmethod
     def host_connect_error(state: State, host: Host, error: Exception) -> None:
-        _connection_is_over(state, host)
         progress(state).hosts[host.name].lose(printable(str(error)))
+        _connection_is_over(state, host, reached=False)
 
     @staticmethod
     def operation_start(state: State, op_hash: str) -> None:
         _note(state, "stage", _name(state, op_hash))
+
+    @staticmethod
+    def operation_end(state: State, op_hash: str) -> None:
+        if progress(state).folding is not None:
+            progress(state).folding.end_of(op_hash, _name(state, op_hash))
 
     @staticmethod
     def operation_host_start(state: State, host: Host, op_hash: str) -> None:
@@ -122,12 +129,14 @@ class _Callbacks(BaseStateCallback):
         _note(state, "failure", f"{_name(state, op_hash)}: {run.fail(_name(state, op_hash))}", host.name)
 
 
-def _connection_is_over(state: State, host: Host) -> None:
+def _connection_is_over(state: State, host: Host, reached: bool) -> None:
     """Note that connecting is over. A connection that is made again in the middle of an operation ends no wait for
     that."""
     waits = progress(state).waits
     if host.name in waits and waits[host.name][0] == _CONNECTION:
         del waits[host.name]
+    if progress(state).folding is not None:
+        progress(state).folding.connected(host.name, reached)
 
 
 def _note(state: State, kind: Literal["stage", "failure"], text: str, node: str | None = None) -> None:
@@ -193,6 +202,8 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     if kept.announced:
         return verdict
     kept.announced = True
+    if kept.folding is not None:
+        kept.folding.show()
     kept.write_reports()
     hosts = hosts_in_limit(state)
     record = end.record if end else None

@@ -55,6 +55,7 @@ class RunProgress:
     announced: bool = False  # the end of the run was reported
     evidence: str = ""  # the run directory of a drift check that is kept: it has no session
     waits: dict[str, tuple[str, float]] = field(default_factory=dict)  # host -> what it is at, since when (monotonic)
+    folding: Any = None  # of pyinfra's lines (`pyinfra/folding.py`); None: each is shown
     saying: dict[str, str] = field(default_factory=dict)  # host -> the last line of an operation that tells how it goes
 
     def unfinished(self) -> dict[str, str]:

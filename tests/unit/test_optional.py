@@ -28,4 +28,4 @@ def test_a_search_without_numpy_ends_the_deploy_before_the_training(tmp_path: Pa
     said = done.stdout + done.stderr
     assert done.returncode == 1, said
     assert "the search for bad nodes needs numpy: pip install 'shakedown[isolation]'" in said
-    assert "verdict: fail" in said and "changed: nothing" in said and "Starting operation" not in said
+    assert "verdict: fail" in said and "changed: nothing" in said and "ended on" not in said

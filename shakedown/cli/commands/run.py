@@ -54,7 +54,7 @@ def run(
     from shakedown.cli.nodes import invocation, load_state, to_its_end, usable_input  # pyinfra: see there
 
     with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose=1, to_train=not no_smoke, keeps=not dry)
+        state = load_state(inventory, limit, data, parallel, verbose=1 + verbose, to_train=not no_smoke, keeps=not dry)
         from shakedown.runner import ending, engine, rolling, session  # 500 ms that a wrong inventory does not need
 
         batches = rolling.requested(state, batch, max_failed, resume)

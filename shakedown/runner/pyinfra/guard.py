@@ -55,6 +55,7 @@ def _arm() -> None:
     invocation.inventory = params["inventory"]
     invocation.dry = params["dry"]
     invocation.json = params["json_output"]
+    invocation.verbose = bool(params["verbosity"] or params["debug"])
     invocation.trains = any(deploy.trains for deploy in deploys)
     invocation.deploys = deploys
     for option in ("serial", "no_wait"):

@@ -47,6 +47,7 @@ class Invocation:
     dry: bool = False
     only: tuple[str, ...] = ()  # of the trials; empty: as the desired state says
     json: bool = False
+    verbose: bool = False  # each line of pyinfra is to be shown, and not the counts of each operation
     shows: bool = False  # a preview was requested, and goes to standard output
     trains: bool = False  # a smoke run is part of it
     deploys: list[Deploy] = field(default_factory=list)  # of this project
