@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 from shakedown.common.text import counted
 from shakedown.gates.model import Outcome
-from shakedown.gates.observed import Benchmark, Expected, Reading
+from shakedown.gates.observed import Expected, Reading
 from shakedown.gates.registry import gate
-from shakedown.jobs.benchmark.results import Figure
-from shakedown.recipes.benchmark import document
+from shakedown.logs.mad import Figure, Results
+from shakedown.logs.metrics import METRICS_OF
 from shakedown.state.findings import Verdict
 
 
 @gate
-def report(benchmark: Benchmark, reading: Reading) -> Outcome:
+def report(benchmark: Results, reading: Reading) -> Outcome:
     """Results hold at least one figure: the benchmark's scripts end with 0 whatever became of the training.
 
     The remedy does not point to the end of a log that is not whole.
@@ -29,7 +29,7 @@ def report(benchmark: Benchmark, reading: Reading) -> Outcome:
 
 
 @gate(stands=True)
-def figures_finite(benchmark: Benchmark) -> Outcome:
+def figures_finite(benchmark: Results) -> Outcome:
     """Every figure of the benchmark is finite and above 0."""
     reported = benchmark.figures
     bad = [figure for figure in reported if not (math.isfinite(figure.value) and figure.value > 0)]
@@ -44,10 +44,10 @@ def figures_finite(benchmark: Benchmark) -> Outcome:
 
 
 @gate
-def steps_complete(benchmark: Benchmark) -> Outcome | None:
+def steps_complete(benchmark: Results) -> Outcome | None:
     """Step lines of the benchmark go to its last step."""
     steps, total_steps = benchmark.steps, benchmark.total_steps
-    if steps is None:
+    if not (steps or benchmark.prints_steps):
         return None
     last = steps[-1].step if steps else None
     verdict = Verdict.UNKNOWN if total_steps is None else Verdict.OK if last == total_steps else Verdict.FAIL
@@ -60,10 +60,10 @@ def steps_complete(benchmark: Benchmark) -> Outcome | None:
 
 
 @gate(stands=True)
-def loss_finite(benchmark: Benchmark) -> Outcome | None:
+def loss_finite(benchmark: Results) -> Outcome | None:
     """Every step line of the benchmark has a finite loss."""
     steps = benchmark.steps
-    if steps is None:
+    if not (steps or benchmark.prints_steps):
         return None
     bad = [step.step for step in steps if step.loss is None or not math.isfinite(step.loss)]
     verdict = Verdict.UNKNOWN if not steps else Verdict.FAIL if bad else Verdict.OK
@@ -76,7 +76,7 @@ def loss_finite(benchmark: Benchmark) -> Outcome | None:
 
 
 @gate(names="each expected metric", stands=True)
-def expected_figures(benchmark: Benchmark, expected: Expected) -> dict[str, Outcome]:
+def expected_figures(benchmark: Results, expected: Expected) -> dict[str, Outcome]:
     """Even the worst of the benchmark's figures of this metric meets its bound, in the metric's own direction."""
     return {
         name: _expected(name, bound, [figure for figure in benchmark.figures if figure.metric == name])
@@ -85,7 +85,7 @@ def expected_figures(benchmark: Benchmark, expected: Expected) -> dict[str, Outc
 
 
 def _expected(name: str, bound: float, figures: Sequence[Figure]) -> Outcome:
-    metric = document().metrics[name]
+    metric = METRICS_OF["mad"][name]
     if not figures:
         evidence = "neither the report nor the log has this figure"
         return Outcome(verdict=Verdict.UNKNOWN, wanted=bound, unit=metric.unit, evidence=evidence)

@@ -13,9 +13,7 @@ from shakedown.state.findings import Verdict
 OF_AN_EARLY_END = frozenset(
     {
         "ran_to_its_end",
-        "ran",
         "exit_codes",
-        "exit_code",
         "logs_complete",
         "iterations_complete",
         "steps_complete",
@@ -25,12 +23,7 @@ OF_AN_EARLY_END = frozenset(
 )
 # Unknown for a reason of their own, however the job ended. Other gates are unknown for what the end cut off.
 INDEPENDENT = frozenset({"no_kernel_fault", "no_throttling", "nothing_left", "baseline_known", "recipe"})
-_ENDS = (
-    "ran_to_its_end",
-    "ran",
-    "exit_codes",
-    "exit_code",
-)  # gates that show an early end; the first explains the most
+_ENDS = ("ran_to_its_end", "exit_codes")  # gates that show an early end; the first explains the most
 _QUOTES = "no_failure_signature"  # the gate that quotes the lines which a diagnosis rests on
 
 

@@ -1,10 +1,10 @@
-"""Whether every rank, and a benchmark's container, ended with 0."""
+"""Whether every rank ended with 0."""
 
 from collections.abc import Collection
 
 from shakedown.catalogue import advice
 from shakedown.gates.model import Gate, Outcome, some
-from shakedown.gates.observed import ContainerEnd, JobEnd
+from shakedown.gates.observed import JobEnd
 from shakedown.gates.registry import gate
 from shakedown.hosts import few
 from shakedown.state.findings import Verdict
@@ -36,16 +36,6 @@ def exit_codes(end: JobEnd) -> Outcome | None:
         evidence="; ".join(texts) or f"all {len(codes)} ended with 0",
         remedy=None if verdict is Verdict.OK else advice("unfinished"),
     )
-
-
-@gate
-def exit_code(container: ContainerEnd) -> Outcome | None:
-    """Of a benchmark the container ended with 0."""
-    if container.stopped:
-        return None
-    code = container.exit_code
-    verdict = Verdict.UNKNOWN if code is None else Verdict.OK if code == 0 else Verdict.FAIL
-    return Outcome(verdict=verdict, wanted=0, actual=code, evidence="of the container")
 
 
 def after_origin(gate: Gate, origin: Collection[str]) -> Gate:

@@ -15,13 +15,13 @@ from shakedown.evidence.watched import Watched
 from shakedown.gates import Gate, Observed, Recorded
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past
-from shakedown.gates.from_logs import JobSpec, from_logs
 from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies, LogsByNode, NodeWatch
+from shakedown.gates.parsers import PARSERS
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.figures import WARMUP, Figures, measure
 from shakedown.logs.iterations import Iteration
+from shakedown.logs.mad import Results
 from shakedown.logs.metrics import metric_of
-from shakedown.logs.nccl_debug import quietest
 from shakedown.node.kernel_verdict import judge as judge_records
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState, is_unreadable
@@ -38,6 +38,7 @@ class Judgement:
     baselines: dict[str, Baseline] = field(default_factory=dict)  # metric -> how it compares with earlier runs
     telemetry: dict[str, NodeTelemetry] = field(default_factory=dict)
     stragglers: Stragglers | None = None  # None: the ranks' own times are not compared
+    reported: Results | None = None  # of a program with a report of its own
 
     @property
     def verdict(self) -> Verdict:
@@ -57,7 +58,7 @@ def judge(
     logs = {node.name: copies.by_node.get(node.name) for node in plan.nodes}
     if _nothing_ran(end, logs):
         return _only(end, plan.expect, plan.warmup)
-    observed = from_logs(logs, _spec(plan))
+    observed = PARSERS[plan.parser].observe(logs, plan)
     lines = observed.training.iterations if observed.training else ()
     watched = watched or Watched()
     telemetry = watched.telemetry(lines, plan.warmup)
@@ -79,22 +80,6 @@ def judge(
 
 def _nothing_ran(end: JobEnd, logs: LogsByNode) -> bool:
     return bool(end.stopped) and not (end.started and any(logs.values()))
-
-
-def _spec(plan: LaunchPlan) -> JobSpec:
-    rdma = wants_rdma(plan)
-    return JobSpec(
-        expect=plan.expect,
-        iterations=plan.iterations,
-        warmup=plan.warmup,
-        seq_length=plan.seq_length,
-        world_size=plan.world_size,
-        global_batch=plan.global_batch or None,
-        rdma=rdma,
-        nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
-        steady=plan.steady,
-        gpus=plan.gpus,
-    )
 
 
 def _watch(plan: LaunchPlan, watched: Watched, telemetry: Mapping[str, NodeTelemetry]) -> NodeWatch:
@@ -132,24 +117,14 @@ def judge_observed(job: Observed) -> Judgement:
     figures = job.speed.figures if job.speed else measure([])
     past = job.expected.past
     baselines = _baselines(past, figures) if past and not past.problem else {}
-    kept = gates.recorded({*job.expected.bounds, *(past.judged if past else ())}, figures, baselines)
+    judged = {*job.expected.bounds, *(past.judged if past else ())}
+    kept = gates.recorded(judged, figures, baselines) if job.benchmark is None else []
     lines = list(job.training.iterations) if job.training else []
-    return Judgement(gates.judge(job), lines, figures, kept, baselines)
+    return Judgement(gates.judge(job), lines, figures, kept, baselines, reported=job.benchmark)
 
 
 def _baselines(past: Past, figures: Figures) -> dict[str, Baseline]:
     return {name: compare(past, name, value, metric_of(name).direction) for name, value in figures.values().items()}
-
-
-def wants_rdma(plan: LaunchPlan) -> bool:
-    """Return whether the job was to use RDMA between its nodes. A single node with devices is enough: the others then
-    have no partner. Sockets are intended in a plan without devices, or where the site sets them."""
-    sockets = any(
-        node.environment.get("NCCL_IB_DISABLE", "0") not in ("", "0")
-        or node.environment.get("NCCL_NET", "").lower() == "socket"
-        for node in plan.nodes
-    )
-    return len(plan.nodes) > 1 and any(node.hca for node in plan.nodes) and not sockets
 
 
 def never_started(reason: str) -> Judgement:

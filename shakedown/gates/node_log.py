@@ -18,6 +18,7 @@ from shakedown.logs.form import FormReader
 from shakedown.logs.iterations import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.logs.job_shape import JobShape, JobShapeReader
 from shakedown.logs.lines import LineSplitter, as_text
+from shakedown.logs.mad import Results
 from shakedown.logs.marks import Marks
 from shakedown.logs.mlperf import MARK as MLPERF
 from shakedown.logs.mlperf import MlperfReader, MlperfRun
@@ -57,6 +58,7 @@ class NodeLog(Frozen):
     mlperf: MlperfRun | None = None  # what MLPerf's own lines say
     rccl_speaks: bool = False  # whether any line is RCCL's own
     end: LogEnd = LogEnd()  # what stands behind the last iteration
+    reported: Results | None = None  # what the program's own report says besides, where its parser reads one
     incomplete: str = ""
 
 

@@ -11,11 +11,10 @@ from shakedown.gates.alone import Alone
 from shakedown.gates.baselines.model import Past
 from shakedown.gates.node_log import NodeLog
 from shakedown.gates.steadiness import Paces
-from shakedown.jobs.benchmark.results import Figure as BenchmarkFigure
-from shakedown.jobs.benchmark.results import Step
 from shakedown.logs.figures import Figures
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.job_shape import JobShape
+from shakedown.logs.mad import Results
 
 LogsByNode = Mapping[str, NodeLog | None]  # None: the node's log could not be had
 
@@ -106,24 +105,6 @@ class NodeWatch:
 
 
 @dataclass(frozen=True)
-class ContainerEnd:
-    """How a benchmark's container ended; a code of None is not known."""
-
-    exit_code: int | None = None
-    stopped: str = ""
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """What a benchmark reported."""
-
-    figures: Sequence[BenchmarkFigure]
-    problems: Sequence[str] = ()  # what of the report could not be read
-    steps: Sequence[Step] | None = None  # None: it prints none
-    total_steps: int | None = None
-
-
-@dataclass(frozen=True)
 class Reading:
     """How far the lines of the logs can be trusted."""
 
@@ -148,6 +129,5 @@ class Observed:
     counters: Counters | None = None
     watch: NodeWatch | None = None
     stragglers: Stragglers | None = None
-    container: ContainerEnd | None = None
-    benchmark: Benchmark | None = None
+    benchmark: Results | None = None
     reading: Reading = Reading()

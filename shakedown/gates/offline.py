@@ -107,7 +107,7 @@ def _chosen(request: Request) -> ResolvedOptions | None:
 
 def _recipe_size(chosen: ResolvedOptions | None, role: str) -> int | None:
     """Return a size of the recipe; None where its program alone knows it."""
-    option = chosen.recipe.family.roles.items().get(role) if chosen else None
+    option = chosen.recipe.family.role_options.get(role) if chosen else None
     value = chosen.value(option) if chosen and option else None
     return int(value) if value is not None else None
 
@@ -140,7 +140,7 @@ def _expected(
     for role, value in (("seq_length", sizes.seq_length), ("global_batch", batch)):
         own = _recipe_size(chosen, role)
         if own is not None and value is not None and value != own:
-            chosen.changed.append(f"{chosen.recipe.family.roles.items()[role]} = {own}, and the run had {value}")
+            chosen.changed.append(f"{chosen.recipe.family.role_options[role]} = {own}, and the run had {value}")
     if sizes.nodes is None:
         raise ValueError(f"--recipe {request.recipe}: the logs do not state how many nodes there were: add --nodes")
     figures, derived = published(chosen, [request.gpu], sizes.nodes)

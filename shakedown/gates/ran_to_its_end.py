@@ -1,7 +1,7 @@
 """Whether the job was started, and ended by itself."""
 
 from shakedown.gates.model import Outcome
-from shakedown.gates.observed import ContainerEnd, JobEnd
+from shakedown.gates.observed import JobEnd
 from shakedown.gates.registry import gate
 from shakedown.state.findings import Verdict
 
@@ -20,11 +20,3 @@ def ran_to_its_end(end: JobEnd) -> Outcome | None:
         if end.started
         else "repair what is named, and run again",
     )
-
-
-@gate
-def ran(container: ContainerEnd) -> Outcome | None:
-    """No benchmark was stopped before its end; skipped for a benchmark that ran to its end."""
-    if not container.stopped:
-        return None
-    return Outcome(verdict=Verdict.FAIL, wanted="ran to its end", evidence=container.stopped)

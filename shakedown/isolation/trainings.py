@@ -41,7 +41,7 @@ def _scale(desired: DesiredState, part: int, nodes: int) -> DesiredState:
     options = dict(smoke.options)
     if recipe is not None:
         options = share(recipe, smoke, part, nodes, ranks_of(desired, smoke, recipe) or 1)
-        options.pop(recipe.family.roles.iterations, None)
+        options.pop(recipe.family.role_options.get("iterations", ""), None)
     wanted = {"scope": [TOGETHER], "iterations": ITERATIONS, "options": options, "min_nodes": None, "seen_nodes": None}
     return desired.model_copy(update={"smoke": smoke.model_copy(update=wanted)})
 

@@ -31,11 +31,11 @@ class NodePlan(Frozen):
     run (made by the launcher, 0700, removed afterwards)."""
 
     name: str  # in the inventory
-    node_rank: int
-    ranks: int  # processes on this node
-    address: str  # IPv4 of the interface below
+    node_rank: int = 0
+    ranks: int = 0  # processes on this node
+    address: str = ""  # IPv4 of the interface below
     names: list[str] = []  # its host name and its other addresses, as lines of other nodes' logs may name it
-    interface: str  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
+    interface: str = ""  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
     hca: list[str] = []  # ACTIVE RDMA devices in PCI order; empty: sockets
     gid_index: int | None = None
     links: list[str] = []  # names and PCI addresses of the network ports that the job uses
@@ -67,22 +67,23 @@ class LaunchPlan(Frozen):
 
     run_id: str
     recipe: str
+    parser: str = "training"  # of gates/parsers.py: what reads the logs
     runtime: Literal["container", "process"]
     image: str | None = None  # pinned by digest where the nodes know one
     nodes: list[NodePlan]
     missing: dict[str, str] = {}  # nodes of the inventory that take no part -> why
-    world_size: int
+    world_size: int = 0  # 0, as all that follows from it: the program alone knows
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     data_parallel: int = 1
-    micro_batch: int
-    global_batch: int
-    seq_length: int
-    iterations: int
+    micro_batch: int = 0
+    global_batch: int = 0
+    seq_length: int = 0
+    iterations: int = 0
     parameters: dict[str, str] = {}  # further options and site's variables that the figures depend on
     hidden: str = ""  # keyed digest of those of the parameters whose values are secrets
-    master_address: str
-    master_port: int
+    master_address: str = ""
+    master_port: int = 0
     derived: list[Derived] = []
     expect: dict[str, float] = {}  # metric -> bound, judged in the metric's own direction
     recorded: list[str] = []  # metrics of the recipe that are recorded and not judged
@@ -97,6 +98,11 @@ class LaunchPlan(Frozen):
     gpus: list[str] = []  # profiles of the nodes' GPUs
     steady: bool = False  # whether the iterations are to follow each other evenly
     stragglers: Limits | None = None  # how ranks' own times are held against each other; None: they are not
+
+    @property
+    def has_report(self) -> bool:
+        """Whether the program measures itself: it chooses its sizes, and its own report is what is judged."""
+        return self.parser != "training"
 
     @property
     def ranks(self) -> dict[str, range]:

@@ -10,7 +10,7 @@ from shakedown.desired.problems import Problem
 from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
 from shakedown.jobs.plan.parallelism import split
 from shakedown.jobs.plan.participants import OWN
-from shakedown.logs.metrics import METRICS
+from shakedown.logs.metrics import METRICS_OF
 from shakedown.recipes.batch import documented, model_parallel
 from shakedown.recipes.options import choose, environment_problems
 from shakedown.recipes.recipe import Recipe, recipes
@@ -22,8 +22,8 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
     smoke = desired.smoke
     if smoke is None:
         return
-    yield from bounds("smoke.expect", smoke.expect, METRICS)
     recipe = recipes().get(smoke.recipe)
+    yield from bounds("smoke.expect", smoke.expect, METRICS_OF[recipe.family.parser if recipe else "training"])
     if recipe is None:
         yield Problem("smoke", "smoke.recipe", repr(smoke.recipe), one_of(smoke.recipe, recipes()))
         return
@@ -42,7 +42,8 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
     chosen, problems = choose(recipe, smoke)
     yield from problems
     yield from environment_problems(chosen, smoke)
-    yield from _gpus(desired, smoke, recipe)
+    if recipe.family.roles:
+        yield from _gpus(desired, smoke, recipe)
     if EACH in smoke.scope and recipe.not_alone:
         yield Problem("smoke", "smoke.scope", EACH, recipe.not_alone)
 
@@ -123,7 +124,7 @@ def _same(smoke: Smoke, other: Smoke | None) -> bool:
 
 def _batch_of_counts(recipe: Recipe, smoke: Smoke, counts: range, ranks: int | None) -> Problem | None:
     """Return what is wrong with the site's global batch where the job may start with any of these numbers of nodes."""
-    option = recipe.family.roles.global_batch
+    option = recipe.family.batch_option
     chosen, wrong = choose(recipe, smoke)
     if wrong or ranks is None or option not in chosen.requested:
         return None
@@ -149,7 +150,7 @@ def _of_count(recipe: Recipe, smoke: Smoke, nodes: int, ranks: int | None) -> It
             f"one that {counted(nodes, 'node')} can run: {recipe.name} runs on at most {limits.max_nodes}, {limits.why}"
         )
         yield Problem("smoke", "smoke.recipe", repr(recipe.name), expected)
-    if ranks is None:
+    if ranks is None or recipe.family.roles is None:
         return
     chosen, wrong = choose(recipe, smoke)
     if wrong:

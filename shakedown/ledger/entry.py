@@ -15,13 +15,11 @@ from shakedown.common.one_line import DIGEST, NAME, TEXT, line, name, plain
 from shakedown.common.text import printable
 from shakedown.gates import Gate
 from shakedown.gates.baselines.key import digest as digest_of
-from shakedown.jobs.benchmark.results import figures_of
 from shakedown.ledger import schema
 from shakedown.ledger.jobs import key_of
-from shakedown.logs.metrics import MEAN, METRICS
-from shakedown.recipes.benchmark import document
+from shakedown.logs.metrics import MEAN, METRICS, METRICS_OF
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.judging import results_of
+from shakedown.runs.judging import judge_job
 from shakedown.runs.records import Evidence, JobRecord, RunRecord
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Finding, Verdict, worst
@@ -196,13 +194,12 @@ def _fit(column: str, value: Any) -> Any:
 
 
 def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Iterator[Row]:
-    """Yield what a job measured, by the metric. A benchmark's figures stand in its report and its log."""
-    if job.benchmark is not None and not job.error:
-        units = document().metrics
-        for found in {figure.metric: figure for figure in figures_of(results_of(directory, job, evidence)[0])}.values():
-            if math.isfinite(found.value):
-                unit = name(units[found.metric].unit)
-                yield {"metric": name(found.metric), "value": found.value, "spread": None, "count": None, "unit": unit}
+    """Yield what a job measured, by the metric. Figures of a program's own report are read there."""
+    if job.plan and job.plan.has_report and (reported := judge_job(directory, job, evidence).reported):
+        values = {figure.metric: figure.value for figure in reported.figures if math.isfinite(figure.value)}
+        for metric, value in values.items():
+            unit = name(METRICS_OF[job.plan.parser][metric].unit)
+            yield {"metric": name(metric), "value": value, "spread": None, "count": None, "unit": unit}
     for metric in METRICS:
         figure = job.figures.get(metric) if job.figures else None
         if figure is not None and math.isfinite(figure.value):

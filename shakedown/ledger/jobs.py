@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from shakedown.common.text import printable
-from shakedown.desired.models import EACH, TOGETHER, Benchmark
+from shakedown.desired.models import EACH, TOGETHER
 from shakedown.gates.baselines.key import Key, digest
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.runs.records import JobRecord
@@ -16,21 +16,16 @@ _LONGEST = 200  # characters of a value
 def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
     """Return the key of a job, from its plan and the states of its nodes as they were before the run. None: it has no
     plan, so nobody knows what was to be run."""
-    plan, benchmark = job.plan, job.benchmark
-    if benchmark is not None:
-        recipe, parameters, names, image = "pytorch-training", _of_benchmark(benchmark), [job.node or ""], ""
-    elif plan is not None:
-        recipe, parameters, image = plan.recipe, parameters_of(plan), plan.image or ""
-        names = [node.name for node in plan.nodes]
-    else:
+    plan = job.plan
+    if plan is None:
         return None
-    image = image or (benchmark.image if benchmark else NONE)
-    nodes = [states.get(name) for name in names]
+    image = plan.image or NONE
+    nodes = [states.get(node.name) for node in plan.nodes]
     return Key(
         gpu=_every(nodes, _gpu_model),
-        recipe=recipe,
-        parameters=digest(parameters),
-        nodes=len(names),
+        recipe=plan.recipe,
+        parameters=digest(parameters_of(plan)),
+        nodes=len(nodes),
         scope=TOGETHER if job.node is None else EACH,
         node=job.node,
         image=_line(image.rpartition("@")[2]),
@@ -41,7 +36,9 @@ def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
 
 def parameters_of(plan: LaunchPlan) -> dict[str, object]:
     """Return what a plan asks for that its figures depend on; addresses, paths and the number of iterations are none of
-    it."""
+    it. A program that chooses its sizes itself is known by its options alone."""
+    if plan.has_report:
+        return {**plan.parameters, "seq_length": plan.seq_length or None}
     return {
         "runtime": plan.runtime,
         "world_size": plan.world_size,
@@ -54,10 +51,6 @@ def parameters_of(plan: LaunchPlan) -> dict[str, object]:
         **plan.parameters,
         **({"hidden": plan.hidden} if plan.hidden else {}),
     }
-
-
-def _of_benchmark(wanted: Benchmark) -> dict[str, object]:
-    return wanted.model_dump(mode="json", include={"mode", "model", "precision", "seq_length", "commit"})
 
 
 def _every(nodes: Iterable[NodeState | None], read: Callable[[NodeState], Iterable[str]]) -> str:

@@ -71,7 +71,7 @@ class Ledger:
         record = record or run.load()
         if record.simulated:
             raise ValueError(f"{run.path}: the run is simulated, and no ledger of a site keeps it")
-        evidence = run.load_evidence() if any(job.benchmark for job in record.jobs) else {}
+        evidence = run.load_evidence() if any(job.plan and job.plan.has_report for job in record.jobs) else {}
         states: dict[str, NodeState] = {}
         lacking = []
         for node in record.nodes:

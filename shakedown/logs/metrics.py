@@ -43,3 +43,12 @@ METRICS = {
         Metric(name="mem_usage", unit="fraction", direction="at most", source="memory_fraction"),
     )
 }
+
+_OF_MAD = (
+    METRICS["tokens_per_gpu"],
+    METRICS["throughput_per_gpu"],
+    Metric(name="frames_per_gpu", unit="frames/s/GPU", direction="at least", source=""),
+    Metric(name="memory_alloc", unit="GiB", direction="at most", source=""),
+)
+METRICS_OF = {"training": METRICS, "mad": {metric.name: metric for metric in _OF_MAD}}
+"""What each parser of gates/parsers.py can measure."""

@@ -27,9 +27,9 @@ def documented(recipe: Recipe, nodes: int | None = None) -> Documented:
 
     `nodes` are others than the recipe's own: those of one of its figures.
     """
-    option = recipe.family.options[recipe.family.roles.global_batch]
+    option = recipe.family.options[recipe.family.batch_option]
     own, _ = choose(recipe, Smoke(recipe=recipe.name))
-    batch = own.value(recipe.family.roles.global_batch)
+    batch = own.value(recipe.family.batch_option)
     if batch is None:
         steps = option.micro_batches or 1
         return Documented(steps, None, f"{recipe.name} has {counted(steps, 'step')}")
@@ -46,7 +46,7 @@ def share(recipe: Recipe, smoke: Smoke, part: int, nodes: int, ranks: int) -> di
     `ranks` are those of a node.
     """
     chosen, _ = choose(recipe, smoke)
-    option = recipe.family.roles.global_batch
+    option = recipe.family.batch_option
     if option not in chosen.requested:
         return dict(smoke.options)
     parts = model_parallel(chosen)

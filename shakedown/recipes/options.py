@@ -32,7 +32,7 @@ class ResolvedOptions:
 
     def role(self, role: str, otherwise: int = 1) -> int:
         """Return the number that an option of this role carries."""
-        option = self.recipe.family.roles.items().get(role)
+        option = self.recipe.family.role_options.get(role)
         value = self.value(option) if option else None
         return otherwise if value is None else int(value)
 
@@ -85,7 +85,7 @@ class ResolvedOptions:
             name: as_text(value)
             for name, value in self.given.items()
             if (option := self.option(name)) and option.affects_figures and value != option.default
-            if name != self.recipe.family.roles.iterations
+            if name != self.recipe.family.role_options.get("iterations")
         }
 
     def place(self, words: str, run_dir: str) -> str:
@@ -128,7 +128,7 @@ def choose(recipe: Recipe, smoke: Smoke) -> tuple[ResolvedOptions, list[Problem]
             )
     problems += _iterations(chosen, smoke)
     problems += _apply_rules(chosen, {*own, *wanted})
-    for name in family.roles.items().values():
+    for name in family.role_options.values():
         default = family.options[name].default
         if default is not None:  # a program whose own default is another in its next version must not surprise the plan
             chosen.given.setdefault(name, default)
@@ -226,7 +226,10 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
 
 def _iterations(chosen: ResolvedOptions, smoke: Smoke) -> list[Problem]:
     """`smoke.iterations` is the plain way to say it; fewer than 4 leave no steady iteration."""
-    option = chosen.recipe.family.roles.iterations
+    option = chosen.recipe.family.role_options.get("iterations")
+    if option is None:
+        wanted = f"nothing: {chosen.recipe.name} chooses their number"
+        return [Problem("smoke", "smoke.iterations", str(smoke.iterations), wanted)] if smoke.iterations else []
     if smoke.iterations is not None:
         if option in smoke.options and smoke.options[option] != smoke.iterations:
             expected = f"{smoke.options[option]} as smoke.options.{option} says, or one of the two"

@@ -265,8 +265,10 @@ class Family(_Data):
     description: Text
     document: DocumentName
     runtimes: Annotated[list[Literal["container", "process"]], Field(min_length=1)]  # the first is the usual one
-    # Who starts a node's ranks: the program itself, torchrun around it, or one python that starts what it needs.
-    launcher: Literal["script", "torchrun", "python"]
+    # Who starts a node's ranks: a script with torchrun, torchrun around the program, one python that starts what it
+    # needs, or a program that is left alone.
+    launcher: Literal["script", "torchrun", "python", "program"]
+    parser: Literal["training", "mad"] = "training"  # what reads the job's logs: gates/parsers.py
     command: Annotated[list[Text], Field(min_length=1)]  # {run_dir}: the run's folder, as the program sees it
     arguments: Literal["program", "torchrun"] = "program"  # whose command line takes the options that are arguments
     workdir: Text | None = None
@@ -281,7 +283,7 @@ class Family(_Data):
     options: dict[Text, Option]
     shorthand: dict[Text, dict[Text, dict[Text, Value]]] = {}  # name -> value -> the options it stands for
     refused: dict[Text, Text] = {}  # option -> why there is none
-    roles: Roles
+    roles: Roles | None = None  # None: the program chooses its sizes, and each node runs it alone
     launch: Launch = Launch()
     rules: list[Rule] = []
     limits: ProgramLimits | None = None
@@ -294,6 +296,16 @@ class Family(_Data):
     metrics: list[Text] = []  # recorded; judged where a figure is expected
     recipes: dict[Text, Entry]
 
+    @property
+    def role_options(self) -> dict[str, str]:
+        """role -> option, for the roles that there are."""
+        return self.roles.items() if self.roles else {}
+
+    @property
+    def batch_option(self) -> str:
+        """The option of the global batch; empty: there is none."""
+        return self.role_options.get("global_batch", "")
+
     @field_validator("host_bytes_per_rank", mode="before")
     @classmethod
     def _size(cls, value: object) -> object:
@@ -302,7 +314,7 @@ class Family(_Data):
     @model_validator(mode="after")
     def _consistent(self) -> Family:
         """Every name in the file means an option of it, so that a typing error in data is found by loading it."""
-        used: list[tuple[str, Mapping[str, Any]]] = [("roles", dict.fromkeys(self.roles.items().values()))]
+        used: list[tuple[str, Mapping[str, Any]]] = [("roles", dict.fromkeys(self.role_options.values()))]
         used += [(f"recipes.{name}", entry.options) for name, entry in self.recipes.items()]
         used += [("rules", {**rule.when, **rule.require}) for rule in self.rules]
         used += [("rules", dict.fromkeys(rule.names())) for rule in self.rules]

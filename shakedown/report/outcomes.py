@@ -106,15 +106,15 @@ def outcome(verdict: Verdict) -> str:
     return f"[{COLOURS[verdict]}]{word}[/]"
 
 
-def closing(gates: Sequence[Gate]) -> Iterator[str]:
-    """Yield what a run came to, in a line for the nodes' own jobs and one for the job over all of them."""
+def closing(gates: Sequence[Gate], alone: str = "each node alone") -> Iterator[str]:
+    """Yield what a run came to, in a line for the nodes' own jobs (`alone`) and one for the job over all of them."""
 
     nodes = list(dict.fromkeys(gate.node for gate in gates if gate.node is not None))
     bad = [node for node in nodes if verdict_of(gate for gate in gates if gate.node == node) != Verdict.OK]
     if nodes:
         verdict = outcome(verdict_of(gate for gate in gates if gate.node is not None))
         names = f", not {safe(named(bad))}" if bad else ""
-        yield f"each node alone: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
+        yield f"{alone}: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
     together = [gate for gate in gates if gate.node is None]
     if together or not nodes:
         passed = sum(gate.verdict.passes for gate in together)

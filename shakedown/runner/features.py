@@ -1,6 +1,8 @@
 """The features of a desired state, each with its own checks; the runner puts them together."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from shakedown.desired import contradictions
 from shakedown.desired import resolve as layers
@@ -8,7 +10,7 @@ from shakedown.desired.layers import HostLayers
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 from shakedown.desired.resolve import Feature, Resolved
-from shakedown.recipes import benchmark, datasets
+from shakedown.recipes import datasets
 from shakedown.trials import preflight as trials
 
 
@@ -46,7 +48,12 @@ def _datasets(state: DesiredState) -> Iterator[Problem]:
 
 def _benchmark(state: DesiredState) -> Iterator[Problem]:
     if state.benchmark:
-        yield from benchmark.problems_of(state.benchmark, state.images)
+        from shakedown.jobs import preflight  # as above
+
+        yield from contradictions.undeclared("benchmark.image", state.benchmark.image, state.images)
+        for problem in preflight.problems_of(state.model_copy(update={"smoke": state.benchmark.smoke()})):
+            path = re.sub(r"^smoke\.(options\.)?", "benchmark.", problem.path)
+            yield replace(problem, where="", path=path)
 
 
 FEATURES = (

@@ -8,6 +8,7 @@ from pathlib import Path
 from shakedown.checks.examination import Examination
 from shakedown.common.secret_file import keyed_digest
 from shakedown.common.secrets import masked_model
+from shakedown.common.text import file_name
 from shakedown.desired.models import EACH, TOGETHER
 from shakedown.evidence.results import JobResult
 from shakedown.gates import verdict as verdict_of
@@ -21,6 +22,8 @@ from shakedown.jobs.plan import PlanError, make_plan, render
 from shakedown.jobs.progress import Progress, ProgressOfEach
 from shakedown.jobs.token import TOKEN, token
 from shakedown.logs.kept_logs import KeptLog
+from shakedown.logs.mad import Results
+from shakedown.logs.metrics import METRICS_OF
 from shakedown.report import outcomes, terminal
 from shakedown.report.summary import fitted
 from shakedown.report.trials import of_training
@@ -229,12 +232,24 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         kept.baselines = judgement.baselines
         kept.telemetry = judgement.telemetry
         kept.stragglers = judgement.stragglers
+        if judgement.reported is not None and job.plan is not None:
+            _keep_report(current, job.plan, judgement.reported)
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if not gate.verdict.passes)
             current.exclude(job.node, f"failed its single-node run: {wrong}", judgement.verdict)
     record.diagnosis = diagnose(record, current.evidence, KeptLogs(directory, current.evidence))
     record.gates = with_origin(record.gates, record.diagnosis)
     current.save()
+
+
+def _keep_report(current: Session, plan: LaunchPlan, reported: Results) -> None:
+    """Keep what the job's own program reports of its node, and show its figures."""
+    assert current.directory is not None
+    current.directory.write(f"benchmark/{file_name(plan.driver)}.json", reported.model_dump_json(indent=1) + "\n")
+    for figure in reported.figures:
+        unit = METRICS_OF[plan.parser][figure.metric].unit
+        text = f"{plan.driver}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})"
+        current.out.print(text, markup=False, highlight=False)
 
 
 def keep(current: Session, job: Job) -> JobRecord:
@@ -259,7 +274,7 @@ def keep(current: Session, job: Job) -> JobRecord:
 
 def take_result(kept: JobRecord, evidence: Evidence, result: JobResult, folder: Path) -> None:
     """Write what became of a job into its record and its evidence. `folder`: of the run, which holds the logs."""
-    kept.ended_by = ended_by(result)
+    kept.ended_by = result.first_failure.kind if result.first_failure else ""
     of_node = {node.name: [_below(folder, log) for log in node.kept] for node in result.nodes}
     kept.logs = {node: [log.path for log in logs] for node, logs in of_node.items()}
     evidence.logs = of_node
@@ -276,11 +291,6 @@ def take_result(kept: JobRecord, evidence: Evidence, result: JobResult, folder: 
 def _below(folder: Path, log: KeptLog) -> KeptLog:
     path = Path(log.path)
     return log.model_copy(update={"path": str(path.relative_to(folder))}) if path.is_relative_to(folder) else log
-
-
-def ended_by(result: JobResult) -> str:
-    """Return the kind of the failure that ended a job; empty: none did."""
-    return result.first_failure.kind if result.first_failure else ""
 
 
 def came_to(current: Session, node: str) -> Verdict:
@@ -336,17 +346,13 @@ def show_judgement(current: Session) -> None:
             out.print()
             out.print(part)
     out.print()
-    show_notes(current)
-    for line in outcomes.closing(record.gates):
-        out.print(line)
-    out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
-
-
-def show_notes(current: Session) -> None:
-    """Show what a person should know of the nodes after a job: leftovers, and logs that could not be fetched."""
-    nodes: dict[str, list[str]] = {}
+    notes: dict[str, list[str]] = {}  # leftovers, and logs that could not be fetched
     for node in current.outcomes():
         for note in node.notes:
-            nodes.setdefault(note, []).append(node.name)
-    for line in fitted((f"{few(names)}: {note}" for note, names in nodes.items()), most=5):
-        current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+            notes.setdefault(note, []).append(node.name)
+    for line in fitted((f"{few(names)}: {note}" for note, names in notes.items()), most=5):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
+    alone = "benchmark" if any(job.plan and job.plan.has_report for job in record.jobs) else "each node alone"
+    for line in outcomes.closing(record.gates, alone):
+        out.print(line)
+    out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))

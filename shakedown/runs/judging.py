@@ -5,16 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shakedown import gates
-from shakedown.desired.models import Benchmark
 from shakedown.gates import Gate, NodeLog, Observed
 from shakedown.gates.baselines.model import Past
-from shakedown.gates.benchmark_run import judge as judge_benchmark
-from shakedown.gates.benchmark_run import not_run
 from shakedown.gates.judgement import Judgement, judge, judge_measured, never_started
 from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies
-from shakedown.jobs.benchmark.plan import REPORT
-from shakedown.jobs.benchmark.results import Results, read
-from shakedown.logs.figures import measure
+from shakedown.gates.parsers import PARSERS
 from shakedown.logs.kept_logs import LEADER
 from shakedown.runs import copies
 from shakedown.runs.directory import RunDirectory
@@ -94,9 +89,7 @@ def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
 
 def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Judgement:
     """Apply the gates to one job: at its end, and again whenever somebody asks."""
-    if job.benchmark is not None:
-        judgement = _judge_benchmark(directory, job, job.benchmark, evidence)
-    elif job.plan is None:
+    if job.plan is None:
         judgement = never_started(job.error or "its plan was never made")
     elif job.trials:
         judgement = judge_measured(
@@ -131,37 +124,19 @@ def _end(evidence: Evidence) -> JobEnd:
     )
 
 
-def results_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> tuple[Results, str]:
-    """Return what a benchmark's log and report say, and why they are not whole."""
-    node = job.node or ""
-    kept = {log.name: log for log in evidence.logs.get(node, [])}
-    if [log.path for log in kept.values()] != job.logs.get(node, []):
-        return Results(), "run.json and evidence.json do not name the same logs of it"
-    log, why = copies.text_of(directory.path, kept.get(LEADER))
-    report, why_report = copies.text_of(directory.path, kept.get(REPORT))
-    return read(log, report), "; ".join(filter(None, (why, why_report)))
-
-
-def _judge_benchmark(directory: RunDirectory, job: JobRecord, wanted: Benchmark, evidence: Evidence) -> Judgement:
-    node = job.node or ""
-    if job.error:
-        judged = not_run(node, job.error)
-    else:
-        results, incomplete = results_of(directory, job, evidence)
-        judged = judge_benchmark(node, results, evidence.exit_codes.get(node), wanted, incomplete)
-        judged = [*not_run(node, evidence.stopped), *judged] if evidence.stopped else judged
-    return Judgement(judged, [], measure([]), [])
-
-
 def _logs_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> dict[str, NodeLog | None]:
     return {node.name: log_of(directory, node.name, job, evidence) for node in job.plan.nodes} if job.plan else {}
 
 
 def log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:
-    """Return the job's own output on a node. None: there was none; one that is not what was fetched says so."""
+    """Return what the job's parser reads of a node. None: it has no log; one that is not what was fetched says so."""
     named, kept = job.logs.get(node, []), evidence.logs.get(node, [])
     if not named and not kept:
         return None
     if [log.path for log in kept] != named:
         return NodeLog(incomplete="run.json and evidence.json do not name the same logs of it")
-    return copies.read_kept(directory.path, kept[0])
+    copy_of = {log.name: log for log in kept}
+    read = PARSERS[job.plan.parser if job.plan else "training"].read
+    return read(
+        copies.read_kept(directory.path, kept[0]), lambda name: copies.text_of(directory.path, copy_of.get(name))
+    )

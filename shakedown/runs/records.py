@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, computed_field, field_vali
 
 from shakedown.common import secrets as masking
 from shakedown.desired import DesiredState
-from shakedown.desired.models import NO_PROMISE, TOGETHER, Benchmark
+from shakedown.desired.models import NO_PROMISE, TOGETHER
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.results import Failure
 from shakedown.evidence.stragglers.model import Stragglers
@@ -24,6 +24,7 @@ from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.figures import Figures
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog
+from shakedown.runs.former import gate_of_benchmark, job_of_benchmark
 from shakedown.runs.isolation import Isolation
 from shakedown.runs.rolling.model import Rolling
 from shakedown.state.findings import Finding, Verdict
@@ -69,7 +70,6 @@ class JobRecord(BaseModel):
     node: str | None = None  # the node that had the job for itself
     plan: LaunchPlan | None = None  # None: it could not be made
     trials: str = ""  # the kind of a job of trials; empty: it trains
-    benchmark: Benchmark | None = None  # what was asked for, where the job is a benchmark: it has gates of its own
     error: str = ""  # why the job was never begun
     ended_by: str = ""  # the kind of the failure that ended it (evidence.results.Failure): it says whose that is
     logs: dict[str, list[str]] = {}  # node -> its logs, relative to the run directory; the job's own output first
@@ -83,6 +83,14 @@ class JobRecord(BaseModel):
     def name(self) -> str:
         """As its gates and its evidence name it."""
         return job_name(self.node, self.trials)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_benchmark(cls, document: Any) -> Any:
+        if not isinstance(document, dict) or "benchmark" not in document:
+            return document
+        job = job_of_benchmark(document) if document["benchmark"] else document
+        return {key: value for key, value in job.items() if key != "benchmark"}
 
 
 _OF_THE_JOB = ("plan", "iterations", "figures")
@@ -142,6 +150,10 @@ class RunRecord(BaseModel):
         if not isinstance(document, dict):
             return document
         own = {key: value for key, value in document.items() if key not in _OF_THE_JOB}
+        jobs = own.get("jobs")
+        if isinstance(jobs, list) and any(isinstance(job, dict) and job.get("benchmark") for job in jobs):
+            gates = own.get("gates")
+            own["gates"] = [gate_of_benchmark(gate) for gate in gates] if isinstance(gates, list) else gates
         if "jobs" in own or document.get("plan") is None:
             return own
         nodes = document.get("nodes")

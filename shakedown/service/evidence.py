@@ -125,8 +125,8 @@ def _passed(record: RunRecord, node: str) -> Iterator[PassedLoad]:
 def _trained(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
     for job in record.jobs:
         verdicts: list[Verdict] = [gate.verdict for gate in record.gates if gate.job == job.name]
-        nodes = [member.name for member in job.plan.nodes] if job.plan else []
-        if node in nodes and not job.trials and job.benchmark is None and worst(verdicts) == Verdict.OK:
+        nodes = [member.name for member in job.plan.nodes] if job.plan and not job.plan.has_report else []
+        if node in nodes and not job.trials and worst(verdicts) == Verdict.OK:
             yield SMOKE, len(nodes) - 1 if job.name == TOGETHER else 0
 
 

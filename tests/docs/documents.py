@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shakedown.recipes.benchmark import document as benchmark
 from shakedown.recipes.documents import Document
 from shakedown.recipes.documents import documents as every
 from shakedown.recipes.recipe import Recipe
@@ -19,8 +18,6 @@ def documents() -> str:
     rows = []
     for name, document in every().items():
         named = [f"`{recipe.name}`" for recipe in shipped().values() if recipe.document == document]
-        if name == benchmark().document:
-            named.append("the section `benchmark`")
         rows.append((f"`{name}`", _link(document), ", ".join(named) or "keys of the [configuration](configuration.md)"))
     return table(("name in data files", "document", "what follows it"), rows)
 
@@ -34,7 +31,7 @@ def recipes() -> str:
 
 def _row(recipe: Recipe) -> tuple[str, ...]:
     family, entry = recipe.family, recipe.entry
-    sizes = {name: entry.options.get(name) for name in family.roles.items().values()}
+    sizes = {name: entry.options.get(name) for name in family.role_options.values()}
     shown = " ".join(f"{name}={value}" for name, value in sizes.items() if value is not None)
     most = family.limits.max_nodes if family.limits else None
     nodes = str(entry.nodes or (f"at most {most}" if most else "any"))
@@ -48,7 +45,7 @@ def _row(recipe: Recipe) -> tuple[str, ...]:
         entry.description,
         ", ".join(family.runtimes),
         nodes,
-        str(recipe.ranks_per_node or "one per GPU"),
+        str(recipe.ranks_per_node or ("one per GPU" if family.roles else "")),
         f"`{shown}`" if shown else "",
         "<br>".join(figures),
     )

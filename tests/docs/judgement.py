@@ -51,7 +51,7 @@ ENDS = {
     "login, a reboot, root, systemd or a person",
     Verdict.UNKNOWN: "something could not be read: a finding, a gate",
 }
-_OF_BENCHMARKS = {"benchmark", "container"}  # groups of evidence that only a benchmark has
+_OF_BENCHMARKS = {"benchmark"}  # groups of evidence that only a benchmark has
 
 
 def verdicts() -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 from pydantic import TypeAdapter
 
-from shakedown.jobs.benchmark.results import Results
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.iterations import Iteration
+from shakedown.logs.mad import Results
 from shakedown.runs.archive.manifest import Manifest
 from shakedown.runs.records import Evidence, RunRecord
 from shakedown.state.findings import Finding
@@ -66,7 +66,7 @@ def problems_of(run: Path) -> list[str]:
     texts.append(("evidence.json", "evidence.json", (run / "evidence.json").read_text("utf-8")))
     record = json.loads(texts[0][2])
     for kind, folder in (("states/NODE.json", "states"), ("benchmark/NODE.json", "benchmark")):
-        asked = folder == "states" or any(job.get("benchmark") for job in record["jobs"])
+        asked = folder == "states" or any(job["plan"] and job["plan"]["parser"] != "training" for job in record["jobs"])
         paths = sorted((run / folder).iterdir()) if asked else []
         texts += [(kind, f"{folder}/{path.name}", path.read_text("utf-8")) for path in paths]
     lines = (run / "iterations.jsonl").read_text("utf-8").splitlines() if record["iterations"] else []

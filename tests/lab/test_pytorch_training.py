@@ -98,7 +98,10 @@ def test_a_benchmark_is_run_gated_and_recorded(rack: RackMaker, mad: Mad, tmp_pa
         assert "benchmark: PASSED" in said and "1,030.5 tokens/s/GPU" in said
         record = product.record()
         assert record["verdict"] == "ok" and record["nodes"][0]["exit_code"] == 0
-        assert {gate["name"] for gate in record["gates"]} >= {"loss_finite.node1", "tokens_per_gpu.node1"}
+        assert {(gate["name"], gate["node"]) for gate in record["gates"]} >= {
+            ("loss_finite", "node1"),
+            ("tokens_per_gpu", "node1"),
+        }
         results = json.loads((tmp_path / "runs/latest/benchmark/node1.json").read_text())
         assert len(results["steps"]) == 50 and results["total_steps"] == 50
         assert schemas.problems_of(tmp_path / "runs/latest") == []

@@ -63,7 +63,7 @@ def texts() -> Iterator[tuple[str, str]]:
         yield entry.name, f"{entry.cause}; {entry.remedy}"
     for name in advice_names():
         yield name, advice(name)
-    for folder in ("checks", "gates", "jobs/plan", "jobs/benchmark", "recipes"):
+    for folder in ("checks", "gates", "jobs/plan", "recipes"):
         for path in sorted((PACKAGE / folder).glob("*.py")):
             for line, text in sentences(ast.parse(path.read_text())):
                 yield f"{path.name}:{line}", text

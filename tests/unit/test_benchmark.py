@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
@@ -14,23 +15,25 @@ import pytest
 from shakedown.catalogue import advice
 from shakedown.desired.models import Benchmark
 from shakedown.desired.problems import DesiredStateError
+from shakedown.gates import Gate, NodeLog
 from shakedown.gates.benchmark import figures_finite, steps_complete
-from shakedown.gates.benchmark_run import judge
-from shakedown.gates.observed import Benchmark as Reported
-from shakedown.jobs.benchmark.plan import REPORT as PERF
-from shakedown.jobs.benchmark.plan import launch_plan, options
-from shakedown.jobs.benchmark.results import Figure, Results, Step, figures_of, read
-from shakedown.jobs.launch import run_folders
+from shakedown.gates.judgement import judge
+from shakedown.gates.observed import JobEnd, LogCopies
+from shakedown.jobs.launch import LaunchPlan, run_folders
+from shakedown.jobs.plan import make_plan
 from shakedown.logs.kept_logs import LogFile, LogQuota
-from shakedown.recipes.benchmark import document, excluded
+from shakedown.logs.mad import REPORT as PERF
+from shakedown.logs.mad import Figure, Results, Step, read
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import judge_job
-from shakedown.runs.records import Evidence, JobRecord
+from shakedown.runs.records import Evidence, JobRecord, RunRecord
 from shakedown.state.findings import Verdict
 from tests.documents import commands
 from tests.gates import judged
-from tests.states import resolved
+from tests.plans import DIGEST
+from tests.states import desired, healthy, image, resolved, with_
 
+IMAGE = "rocm/pytorch-training:v25.3"
 COMMIT = "1" * 40
 REPORT = """model,performance,metric,mode
 Llama-3.1-70B,943.21,tok_per_s_per_gpu,pretrain
@@ -41,6 +44,29 @@ Llama-3.1-70B,431.5,TFLOPS_per_gpu,pretrain
 def wanted(**values: Any) -> Benchmark:
     given = {"mode": "pretrain", "model": "Llama-3.1-70B", "precision": "BF16", "image": "pt", "commit": COMMIT}
     return Benchmark(**(given | values))
+
+
+def plan(**values: Any) -> LaunchPlan:
+    """The plan of the section's smoke run on one node."""
+    own = desired("mi300x", None, images={"pt": IMAGE})
+    own = own.model_copy(update={"smoke": wanted(**values).smoke()})
+    state = with_(healthy(), {"containers.images": [image(IMAGE, DIGEST)]})
+    return make_plan({"node1": own}, {"node1": state}, ["node1"], "run-1", alone="node1")
+
+
+def options(made: LaunchPlan) -> list[str]:
+    """The options of pytorch_benchmark_report.sh."""
+    words = made.nodes[0].command
+    return words[words.index("/shakedown/benchmark/benchmark.sh") + 2 :]
+
+
+def refused(section: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is wrong with a section: path, and what was expected."""
+    try:
+        resolved(images={"pt": IMAGE}, benchmark=section)
+    except DesiredStateError as error:
+        return [(problem.path, problem.expected) for problem in error.problems]
+    return []
 
 
 def log(steps: int = 50, total: int = 50, nan_at: int | None = None, tps: str = "1,043") -> str:
@@ -57,12 +83,16 @@ def log(steps: int = 50, total: int = 50, nan_at: int | None = None, tps: str = 
     return "\n".join(lines) + "\n"
 
 
-def verdicts(
+def gates_of(
     results: Results, code: int | None = 0, steps: bool = True, incomplete: str = "", **expect: float
-) -> dict[str, Verdict]:
-    asked = wanted(expect=expect, mode="pretrain" if steps else "finetune_fw")
-    gates = judge("node1", results, code, asked, incomplete)
-    return {gate.name.removesuffix(".node1"): gate.verdict for gate in gates}
+) -> list[Gate]:
+    made = plan(expect=expect, mode="pretrain" if steps else "finetune_fw")
+    logs = LogCopies({"node1": NodeLog(lines=1, reported=results, incomplete=incomplete)})
+    return judge(made, logs, JobEnd(exit_codes={"node1": code})).gates
+
+
+def verdicts(*given: Any, **more: Any) -> dict[str, Verdict]:
+    return {gate.name: gate.verdict for gate in gates_of(*given, **more)}
 
 
 @pytest.mark.parametrize("words", commands("002_commands.txt")["Benchmarking examples"])
@@ -73,12 +103,14 @@ def test_the_documents_examples_are_run_as_they_stand(words: list[str]) -> None:
     values: dict[str, Any] = {names[option]: value for option, value in given.items()}
     if "seq_length" in values:
         values["seq_length"] = int(values["seq_length"])
-    asked = options(wanted(**values))
-    assert dict(zip(asked[::2], asked[1::2], strict=True)) == given
-    refused = excluded(wanted(**values))
-    assert [key for key, *_ in refused] == (["precision"] if values["precision"] == "FP8" else [])
+    section = {"image": "pt", "commit": COMMIT, **values}
+    excluded = [path for path, _ in refused(section)]
+    assert excluded == (["benchmark.precision"] if values["precision"] == "FP8" else [])
+    if not excluded:
+        asked = options(plan(**values))
+        assert dict(zip(asked[::2], asked[1::2], strict=True)) == given
     eight = {"model": "Llama-3.1-8B", "precision": "FP8", "mode": "pretrain"}
-    assert not excluded(wanted(**eight)), "what the second example says that it is"
+    assert not refused(section | eight), "what the second example says that it is"
 
 
 @pytest.mark.parametrize(
@@ -94,15 +126,12 @@ def test_the_documents_examples_are_run_as_they_stand(words: list[str]) -> None:
     ],
 )
 def test_what_the_document_excludes_is_refused_before_anything_is_run(values: dict[str, Any], path: str) -> None:
-    section = wanted(**values).model_dump(exclude_unset=True)
-    with pytest.raises(DesiredStateError) as error:
-        resolved(images={"pt": "rocm/pytorch-training:v25.3"}, benchmark=section)
-    assert path in str(error.value)
+    assert path in [found for found, _ in refused(wanted(**values).model_dump(exclude_unset=True))]
 
 
 def test_the_containers_options_are_the_documents() -> None:
-    plan = launch_plan(wanted(hf_token_file="/t"), "node1", "docker", "rocm/pytorch-training:v25.3", "run-1")
-    command = " ".join(plan.nodes[0].command)
+    (node,) = plan(hf_token_file="/t").nodes
+    command = " ".join(node.command)
     (documented,) = commands("002_commands.txt")["Run the Docker container"]
     for option, value in itertools.pairwise(documented):
         if option.startswith("-") and option not in ("-it", "--privileged", "--name", "-v"):
@@ -112,8 +141,10 @@ def test_the_containers_options_are_the_documents() -> None:
         "/opt/mad:/mad:ro",
         *(f"{host}:{inside}" for host, inside in run_folders().items()),
     ]
-    assert "--privileged" not in command and "--env HF_TOKEN" in command
-    assert plan.nodes[0].secrets == ["HF_TOKEN"] and "HF_TOKEN=" not in command
+    variables = node.files["environment"].splitlines()
+    assert "--privileged" not in command and "HF_TOKEN" in variables
+    assert node.secrets == ["HF_TOKEN"] and "HF_TOKEN=" not in command
+    assert [name for name in variables if "=" in name] == [], "what is measured is the program's own"
 
 
 def test_torchtitans_lines_are_read_with_their_thousands() -> None:
@@ -122,7 +153,7 @@ def test_torchtitans_lines_are_read_with_their_thousands() -> None:
     first = results.steps[0]
     assert (first.step, first.loss, first.tokens_per_gpu, first.throughput_per_gpu) == (1, 11.9, 1043.0, 1431.2)
     assert (first.memory_gib, first.memory_fraction, first.mfu) == (150.05, 0.7816, 0.3306)
-    assert {figure.metric: figure.value for figure in figures_of(results)} == {
+    assert {figure.metric: figure.value for figure in results.figures} == {
         "tokens_per_gpu": 1043.0,
         "throughput_per_gpu": pytest.approx(1431.2),
     }
@@ -133,7 +164,7 @@ def test_torchtitans_lines_are_read_with_their_thousands() -> None:
 
 def test_a_good_run_passes() -> None:
     found = verdicts(read(log(), REPORT), tokens_per_gpu=900.0, throughput_per_gpu=431.5)
-    assert set(found.values()) == {Verdict.OK} and len(found) == 7
+    assert set(found.values()) == {Verdict.OK} and len(found) == 8
 
 
 @pytest.mark.parametrize(
@@ -160,8 +191,8 @@ def test_what_does_not_pass(text: str, report: str | None, gate: str, verdict: V
 
 def test_an_exit_code_that_nobody_knows_is_no_zero() -> None:
     results = read(log(), REPORT)
-    assert verdicts(results, code=None)["exit_code"] == Verdict.UNKNOWN
-    assert verdicts(results, code=137)["exit_code"] == Verdict.FAIL
+    assert verdicts(results, code=None)["exit_codes"] == Verdict.UNKNOWN
+    assert verdicts(results, code=137)["exit_codes"] == Verdict.FAIL
 
 
 def test_the_programs_own_summaries_are_figures() -> None:
@@ -199,26 +230,27 @@ def run(mad: Path, setup: str, environment: dict[str, str] | None = None) -> sub
     text = (files("shakedown.jobs.benchmark") / "benchmark.sh").read_text("utf-8")
     text = text.replace("/mad/.", f"{mad}/mad/.").replace("/workspace", f"{mad}/workspace")
     (mad / "benchmark.sh").write_text(text)
-    (mad / "setup.txt").write_text("".join(f"{line}\n" for line in document().models["Llama-3.1-70B"].setup))
-    words = [setup, "scripts/pytorch-train", "scripts/pytorch_train", "--", "-t", "pretrain"]
+    shutil.copytree(str(files("shakedown.jobs.benchmark") / "setup"), mad / "setup", dirs_exist_ok=True)
+    (mad / "logs").mkdir(exist_ok=True)
+    known = {"PATH": "/usr/bin:/bin", "HOME": str(mad), "SHAKEDOWN_FOLDER": str(mad), **(environment or {})}
     return subprocess.run(
-        ["bash", mad / "benchmark.sh", *words], env={"PATH": "/usr/bin:/bin", "HOME": str(mad), **(environment or {})},
+        ["bash", mad / "benchmark.sh", setup, "-t", "pretrain", "-m", "Llama-3.1-70B"], env=known,
         capture_output=True, text=True,
     )  # fmt: skip
 
 
 def test_the_scripts_run_in_a_copy_and_their_report_is_kept(mad: Path) -> None:
     for _ in range(2):
-        done = run(mad, setup="Llama-3.1-70B")
-        assert done.returncode == 0 and done.stdout == "setup\noptions: -t pretrain\n"
+        done = run(mad, setup="1")
+        assert done.returncode == 0 and done.stdout == "setup\noptions: -t pretrain -m Llama-3.1-70B\n"
         assert len((mad / "logs/perf.csv").read_text().splitlines()) == 2, (
             "a report of an earlier run is not this one's"
         )
-    assert "setup" not in run(mad, setup="").stdout
+    assert "setup" not in run(mad, setup="0").stdout
 
 
 def test_a_setup_that_fails_ends_the_benchmark(mad: Path) -> None:
-    done = run(mad, setup="Llama-3.1-70B", environment={"FAILS": "1"})
+    done = run(mad, setup="1", environment={"FAILS": "1"})
     assert done.returncode == 1 and "options" not in done.stdout
     assert "pytorch_benchmark_setup.sh failed" in done.stderr
 
@@ -237,7 +269,7 @@ def test_what_the_setup_names_has_to_be_there_before_anything_is_measured(mad: P
     (mad / "lib/tabulate-0.9.0.dist-info").mkdir(parents=True)
     (mad / "lib/tabulate-0.9.0.dist-info/METADATA").write_text("Name: tabulate\nVersion: 0.9.0\n")
     known = {"PYTHONPATH": str(mad / "lib")}
-    done = run(mad, setup="Llama-3.1-70B", environment=known)
+    done = run(mad, setup="1", environment=known)
     assert done.returncode == 1 and "options" not in done.stdout
     assert done.stdout == "for Llama-3.1-70B\n", "newer scripts set up all models where none is named"
     assert [line.split("left no ")[1] for line in done.stderr.splitlines()] == [
@@ -248,22 +280,26 @@ def test_what_the_setup_names_has_to_be_there_before_anything_is_measured(mad: P
     (mad / "lib/tomli-2.0.1.dist-info/METADATA").write_text("Name: tomli\nVersion: 2.0.1\n")
     weights = mad / "workspace/torchtune/models/Llama-3.1-70B-Instruct"
     weights.mkdir(parents=True)
-    assert run(mad, setup="Llama-3.1-70B", environment=known).returncode == 1, "an empty folder is no model"
+    assert run(mad, setup="1", environment=known).returncode == 1, "an empty folder is no model"
     (weights / "model.safetensors").write_text("weights")
-    assert "options" in run(mad, setup="Llama-3.1-70B", environment=known).stdout
+    assert "options" in run(mad, setup="1", environment=known).stdout
 
 
 def test_the_default_commit_trains_what_its_scripts_were_seen_to_train() -> None:
     given = {"mode": "pretrain", "model": "Llama-3.1-8B", "image": "pt"}
-    assert excluded(Benchmark(**given, precision="BF16", seq_length=8192)) == []  # type: ignore[arg-type]
-    found = excluded(Benchmark(**given, precision="FP8", seq_length=4096))  # type: ignore[arg-type]
-    assert [(field, "151b30f" in why) for field, _, why in found] == [("precision", True), ("seq_length", True)]
-    assert excluded(Benchmark(**given, precision="FP8", seq_length=4096, commit=COMMIT)) == []  # type: ignore[arg-type]
+    assert refused({**given, "precision": "BF16", "seq_length": 8192}) == []
+    other = {**given, "precision": "FP8", "seq_length": 4096}
+    found = refused(other)
+    assert [(path, "151b30f" in why) for path, why in found] == [
+        ("benchmark.precision", True),
+        ("benchmark.seq_length", True),
+    ]
+    assert refused({**other, "commit": COMMIT}) == []
 
 
 def test_a_checkout_without_the_scripts_is_told(mad: Path) -> None:
     (mad / "mad/scripts/pytorch_train/pytorch_benchmark_report.sh").unlink()
-    done = run(mad, setup="")
+    done = run(mad, setup="0")
     assert done.returncode == 1 and "no pytorch_benchmark_report.sh" in done.stderr
 
 
@@ -272,9 +308,9 @@ def test_of_a_log_that_is_not_whole_only_a_failure_that_was_seen_stands() -> Non
         return verdicts(read(text, report), incomplete="15 of 78 bytes", **expect)
 
     good = of_a_part(log(), REPORT, tokens_per_gpu=1.0)
-    assert good.pop("exit_code") is Verdict.OK
+    assert good.pop("exit_codes") is Verdict.OK
     assert set(good.values()) == {Verdict.UNKNOWN}
-    assert len(good) == 5
+    assert len(good) == 6
     assert of_a_part(log(steps=20), None)["report"] is Verdict.UNKNOWN
     assert of_a_part(log(steps=20), None)["steps_complete"] is Verdict.UNKNOWN
     assert of_a_part(log(nan_at=3), REPORT)["loss_finite"] is Verdict.FAIL
@@ -284,8 +320,8 @@ def test_of_a_log_that_is_not_whole_only_a_failure_that_was_seen_stands() -> Non
 
 def test_nobody_is_sent_to_the_end_of_a_log_that_is_not_whole() -> None:
     def remedy(incomplete: str) -> str | None:
-        gates = judge("node1", read(log(steps=20), None), 0, wanted(), incomplete)
-        return next(gate.remedy for gate in gates if gate.name == "report.node1")
+        gates = gates_of(read(log(steps=20), None), incomplete=incomplete)
+        return next(gate.remedy for gate in gates if gate.name == "report")
 
     assert "from its end" in (remedy("") or "")
     assert remedy("15 of 78 bytes") == advice("incomplete")
@@ -299,35 +335,60 @@ def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> N
         copy.write(text.encode())
         copy.size = copy.kept
         kept.append(copy.close().model_copy(update={"path": f"logs/n/{file}"}))
-    job = JobRecord(node="n", benchmark=wanted(expect={"tokens_per_gpu": 1.0}), logs={"n": [k.path for k in kept]})
+    logs = {"n": [log.path for log in kept]}
+    section = wanted(expect={"tokens_per_gpu": 1.0}).model_dump(mode="json")
+    job = JobRecord.model_validate({"node": "n", "benchmark": section, "logs": logs})  # as older records have it
     evidence = Evidence(exit_codes={"n": 0}, logs={"n": kept})
 
     def judged(**changes: object) -> dict[str, Verdict]:
         gates = judge_job(directory, job, evidence.model_copy(update=changes)).gates
         assert {(gate.job, gate.node) for gate in gates} == {("each/n", "n")}
-        return {gate.name.removesuffix(".n"): gate.verdict for gate in gates}
+        return {gate.name: gate.verdict for gate in gates}
 
     assert set(judged().values()) == {Verdict.OK}
-    assert judged(stopped="n: killed")["ran"] is Verdict.FAIL
-    assert judged(exit_codes={})["exit_code"] is Verdict.UNKNOWN
+    assert judged(stopped="n: killed")["ran_to_its_end"] is Verdict.FAIL
+    assert judged(exit_codes={})["exit_codes"] is Verdict.UNKNOWN
     assert judged(logs={})["report"] is Verdict.UNKNOWN
     (directory.logs / "n/perf.csv").write_text(REPORT.replace("943", "999"))
     assert judged()["report"] is Verdict.UNKNOWN
-    never = judge_job(directory, JobRecord(node="n", benchmark=wanted(), error="no image"), Evidence()).gates
-    assert [(gate.name, gate.verdict) for gate in never] == [("ran.n", Verdict.FAIL)]
+    failed = JobRecord.model_validate({"node": "n", "benchmark": section, "error": "no image"})
+    never = judge_job(directory, failed, Evidence()).gates
+    assert [(gate.name, gate.verdict) for gate in never] == [("ran_to_its_end", Verdict.FAIL)]
+
+
+def test_an_older_record_reads_with_todays_names() -> None:
+    """Its gates had the node's name behind theirs, and its jobs had no plan."""
+    old = {"name": "loss_finite.n.1", "verdict": "ok", "job": "each/n.1", "node": "n.1"}
+    job = {"node": "n.1", "plan": None, "benchmark": wanted(seq_length=8192).model_dump(mode="json")}
+    document = {
+        "run_id": "20260101T000000-aaaaaa",
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "inventory": "x",
+        "desired_digest": "0",
+        "gates": [old, {**old, "name": "exit_code.n.1"}, {**old, "name": "ran.n.1"}],
+        "jobs": [job],
+    }
+    record = RunRecord.model_validate(document)
+    assert [gate.name for gate in record.gates] == ["loss_finite", "exit_codes", "ran_to_its_end"]
+    (read_again,) = record.jobs
+    new = plan(seq_length=8192)
+    assert read_again.plan is not None and read_again.plan.parameters == new.parameters
+    assert (read_again.plan.recipe, read_again.plan.seq_length) == (new.recipe, new.seq_length)
+    without = RunRecord.model_validate({**document, "gates": [], "jobs": [{"node": "n", "benchmark": None}]})
+    assert without.jobs == [JobRecord(node="n")]
 
 
 def test_what_is_not_known_of_a_benchmark_is_said() -> None:
     steps = [Step(step=1, loss=2.0), Step(step=2, loss=1.5)]
-    assert judged(steps_complete(Reported([], steps=steps, total_steps=2))).evidence == "2 step lines"
-    unknown = judged(steps_complete(Reported([], steps=steps)))
+    assert judged(steps_complete(Results(steps=steps, total_steps=2))).evidence == "2 step lines"
+    unknown = judged(steps_complete(Results(steps=steps)))
     assert (unknown.verdict, unknown.evidence) == (
         Verdict.UNKNOWN,
         "2 step lines; the log does not state the total",
     )
-    assert judged(steps_complete(Reported([], steps=steps, total_steps=3))).verdict == Verdict.FAIL
-    nothing = figures_finite(Reported([]))
+    assert judged(steps_complete(Results(steps=steps, total_steps=3))).verdict == Verdict.FAIL
+    nothing = figures_finite(Results())
     assert (nothing.verdict, nothing.evidence) == (Verdict.UNKNOWN, "there is no figure")
     one, other = (Figure(metric="mfu", value=value, source=source) for value, source in ((0.4, "a"), (0.0, "b")))
-    assert figures_finite(Reported([one])).evidence == "a"
-    assert figures_finite(Reported([one, other])).evidence == "mfu = 0.0 (b)"
+    assert figures_finite(Results(figures=[one])).evidence == "a"
+    assert figures_finite(Results(figures=[one, other])).evidence == "mfu = 0.0 (b)"

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from shakedown.gates import Gate, NodeLog, read_log
-from shakedown.gates.judgement import judge, wants_rdma
+from shakedown.gates.judgement import judge
 from shakedown.gates.logs_complete import logs_complete
 from shakedown.gates.observed import JobEnd, LogCopies
+from shakedown.gates.parsers import wants_rdma
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.nccl_debug import quietest
 from shakedown.state.findings import Verdict

@@ -106,8 +106,7 @@ def test_nodes_without_gpus_are_told_by_their_cpus_and_a_hostile_name_is_one_lin
 
 def test_a_benchmark_is_keyed_by_what_was_asked_and_a_job_without_a_plan_by_nothing() -> None:
     wanted = {"mode": "pretrain", "model": "Llama-3.1-8B", "precision": "BF16", "image": "pytorch"}
-    benchmark = desired(images={"pytorch": "rocm/pytorch-training:v25.4"}, benchmark=wanted).benchmark
-    found = key_of(JobRecord(node="node01", benchmark=benchmark), {"node01": healthy()})
+    found = key_of(JobRecord.model_validate({"node": "node01", "benchmark": wanted}), {"node01": healthy()})
     assert found is not None
     assert (found.recipe, found.scope, found.image) == ("pytorch-training", "each", "pytorch")
     assert key_of(JobRecord(error="no node was left"), {}) is None

@@ -9,7 +9,7 @@ import pytest
 
 from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.layers import HostLayers
-from shakedown.logs.metrics import METRICS
+from shakedown.logs.metrics import METRICS, METRICS_OF
 from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve
 
@@ -102,7 +102,7 @@ def test_bounds_that_just_are_some() -> None:
 
 def test_the_recipes_own_figures_are_figures() -> None:
     for recipe in recipes().values():
-        assert set(recipe.family.metrics) <= set(METRICS)
+        assert set(recipe.family.metrics) <= set(METRICS_OF[recipe.family.parser])
         for expect in recipe.entry.expect:
             assert set(expect.figures) <= set(METRICS) and all(bound > 0 for bound in expect.figures.values())
 

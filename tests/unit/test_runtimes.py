@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from shakedown.desired.models import Benchmark
-from shakedown.jobs.benchmark.plan import launch_plan as benchmark_plan
 from shakedown.jobs.launch import CONTAINER_LABEL, NodePlan
 from shakedown.recipes.recipe import recipes
 from tests.documents import commands, configuration, variables
@@ -181,17 +180,17 @@ Engine = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def of_this_run() -> list[list[str]]:
-    benchmark = Benchmark(mode="pretrain", model="Llama-3.1-70B", precision="BF16", image="pt", commit="1" * 40)
-    plan = benchmark_plan(benchmark, "node1", "docker", "rocm/pytorch-training:v25.3", RUN_ID)
-    return [rack("llama3.1-8b-fp8").nodes[0].cleanup[0], *plan.nodes[0].cleanup]
+    benchmark = Benchmark(mode="pretrain", model="Llama-3.1-70B", precision="BF16", image="megatron", commit="1" * 40)
+    smoke = benchmark.smoke().model_dump(exclude={"recipe", "image"}, exclude_unset=True)
+    return [plan.nodes[0].cleanup[0] for plan in (rack("llama3.1-8b-fp8"), rack("pytorch-training", **smoke))]
 
 
 def test_only_containers_of_this_run_are_removed_by_force(engine: Engine, tmp_path: Path) -> None:
-    for cleanup, name in zip(of_this_run(), ("0(-verbs)?", "benchmark"), strict=True):
+    for cleanup in of_this_run():
         assert engine(cleanup, "4242\n4243\n").returncode == 0
         listing, removal, *proof = (tmp_path / "calls").read_text().splitlines()
         assert f"--filter label={CONTAINER_LABEL}={RUN_ID}" in listing
-        assert f"--filter name=^/?shakedown-{RUN_ID}-{name}$" in listing
+        assert f"--filter name=^/?shakedown-{RUN_ID}-0(-verbs)?$" in listing
         assert removal == "rm --force 4242 4243"
         assert proof == [listing, listing], "gone is what is absent twice"
 

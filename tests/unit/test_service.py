@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shakedown.catalogue import entries
-from shakedown.desired.models import Benchmark, Bmc, Service
+from shakedown.desired.models import Bmc, Service
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.evidence.diagnosis.signs import _KINDS
 from shakedown.gates import Gate
@@ -148,7 +148,9 @@ def test_what_is_passed_alone_counts_no_others_and_a_node_with_a_finding_has_pas
         problem=Problem(nodes=list(NODES)), rounds=[[training]], result=Result(cleared=["node1"], conclusion="one")
     )
     assert passed_loads(a_record(jobs=[], gates=[], isolation=search)) == [], "a few iterations of a search are no load"
-    for what in ({"trials": PAIRS}, {"benchmark": Benchmark.model_construct()}):
+    plan = a_record().jobs[0].plan
+    assert plan is not None
+    for what in ({"trials": PAIRS}, {"plan": plan.model_copy(update={"parser": "mad"})}):
         job = a_record().jobs[0].model_copy(update=what)
         no_training = a_record(jobs=[job], gates=[Gate(name="a", verdict=Verdict.OK, job=job.name)])
         assert passed_loads(no_training) == []

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shakedown.desired.models.section import Section, key
+from shakedown.desired.models.smoke import EACH, Smoke
 from shakedown.desired.models.values import Positive, Volumes
 from shakedown.desired.names import Text
 
@@ -52,3 +53,19 @@ class Benchmark(Section):
     devices: list[Text] | None = key(None, "devices of the container; None: as documented", ["/dev/kfd", "/dev/dri"])
     volumes: Volumes = key({}, "host path -> container path, with :ro and the like behind it", {"/data": "/data"})
     timeout_s: Positive = key(14400, "time of the whole benchmark", 14400, unit="s")
+
+    def smoke(self) -> Smoke:
+        """Return the smoke run that this is: the recipe of MAD's scripts on each node alone, which limit themselves."""
+        options = ("mode", "model", "precision", "seq_length", "setup", "commit")
+        same = ("image", "expect", "privileged", "devices", "hf_token_file", "timeout_s")
+        return Smoke(
+            recipe="pytorch-training",
+            scope=[EACH],
+            options=self.model_dump(include=set(options), exclude_none=True),
+            volumes={self.checkout: "/mad:ro", **self.volumes},
+            baseline="off",
+            telemetry_s=None,
+            start_timeout_s=self.timeout_s,
+            stall_timeout_s=self.timeout_s,
+            **{name: getattr(self, name) for name in same},
+        )

@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
-# Runs MAD's benchmark inside its container: benchmark.sh MODEL FOLDER... -- OPTION...
+# Runs MAD's benchmark inside its container: benchmark.sh SETUP OPTION...
 #
-# MODEL is what the setup is run for, empty for none; setup.txt beside this file says what it has to leave.
+# SETUP is 1 where the setup is to be run first; setup/MODEL.txt beside this file says what it has to leave.
 # The checkout is mounted read-only and worked on as a copy, so that no report of an earlier run is read for this one's.
 set -u
-model=$1
+here=$(cd "$(dirname "$0")" && pwd)
+logs=${SHAKEDOWN_FOLDER:?}/logs
+unset -f torchrun # of job.sh: the scripts may start several, and their own exit code decides
+setup=$1
 shift
-logs=$(cd "$(dirname "$0")" && pwd)/logs
-trap 'chown -R --reference="${logs%/logs}" "$logs" 2>/dev/null' EXIT
-mkdir -p "$logs"
+model=
+for ((at = 1; at < $#; at++)); do
+    [[ ${!at} != -m ]] || { next=$((at + 1)) && model=${!next}; }
+done
 
 work=$(mktemp -d) || exit 1
 cp -R /mad/. "$work" || exit 1
 found=
-while [[ $1 != -- ]]; do
-    [[ -n $found || ! -f $work/$1/pytorch_benchmark_report.sh ]] || found=$work/$1
-    shift
+for folder in scripts/pytorch-train scripts/pytorch_train; do # the document's, and what it was renamed to
+    [[ -n $found || ! -f $work/$folder/pytorch_benchmark_report.sh ]] || found=$work/$folder
 done
-shift
 [[ -n $found ]] || { echo "error: the checkout has no pytorch_benchmark_report.sh" >&2; exit 1; }
 cd "$found" || exit 1
 rm -f "$found"/../perf_*.csv
@@ -42,11 +44,11 @@ verify() {
     ((${#lacking[@]} == 0)) || { printf 'error: pytorch_benchmark_setup.sh left no %s\n' "${lacking[@]}" >&2; return 1; }
 }
 
-if [[ -n $model ]]; then
+if [[ $setup == 1 ]]; then
     only=()  # newer scripts take the model, and set all up without one
     ! grep -qE -- '^[[:space:]]*-m\)' pytorch_benchmark_setup.sh || only=(-m "$model")
     bash ./pytorch_benchmark_setup.sh "${only[@]}" || { echo "error: pytorch_benchmark_setup.sh failed" >&2; exit 1; }
-    verify "${logs%/logs}/setup.txt" || exit 1
+    verify "$here/setup/$model.txt" || exit 1
 fi
 bash ./pytorch_benchmark_report.sh "$@"
 code=$?

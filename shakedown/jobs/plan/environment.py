@@ -88,7 +88,8 @@ def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -
     """Return what is requested. Later entries win: GPU profile, family, NIC family, derived, options, site."""
     family = job.chosen.recipe.family
     recorded = {} if node.state.gpus == [] else _flight_record(run_dir)
-    result = {**recorded, **node.desired.gpu.environment, **family.environment}
+    derived = {**recorded, **node.desired.gpu.environment} if family.roles else {}  # else it is the program's own
+    result = {**derived, **family.environment}
     for part in job.chosen.conditions():
         result |= part.environment
     if node.hca:  # only a job that spans nodes has any
@@ -120,6 +121,8 @@ def _flight_record(run_dir: str) -> dict[str, str]:
 
 
 def _network(job: PlannedJob, node: NodeAssignment) -> dict[str, str]:
+    if not node.interface:
+        return {}
     result = {"GLOO_SOCKET_IFNAME": node.interface}
     if node.state.gpus == [] and not node.hca:
         return result

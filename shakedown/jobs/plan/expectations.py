@@ -37,8 +37,10 @@ def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tup
     Return also why others of its figures are not used.
     """
     fitting = [entry for entry in chosen.recipe.entry.expect if all(gpu in entry.gpus for gpu in models)]
-    derived = []
-    option = chosen.recipe.family.roles.global_batch
+    derived: list[Derived] = []
+    if not fitting:
+        return {}, derived
+    option = chosen.recipe.family.batch_option
     changed = [name for name in chosen.changed if name != option]
     steps, total = documented(chosen.recipe).steps, chosen.value(option)
     for expect in fitting:

@@ -10,8 +10,8 @@ from shakedown.jobs.plan.container import equip
 from shakedown.jobs.plan.draft import PlanDraft, PlanError, PlannedJob
 from shakedown.jobs.plan.environment import note_environment, note_rccl_changes
 from shakedown.jobs.plan.expectations import expected
-from shakedown.jobs.plan.network import assignment_of, hcas_of, master_port, rendezvous_of
-from shakedown.jobs.plan.parallelism import division
+from shakedown.jobs.plan.network import Endpoint, Rendezvous, assignment_of, hcas_of, master_port, rendezvous_of
+from shakedown.jobs.plan.parallelism import NO_SPLIT, Split, division
 from shakedown.jobs.plan.participants import node_count, participants, ranks_per_node, same_smoke, supported_gpus
 from shakedown.jobs.plan.runtimes import RUNTIMES
 from shakedown.jobs.plan.stragglers import straggler_limits
@@ -57,24 +57,22 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     chosen = _options(draft)
     node_count(draft)
     supported_gpus(draft)
-    ranks = ranks_per_node(recipe, smoke, draft.states, draft.problems, draft.derived)
-    sizes = division(draft, chosen, ranks) if ranks else None
-    rendezvous = rendezvous_of(draft)
-    port = master_port(draft)
+    sizes, rendezvous, port = _ranks(draft, chosen)
     hcas = hcas_of(draft)
     image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
     note_environment(draft, chosen)
     reference = _reference(draft)
-    stragglers = straggler_limits(draft, chosen, ranks or 0, reference)
+    stragglers = straggler_limits(draft, chosen, sizes.world_size if sizes else 0, reference)
     _versions(draft, chosen, reference)
     token = _tokenizer(draft, chosen, reference)
     figures, recorded, derived = expected(chosen, smoke, draft.desired)
     draft.derived += derived
-    if draft.problems or ranks is None or sizes is None or rendezvous is None or port is None:
+    if draft.problems or sizes is None or rendezvous is None or port is None:
         raise PlanError(draft.problems)
 
     endpoints = rendezvous.endpoints
     address = endpoints[draft.master].address
+    ranks = sizes.world_size // len(endpoints)
     job = PlannedJob(draft.run_id, chosen, len(endpoints), ranks, address, port, image, hf_token=token)
     assignments = [
         assignment_of(draft, rank, name, endpoints[name], hcas, equipment) for rank, name in enumerate(endpoints)
@@ -83,6 +81,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     return LaunchPlan(
         run_id=draft.run_id,
         recipe=recipe.name,
+        parser=recipe.family.parser,
         runtime=runtime,
         image=image,
         nodes=[RUNTIMES[runtime](job, node) for node in assignments],
@@ -93,8 +92,8 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         data_parallel=sizes.data,
         micro_batch=sizes.micro_batch,
         global_batch=sizes.global_batch,
-        seq_length=chosen.role("seq_length"),
-        iterations=chosen.role("iterations"),
+        seq_length=int(chosen.value(recipe.family.role_options.get("seq_length", "seq_length")) or 0),
+        iterations=chosen.role("iterations", otherwise=0),
         parameters={**chosen.parameters(), **smoke.environment},
         master_address=address,
         master_port=port,
@@ -106,6 +105,17 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         gpus=sorted({node.gpu.profile for node in draft.desired.values() if node.gpu.profile}),
         steady=smoke.steady,
     )
+
+
+def _ranks(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[Split | None, Rendezvous | None, int | None]:
+    """How the ranks divide the work, where they meet, and at which port; None for what cannot be derived. A program
+    without roles knows that itself."""
+    recipe = draft.recipe
+    if recipe.family.roles is None:
+        return NO_SPLIT, Rendezvous(dict.fromkeys(draft.states, Endpoint("", "")), recipe.family.description), 0
+    ranks = ranks_per_node(recipe, draft.smoke, draft.states, draft.problems, draft.derived)
+    sizes = division(draft, chosen, ranks) if ranks else None
+    return sizes, rendezvous_of(draft), master_port(draft)
 
 
 def _runtime(draft: PlanDraft) -> Literal["container", "process"]:
@@ -130,7 +140,8 @@ def _options(draft: PlanDraft) -> ResolvedOptions:
 
 def _limits(draft: PlanDraft) -> dict[str, Any]:
     """Return the plan's limits in time, and what its nodes' GPUs and kernel logs must not show."""
-    smoke, nodes = draft.smoke, draft.desired.values()
+    smoke = draft.smoke
+    nodes = draft.desired.values() if draft.recipe.family.roles else ()  # else no iteration is known to be steady
     return {
         "start_timeout_s": smoke.start_timeout_s,
         "stall_timeout_s": smoke.stall_timeout_s,

@@ -285,7 +285,7 @@ def _names(state: NodeState, address: str) -> list[str]:
 
 def _links(state: NodeState, interface: str, hca: Sequence[str]) -> list[str]:
     """Return the names by which the kernel's log speaks of the ports that the job uses."""
-    used = {interface, *hca}
+    used = set(filter(None, (interface, *hca)))
     if not is_unreadable(state.rdma):
         used |= {
             name

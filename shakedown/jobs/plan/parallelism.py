@@ -32,9 +32,13 @@ class Split:
         return self.global_batch // (self.micro_batch * self.data)
 
 
+NO_SPLIT = Split(0, 1, 1, 1, 1, 0, 0)
+"""Of a program that divides its work itself."""
+
+
 def split(chosen: ResolvedOptions, world_size: int) -> tuple[Split | None, list[Problem]]:
     """Divide `world_size` ranks. Sets the global batch by the recipe's accumulation steps, unless the site gives it."""
-    roles = chosen.recipe.family.roles
+    roles, batch = chosen.recipe.family.role_options, chosen.recipe.family.batch_option
     tensor, pipeline = chosen.role("tensor_parallel"), chosen.role("pipeline_parallel")
     context, micro = chosen.role("context_parallel"), chosen.role("micro_batch")
     ranks = model_parallel(chosen)
@@ -43,28 +47,28 @@ def split(chosen: ResolvedOptions, world_size: int) -> tuple[Split | None, list[
         known = size_of(chosen, role)
         if known and known % count:
             expected = f"a divisor of the model's {known} {role}"
-            problems.append(Problem("smoke", f"smoke.options.{roles.items()[parts]}", str(count), expected))
+            problems.append(Problem("smoke", f"smoke.options.{roles[parts]}", str(count), expected))
     if world_size % ranks:
         shape = f"tensor {tensor} x pipeline {pipeline} x context {context} parallel"
         expected = f"a multiple of {ranks} ({shape})"
         return None, [*problems, Problem("plan", "world_size", str(world_size), expected)]
     data = world_size // ranks
     replica = micro * data
-    if roles.global_batch not in chosen.requested:
-        chosen.given[roles.global_batch] = documented(chosen.recipe).steps * replica
+    if batch not in chosen.requested:
+        chosen.given[batch] = documented(chosen.recipe).steps * replica
     total = chosen.role("global_batch", otherwise=0)
     if total < replica or total % replica:
         near = " or ".join(str(n * replica) for n in sorted({max(1, total // replica), total // replica + 1}))
         steps = documented(chosen.recipe).steps
         expected = f"a multiple of micro batch {micro} x data parallel {data} = {replica}, such as {near}"
-        expected += f"; without {roles.global_batch} it is {steps * replica} ({counted(steps, 'step')})"
-        problems.append(Problem("smoke", f"smoke.options.{roles.global_batch}", str(total), expected))
+        expected += f"; without {batch} it is {steps * replica} ({counted(steps, 'step')})"
+        problems.append(Problem("smoke", f"smoke.options.{batch}", str(total), expected))
     return (None if problems else Split(world_size, tensor, pipeline, context, data, micro, total)), problems
 
 
 def size_of(chosen: ResolvedOptions, role: str) -> int | None:
     """Return the number of layers or heads: from an option, or from what the family records of the model."""
-    option = chosen.recipe.family.roles.items().get(role)
+    option = chosen.recipe.family.role_options.get(role)
     if option:
         value = chosen.value(option)
         return None if value is None else int(value)
@@ -158,7 +162,7 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
 def _batch_reason(chosen: ResolvedOptions, sizes: Split) -> str:
     steps = counted(sizes.micro_batches, "accumulation step")
     product = f"{steps} x micro batch {sizes.micro_batch} x data parallel {sizes.data}"
-    option = chosen.recipe.family.roles.global_batch
+    option = chosen.recipe.family.batch_option
     if option in chosen.requested:
         return f"as smoke.options.{option} says: {product}; {documented(chosen.recipe).source}"
     return f"{product}, at any size; {documented(chosen.recipe).source}"

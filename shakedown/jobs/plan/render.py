@@ -15,11 +15,7 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
     lines = [
         f"{'' if job == TOGETHER else f'{job}: '}{plan.recipe} ({plan.runtime}) on {nodes}, run {plan.run_id}",
         *([f"  image          {plan.image}"] if plan.image else []),
-        f"  ranks          {plan.world_size} = TP {plan.tensor_parallel} x PP {plan.pipeline_parallel}"
-        f" x DP {plan.data_parallel}" + (f" x CP {cp}" if (cp := _context(plan)) > 1 else ""),
-        f"  batch          global {plan.global_batch}{_steps(plan)}, {plan.seq_length} tokens a sequence",
-        f"  iterations     {plan.iterations}",
-        f"  master         {plan.master_address}:{plan.master_port} on {plan.driver}; {plan.reporter} reports",
+        *([] if plan.has_report else _sizes(plan)),
         f"  judged         {_figures(plan)}",
         f"  recorded       {', '.join(plan.recorded) or 'nothing more'}",
     ]
@@ -32,6 +28,16 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
     for node in plan.nodes:
         lines += ["", *_node(node)]
     return "\n".join(lines) + "\n"
+
+
+def _sizes(plan: LaunchPlan) -> list[str]:
+    return [
+        f"  ranks          {plan.world_size} = TP {plan.tensor_parallel} x PP {plan.pipeline_parallel}"
+        f" x DP {plan.data_parallel}" + (f" x CP {cp}" if (cp := _context(plan)) > 1 else ""),
+        f"  batch          global {plan.global_batch}{_steps(plan)}, {plan.seq_length} tokens a sequence",
+        f"  iterations     {plan.iterations}",
+        f"  master         {plan.master_address}:{plan.master_port} on {plan.driver}; {plan.reporter} reports",
+    ]
 
 
 def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
@@ -67,7 +73,7 @@ def _figures(plan: LaunchPlan) -> str:
 def _node(node: NodePlan) -> list[str]:
     first = node.node_rank * node.ranks
     ranks = f"rank {first}" if node.ranks == 1 else f"ranks {first} to {first + node.ranks - 1}"
-    lines = [f"{node.name}: {ranks}, {node.address} on {node.interface}"]
+    lines = [f"{node.name}: {ranks}, {node.address} on {node.interface}" if node.ranks else f"{node.name}:"]
     lines += [f"  before       {shlex.join(argv)}" for argv in node.setup]
     lines += [f"  environment  {name}={shlex.quote(value)}" for name, value in sorted(node.environment.items())]
     lines += [f"  environment  {name}=(from the controller, not shown)" for name in node.secrets]

@@ -34,7 +34,7 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         written[ARGUMENTS] = "".join(f"{word}\n" for word in arguments)
     copies = [word for source, target in node.equipment.copies.items() for word in ("--copy", source, target)]
     name = f"shakedown-{job.run_id}-{node.node_rank}"
-    plain = ["--without-torchrun"] if family.launcher == "python" else []
+    plain = ["--without-torchrun"] if family.launcher in ("python", "program") else []
     command = _run(job, node, name, ["bash", f"{FOLDER}/job.sh", *plain, *copies, *program(job, node, FOLDER)])
     setup = []
     if node.hca:

@@ -17,7 +17,7 @@ _SWITCHES = (_OWN, "log-straggler")
 _COUNTS = ("straggler_minmax_count", "straggler-minmax-count")
 
 
-def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, ranks: int, reference: str | None) -> Limits | None:
+def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference: str | None) -> Limits | None:
     """Return the limits, where the job's ranks are compared, and switch on what makes the ranks report.
 
     A site's own options stay. `reference` is the image's.
@@ -37,7 +37,7 @@ def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, ranks: int, refe
         chosen.given.setdefault(_OWN, True)
         return limits
     if gate:
-        _switch_on(draft, chosen, nodes * ranks, reference)
+        _switch_on(draft, chosen, world, reference)
     requested = any(chosen.is_given(name) for name in _SWITCHES)
     return limits if requested or gate else None
 
@@ -53,8 +53,8 @@ def _options() -> Mapping[str, str]:
 def _unequal(draft: PlanDraft, chosen: ResolvedOptions) -> str:
     """Return why ranks of one role may have unequal work. Empty: the plan shows that they have equal work."""
     family = draft.recipe.family
-    if "pipeline_parallel" not in family.roles.items():
-        stages = family.roles.items().keys() | {name.replace("-", "_") for name in chosen.given}
+    if "pipeline_parallel" not in family.role_options:
+        stages = family.role_options.keys() | {name.replace("-", "_") for name in chosen.given}
         if any("pipeline" in name for name in stages):
             return "the program's pipeline stages are not known"
     for name in chosen.given:

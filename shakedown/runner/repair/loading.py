@@ -35,7 +35,7 @@ def loads(commands: Commands, picture: Picture, proposal: Proposal, partners: li
 def _batch(desired: DesiredState, smoke: Smoke, part: int, nodes: int) -> dict[str, Any]:
     """Return the site's global batch at the size of the load; nothing where the site gives none."""
     recipe = recipes().get(smoke.recipe)
-    option = recipe.family.roles.global_batch if recipe else ""
+    option = recipe.family.batch_option if recipe else ""
     if recipe is None or option not in smoke.options:
         return {}
     batch = share(recipe, smoke, part, nodes, ranks_of(desired, smoke, recipe) or 1)[option]

@@ -1,4 +1,4 @@
-"""What a benchmark printed: MAD's report, torchtitan's lines, the programs' summaries.
+"""What the scripts of ROCm/MAD leave: their report, torchtitan's lines, the programs' summaries.
 
 torchtitan prints one line per step: `step: 10  loss:  7.8123  memory: 42.1GiB(22.0%)  tps: 5,043  tflops: 295.26
 mfu: 22.71%`, with a grad_norm in newer versions, after `Training starts at step 1, ..., total steps 50`.
@@ -8,14 +8,17 @@ import csv
 import io
 import re
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import ConfigDict
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
 from shakedown.logs.fields import NUMBER
-from shakedown.recipes.benchmark import document
+
+REPORT = "{run_dir}/logs/perf.csv"
+_DATA = read_toml("shakedown.logs", "mad.toml")
 
 
 class _Part(Frozen):
@@ -38,7 +41,7 @@ class Step(_Part):
 class Figure(_Part):
     """One figure with its place: MAD's report, or a line of the log."""
 
-    metric: str  # of the document's metrics
+    metric: str  # of METRICS_OF["mad"]
     value: float
     source: str
 
@@ -47,6 +50,7 @@ class Results(_Part):
     """Everything that was found, and what of the report could not be read."""
 
     steps: list[Step] = []
+    prints_steps: bool = False  # the log must have a line for each step
     total_steps: int | None = None
     figures: list[Figure] = []
     problems: list[str] = []
@@ -66,34 +70,39 @@ _FIELDS = {
 }
 
 
+def prints_steps(parameters: Mapping[str, str]) -> bool:
+    """Return whether the log of a run with these parameters must have a line for each step."""
+    return any(run.items() <= parameters.items() for run in _DATA["steps"])
+
+
 def read(log: str | None, report: str | None) -> Results:
     """Return the results in a log and in MAD's report; None where there is none.
 
     A last line without its end was cut, and counts for nothing.
     """
     lines = [strip_escapes(line) for line in (log or "").split("\n")[:-1]]
-    figures, problems = read_report(report) if report is not None else ([], [])
+    reported, problems = read_report(report) if report is not None else ([], [])
+    steps = list(_steps(lines))
     totals = [int(match[1]) for line in lines if (match := _TOTAL.search(line))]
     return Results(
-        steps=list(_steps(lines)),
+        steps=steps,
         total_steps=totals[-1] if totals else None,
-        figures=[*figures, *_summaries(lines)],
+        figures=[*reported, *_summaries(lines)] or _means(steps[STEADY]),
         problems=problems,
     )
 
 
-def figures_of(results: Results) -> list[Figure]:
-    """Return the report's figures and the summaries'; without these, the means of torchtitan's steady steps."""
-    if results.figures or len(results.steps) < STEADY.stop:
-        return results.figures
-    steady = results.steps[STEADY]
-    found = []
+def _means(steady: Sequence[Step]) -> list[Figure]:
+    """Return the means of torchtitan's steady steps, for a run that gave no figure itself."""
+    means: list[Figure] = []
+    if len(steady) < STEADY.stop - STEADY.start:
+        return means
     for metric in ("tokens_per_gpu", "throughput_per_gpu"):
         values = [value for step in steady if (value := getattr(step, metric)) is not None]
         if len(values) == len(steady):
             source = f"log, mean of steps {steady[0].step} to {steady[-1].step}"
-            found.append(Figure(metric=metric, value=statistics.fmean(values), source=source))
-    return found
+            means.append(Figure(metric=metric, value=statistics.fmean(values), source=source))
+    return means
 
 
 def read_report(text: str) -> tuple[list[Figure], list[str]]:
@@ -109,7 +118,7 @@ def read_report(text: str) -> tuple[list[Figure], list[str]]:
         return [], [f"the report has no column {', '.join(sorted(wanted - set(rows[0])))}"]
     figures, problems = [], []
     for number, row in enumerate(rows, start=2):
-        metric = document().report.get((row["metric"] or "").strip())
+        metric = _DATA["report"].get((row["metric"] or "").strip())
         if metric is None:
             problems.append(f"line {number} of the report: unknown metric {row['metric']!r}")
             continue
@@ -139,7 +148,7 @@ def _field(line: str, pattern: re.Pattern[str], scale: float) -> float | None:
 
 
 def _summaries(lines: Iterable[str]) -> Iterable[Figure]:
-    known = document().summary
+    known = _DATA["summary"]
     pattern = re.compile(rf"({'|'.join(map(re.escape, known))})\s*{_THOUSANDS}")
     last: dict[str, Figure] = {}
     for line in lines:
