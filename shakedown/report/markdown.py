@@ -24,10 +24,10 @@ def markdown(document: Findings | Judged | Run) -> str:
 
 
 def _lines(shown: Overview) -> Iterator[str]:
-    yield f"**{_words(shown.sentence)}**"
+    yield f"**{words(shown.sentence)}**"
     yield ""
     when = " to ".join(filter(None, (shown.started, shown.finished)))
-    yield " · ".join(filter(None, (_words(shown.title), shown.inventory and code(shown.inventory), _words(when))))
+    yield " · ".join(filter(None, (words(shown.title), shown.inventory and code(shown.inventory), words(when))))
     if shown.actions:
         rows = [
             (
@@ -35,32 +35,32 @@ def _lines(shown: Overview) -> Iterator[str]:
                 code(action.what),
                 code(folded(action.nodes)) if action.nodes else "",
                 code(action.evidence) if action.evidence else "",
-                _words(action.remedy),
+                words(action.remedy),
             )
             for action in shown.actions
         ]
-        yield from _table(("verdict", "what", "nodes", "seen", "what to do"), rows)
+        yield from table(("verdict", "what", "nodes", "seen", "what to do"), rows)
     held = [gate for gate in shown.gates if gate.verdict == Verdict.OK]
     if held:
         yield ""
         yield f"{counted(len(held), 'gate')} of {len(shown.gates)} held."
     figures = [row for job in shown.jobs if job.figures and job.plan for row in _figures(job)]
     if figures:
-        yield from _table(("job", "figure", "median", "unit", "expected"), figures)
+        yield from table(("job", "figure", "median", "unit", "expected"), figures)
     yield from _own_times(shown)
     for figure in shown.recorded:
-        yield f"\nRecorded, not judged: {_words(figure.name)} {value_text(figure.value)} {_words(figure.unit)}"
-    yield from (f"\n{_words(note)}" for note in shown.notes[:ROWS])
+        yield f"\nRecorded, not judged: {words(figure.name)} {value_text(figure.value)} {words(figure.unit)}"
+    yield from (f"\n{words(note)}" for note in shown.notes[:ROWS])
 
 
 def _own_times(shown: Overview) -> Iterator[str]:
     """Nodes beside each other, where anything of it is not as usual."""
     for compared in own_times.of(shown.jobs):
         for line in compared.lines:
-            yield f"\n{_words(compared.job)}: {_words(line)}"
+            yield f"\n{words(compared.job)}: {words(line)}"
         if compared.rows and compared.lines:
-            rows = [(row.standing, code(row.node), *map(_words, row.cells[2:])) for row in compared.rows]
-            yield from _table(own_times.HEADER, rows)
+            rows = [(row.standing, code(row.node), *map(words, row.cells[2:])) for row in compared.rows]
+            yield from table(own_times.HEADER, rows)
 
 
 def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:
@@ -73,7 +73,7 @@ def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:
             yield code(job.name), name, f"{figure.value:.6g}", metric.unit, expected
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield ""
     yield f"| {' | '.join(header)} |"
     yield f"|{' --- |' * len(header)}"
@@ -92,6 +92,6 @@ def code(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}" if text.strip() else ""
 
 
-def _words(text: str) -> str:
+def words(text: str) -> str:
     """Return a text of ours that may hold words of others: without markup."""
     return _MARKS.sub(r"\\\1", printable(text, TEXT))

@@ -118,3 +118,42 @@ def test_the_command_lists_its_faults_and_shows_the_rack(tmp_path: Path, monkeyp
     document = json.loads(ran.stdout)
     assert document["simulated"] is True and document["diagnosis"]["name"] == faults()[DEFAULT[-1]].cause
     assert {path.name for path in tmp_path.iterdir()} == {"simulated-runs"}
+
+
+def test_a_ticket_names_the_node_its_parts_and_what_was_seen(tmp_path: Path) -> None:
+    demo = played(tmp_path, "gpu_hang", "numa_balancing")
+    demo.examine()
+    demo.repair()
+    record = demo.train()
+    (node,) = demo.scenario.placed["gpu_hang"]
+    written = CliRunner().invoke(main, ["ticket", str(tmp_path / record.run_id)])
+    assert written.exit_code == 0, written.output
+    lines = written.stdout.splitlines()
+    assert lines[0] == f"# {node}: a queue of the GPU made no progress in time"
+    assert "SIMULATED run" in written.stdout
+    state = demo.examination.states[node]
+    assert isinstance(state.gpus, list) and isinstance(state.rdma, list)
+    rows = [line for line in lines if line.startswith(("| GPU", "| **GPU", "| NIC"))]
+    assert len(rows) == 16 and all(str(gpu.serial) in written.stdout for gpu in state.gpus)
+    assert [row for row in rows if "**GPU**" in row] == [row for row in rows if "0000:03:00.0" in row]
+    assert any("kernel.log" in line and "ring" in line for line in lines)
+    assert any(line.endswith("settings that the run changed: numa\\_balancing") for line in lines)
+
+
+def test_a_ticket_is_of_one_node_and_shows_no_secret(tmp_path: Path) -> None:
+    demo = played(tmp_path, "gpu_lost", "nic_slow", nodes=6)
+    demo.examine()
+    record = demo.train()
+    path = str(tmp_path / record.run_id)
+    several = CliRunner().invoke(main, ["ticket", path])
+    assert several.exit_code == 2 and "choose one with --node" in several.output
+    (node,) = demo.scenario.placed["gpu_lost"]
+    one = CliRunner().invoke(main, ["ticket", path, "--node", node])
+    assert one.exit_code == 0 and "`gpu_count`: 7" in one.stdout
+    wrong = CliRunner().invoke(main, ["ticket", path, "--node", "node99"])
+    assert wrong.exit_code == 2 and "node99" in wrong.output
+    file = tmp_path / record.run_id / "run.json"
+    token = "hf_" + "Zq3" * 12
+    file.write_text(file.read_text().replace('"wanted": 8,', f'"wanted": "HF_TOKEN={token}",'))
+    shown = CliRunner().invoke(main, ["ticket", path, "--node", node]).stdout
+    assert "HF" in shown and token not in shown

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import random
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -129,10 +130,10 @@ class Scenario:
 
 
 def line_of(name: str) -> str:
-    """Return the line with which the catalogue shows an entry."""
+    """Return the line with which the catalogue shows an entry, about a GPU that the simulated nodes have."""
     found = entry(name)
     assert found is not None, name
-    return found.shows[0]
+    return re.sub(r"\b0000:[0-9a-f]{2}:00\.0\b", "0000:03:00.0", found.shows[0])
 
 
 def address(number: int) -> str:
