@@ -111,8 +111,8 @@ def healthy(host: int = 1, gpus: int = 8, hcas: int = 8) -> NodeState:
             "rocm_version": "6.4.1",
             "rdma": [hca(index, host) for index in range(hcas)],
             "interfaces": [
-                interface("eth0", f"10.0.0.{host}/24", 1500),
-                *(interface(f"ens{index}np0", f"10.{index + 1}.0.{host}/24", 9000) for index in range(hcas)),
+                interface("eth0", f"10.0.{_last(host)}/24", 1500),
+                *(interface(f"ens{index}np0", f"10.{index + 1}.{_last(host)}/24", 9000) for index in range(hcas)),
             ],
             "verbs": {
                 "library": "/lib/x86_64-linux-gnu/libibverbs.so.1",
@@ -153,7 +153,7 @@ def bare(host: int = 1) -> NodeState:
             "kfd": {"gpus": missing, "gpu_nodes": missing, "cpu_nodes": missing},
             "rocm_version": missing,
             "rdma": [],
-            "interfaces": [interface("eth0", f"10.0.0.{host}/24", 1500)],
+            "interfaces": [interface("eth0", f"10.0.{_last(host)}/24", 1500)],
             "verbs": {"library": missing, "abi": missing, "providers": [], "drivers": {}},
             "containers": {
                 "engine": missing,
@@ -192,16 +192,16 @@ def gpu(index: int, host: int = 1) -> dict[str, Any]:
 
 def hca(index: int, host: int = 1) -> dict[str, Any]:
     """RDMA device number `index` of node `host`: a Thor2 with RoCE v1 and v2 entries for its fe80 and its IPv4 GID."""
-    address = f"10.{index + 1}.0.{host}"
+    address = f"10.{index + 1}.{_last(host)}"
     netdev = f"ens{index}np0"
-    link_local = f"fe80:0000:0000:0000:0000:00ff:fe00:{host:02x}{index:02x}"
-    mapped = f"0000:0000:0000:0000:0000:ffff:0a{index + 1:02x}:00{host:02x}"
+    link_local = f"fe80:0000:0000:0000:0000:00ff:fe{host >> 8:02x}:{host & 255:02x}{index:02x}"
+    mapped = f"0000:0000:0000:0000:0000:ffff:0a{index + 1:02x}:{host:04x}"
     rows = [(link_local, None, "IB/RoCE v1"), (link_local, None, "RoCE v2"), (mapped, address, "IB/RoCE v1")]
     rows.append((mapped, address, "RoCE v2"))
     return {
         "name": f"bnxt_re{index}",
         "bdf": f"0000:{index + 0x41:02x}:00.0",
-        "guid": f"b83f:d203:00{host:02x}:00{index:02x}",
+        "guid": f"b83f:d203:{host:04x}:00{index:02x}",
         "vendor": "14e4",
         "numa_node": index // 4,
         "link": link(),
@@ -224,6 +224,11 @@ def hca(index: int, host: int = 1) -> dict[str, Any]:
             "congestion": {"enable_cc": 1, "tos_ecn": 1, "tos_dscp": 26},
         },
     }
+
+
+def _last(host: int) -> str:
+    """The last two numbers of a host's addresses."""
+    return f"{host >> 8}.{host & 255}"
 
 
 def link() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from shakedown.desired.models import DesiredState
-from shakedown.state.findings import Comparison, Finding, Verdict
+from shakedown.state.findings import Comparison, Finding, Remedy, Verdict
 from shakedown.state.node import NodeState
 
 if TYPE_CHECKING:  # a node may have Python 3.8
@@ -44,15 +44,28 @@ MODULES = (
     "support",
 )
 
+# Causes that several checks share (`follows`).
+GPUS = ("gpu_count", "gpu_model", "modules.amdgpu")
+NIC_MODULES = ("modules.[!a]*",)  # every module but amdgpu
+NICS = ("rdma_count", *NIC_MODULES)
+
+REPORT = Remedy(text="report the error as a fault of this project, with the node's state (shakedown show --state)")
+
 _CHECKS: dict[str, Check] = {}
 _ANSWERS: dict[str, tuple[str, ...]] = {}
+_FOLLOWS: dict[str, tuple[str, ...]] = {}
 _MODULES: dict[str, str] = {}  # the one that a check is written in
 
 
-def check(name: str, *keys: str) -> Callable[[Callable[[DesiredState, NodeState], Compared]], Check]:
+def check(
+    name: str, *keys: str, follows: Iterable[str] = ()
+) -> Callable[[Callable[[DesiredState, NodeState], Compared]], Check]:
     """Register a check under the name that its findings begin with. It answers these keys of the desired state; a
     section stands for all that is in it. What stands in the module is then the function that gives the findings of a
-    node."""
+    node.
+
+    `follows` names the findings whose fault brings about one of this check on the same node, as patterns: a report
+    folds the consequence under its cause. After a pattern, "/part" asks that the evidence names a part of the cause."""
 
     def register(function: Callable[[DesiredState, NodeState], Compared]) -> Check:
         @functools.wraps(function)
@@ -67,6 +80,7 @@ def check(name: str, *keys: str) -> Callable[[Callable[[DesiredState, NodeState]
         if name in _CHECKS:
             raise ValueError(f"two checks are named {name!r}")
         _CHECKS[name], _ANSWERS[name], _MODULES[name] = findings, keys, getattr(function, "func", function).__module__
+        _FOLLOWS[name] = tuple(follows)
         return findings
 
     return register
@@ -76,6 +90,12 @@ def answers() -> Mapping[str, tuple[str, ...]]:
     """Every check's keys of the desired state, by its name."""
     checks()
     return MappingProxyType(_ANSWERS)
+
+
+def follows() -> Mapping[str, tuple[str, ...]]:
+    """Every check's possible causes, by its name: patterns of the names of findings."""
+    checks()
+    return MappingProxyType(_FOLLOWS)
 
 
 def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
@@ -88,8 +108,8 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
             findings += [] if found is None else [found] if isinstance(found, Finding) else found
         except Exception as error:
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
-            wanted = "a comparison"
-            findings.append(Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence))
+            failed = Comparison(Verdict.UNKNOWN, wanted="a comparison", evidence=evidence, remedy=REPORT)
+            findings.append(failed.finding(name, node))
     return findings
 
 

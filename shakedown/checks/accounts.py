@@ -31,7 +31,7 @@ def nofile(desired: DesiredState, state: NodeState) -> Comparison | None:
 def _limit(name: str, wanted: int | str, setting: Setting, unit: str, state: NodeState) -> Comparison:
     user = state.account.user
     remedy = Remedy(
-        text=f"limits.d: {name} {wanted} for everybody, from the next login on",
+        text=f"set {name} to {wanted} for all users in limits.d, from the next login on",
         operation="tuning.limits",
         arguments={name: wanted, "user": user},
     )
@@ -61,7 +61,7 @@ def _group(group: str, account: Account) -> Comparison:
         exists = group not in _LISTED or group in account.members
         actual = "not a member" if exists else "no such group"
         remedy = Remedy(
-            text=f"make {user} a member of {group}",
+            text=f"make {user} a member of {group}, from the next login on",
             operation="tuning.groups",
             arguments={"user": user, "groups": [group]},
         )

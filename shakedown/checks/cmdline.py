@@ -26,7 +26,8 @@ def cmdline(desired: DesiredState, state: NodeState) -> Comparison | None:
         if vendor not in _VENDORS:
             evidence = f"/proc/cpuinfo: CPU vendor {vendor} is neither of {', '.join(_VENDORS)}"
             wanted = desired.tuning.cmdline
-            return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence)
+            remedy = Remedy(text="write the parameters of this CPU into tuning.cmdline, in place of {cpu}")
+            return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence, remedy=remedy)
         wanted = [parameter.replace("{cpu}", _VENDORS[vendor]) for parameter in desired.tuning.cmdline]
     else:
         wanted = list(desired.tuning.cmdline)
@@ -65,7 +66,9 @@ def _compare(wanted: list[str], desired: DesiredState, state: NodeState) -> Comp
 
 def _remedy(wanted: list[str], lacks_later: list[str], no_loader: bool, desired: DesiredState) -> Remedy:
     if lacks_later and no_loader:
-        return Remedy(text=f"no boot loader known: add {' '.join(lacks_later)} in what boots this machine, then reboot")
+        return Remedy(
+            text=f"add {' '.join(lacks_later)} in what boots this machine (no boot loader is known), then reboot"
+        )
     if lacks_later:
         return Remedy(
             text=f"add {' '.join(lacks_later)} to the boot loader's kernel parameters",

@@ -12,17 +12,26 @@ from shakedown.state.findings import Comparison, FixedBy, Remedy, Risk, Verdict
 from shakedown.state.node import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
 
 AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
+_READ_AGAIN = {
+    "not permitted": AS_ROOT,
+    "missing": Remedy(text="find out why the node does not have it: a driver, a package, an option of the kernel"),
+    "timed out": Remedy(text="look at the node's load and for devices that hang, then check again"),
+    "malformed": Remedy(text="read it on the node, and compare it with a healthy node"),
+    "failed": Remedy(text="repair what the reason names, then check again"),
+}
 NOT_SET = "not set"  # nothing on the node writes a value down for the next boot
 NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions", by=FixedBy.LOGIN)
 
 
 def unknown(wanted: Any, reading: Unreadable, *, evidence: str = "", remedy: Remedy | None = None) -> Comparison:
-    """Judge a reading that could not be taken. Its reason is the evidence; for want of permission the remedy says
-    so."""
-    if remedy is None and reading.unreadable == "not permitted":
-        remedy = AS_ROOT
+    """Judge a reading that could not be taken. Its reason is the evidence, and the remedy is for that."""
     text = f"{evidence}: {reading}" if evidence and evidence not in str(reading) else str(reading)
-    return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=text, remedy=remedy)
+    return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=text, remedy=remedy or read_again(reading))
+
+
+def read_again(reading: Unreadable) -> Remedy:
+    """Return what to do about a reading that could not be taken."""
+    return _READ_AGAIN[reading.unreadable]
 
 
 def compare_setting(

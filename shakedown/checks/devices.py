@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from shakedown.checks import check
+from shakedown.checks import GPUS, NICS, check
 from shakedown.checks.compare import NEW_LOGIN, unknown
 from shakedown.checks.several import missing
 from shakedown.common.text import counted
@@ -20,7 +20,7 @@ VERBS_MODE = "0666"  # what rdma-core's own udev rules give uverbs and rdma_cm
 VERBS_MODULES = ["ib_uverbs", "rdma_ucm", "ib_umad"]
 
 
-@check("kfd", "gpu.count", "gpu.modules")
+@check("kfd", "gpu.count", "gpu.modules", follows=GPUS)
 def kfd(desired: DesiredState, state: NodeState) -> Comparison | None:
     """/dev/kfd is the driver's (its major), belongs to render, and the job's user can open it."""
     modules = desired.gpu.modules
@@ -44,7 +44,7 @@ def kfd(desired: DesiredState, state: NodeState) -> Comparison | None:
     return _access(wanted, [device], state, remedy)
 
 
-@check("dri", "gpu.count")
+@check("dri", "gpu.count", follows=(*GPUS, "kfd"))
 def dri(desired: DesiredState, state: NodeState) -> Comparison | None:
     """One render node per GPU (a partitioned GPU has more), each openable by the job's user."""
     count, modules = desired.gpu.count, desired.gpu.modules
@@ -60,7 +60,7 @@ def dri(desired: DesiredState, state: NodeState) -> Comparison | None:
     return _access(wanted, render, state, remedy)
 
 
-@check("infiniband", "rdma.count")
+@check("infiniband", "rdma.count", follows=NICS)
 def infiniband(desired: DesiredState, state: NodeState) -> Comparison | None:
     """/dev/infiniband has rdma_cm, and uverbsN and umadN for each RDMA device."""
     if not desired.rdma.count:
@@ -96,7 +96,7 @@ def _not_there(wanted: str, what: str, state: NodeState, modules: Sequence[str],
         barred = [module for module in absent if module in state.modules.blacklisted]
         evidence = f"not loaded: {', '.join(absent)}" + (f"; blacklisted: {', '.join(barred)}" if barred else "")
         return _finding(Verdict.DRIFT, wanted, what, evidence, remedy)
-    person = Remedy(text="the modules are loaded, so look for what they met: dmesg, and whether the hardware is there")
+    person = Remedy(text="look in dmesg for what the loaded modules met, and whether the hardware is there")
     return _finding(Verdict.FAIL, wanted, what, f"loaded: {', '.join(modules)}", person)
 
 
@@ -130,7 +130,9 @@ def _access(
         arguments = {"user": user, "groups": [group]}
         join = Remedy(text=f"put {user} into the group {group}", operation="tuning.groups", arguments=arguments)
         return _finding(Verdict.DRIFT, wanted, f"{user} is not in {group}", ", ".join(closed), join)
-    person = Remedy(text="mode and group allow it, so something else forbids it: a device cgroup, a container, SELinux")
+    person = Remedy(
+        text="look for what else forbids it, since mode and group allow it: a device cgroup, a container, SELinux"
+    )
     return _finding(Verdict.FAIL, wanted, f"{user} cannot open it", ", ".join(closed), person)
 
 

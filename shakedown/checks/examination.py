@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from shakedown import checks
 from shakedown.checks import fleet, kernel_peers
+from shakedown.checks.missing import name_missing
 from shakedown.common.text import printable
 from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
@@ -82,6 +83,7 @@ class Examination:
         for node in self.desired:
             if node in self.readings:
                 self.judge_alone(node)
+        name_missing(states, groups, self.findings)
         self.uncompared = False
 
     def judge_alone(self, node: str) -> None:
@@ -157,7 +159,7 @@ class Examination:
 
 def _not_compared(node: str, error: Exception) -> Finding:
     evidence = f"the comparison of the nodes with each other failed: {type(error).__name__}: {error}"
-    return Finding(name="fleet", node=node, verdict=Verdict.UNKNOWN, evidence=evidence)
+    return Finding(name="fleet", node=node, verdict=Verdict.UNKNOWN, evidence=evidence, remedy=checks.REPORT)
 
 
 def unreached(node: str, why: str, tried: str) -> Finding:

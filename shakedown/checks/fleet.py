@@ -12,6 +12,7 @@ from itertools import islice
 from statistics import median
 
 from shakedown.checks import machines
+from shakedown.checks.compare import read_again
 from shakedown.checks.fleet_facts import (
     NONE,
     Facts,
@@ -277,7 +278,7 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bo
     sides = _sides(ranking, read)
     wanted = f"one value on {group or 'all nodes'}, there is no majority" if split else usual
     remedy = Remedy(
-        text=f"two or more values of {subject} are equally frequent: decide which is right, and change the others"
+        text=f"decide which value of {subject} is right, since several are equally frequent, and change the others"
         if split
         else f"bring {subject} to {usual}, as on {named(node for node, value in read.items() if value == usual)}"
     )
@@ -315,6 +316,7 @@ def _unread(subject: str, node: str, reading: Unreadable, wanted: str, where: st
         verdict=Verdict.UNKNOWN,
         wanted=wanted,
         evidence=f"{reading}; it was read on {where}",
+        remedy=read_again(reading),
     )
 
 
@@ -328,6 +330,7 @@ def _equal(node: str, group: str, values: Mapping[str, Values]) -> Finding:
         wanted=f"as the other nodes of {group}" if group else "as the other nodes",
         actual="as they are" if seen else None,
         evidence=f"compared over {counted(len(values), 'node')}: {', '.join(seen) or 'nothing could be read'}",
+        remedy=None if seen else Remedy(text="repair what keeps the other readings of this node, then check again"),
     )
 
 

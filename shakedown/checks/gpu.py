@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from shakedown.checks import check
+from shakedown.checks import GPUS, check
 from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import compare_several, missing, nothing_there
 from shakedown.desired import profiles
@@ -43,7 +43,7 @@ def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     if len(found) == wanted:
         return Comparison(verdict=Verdict.OK, wanted=wanted, actual=wanted, evidence=_places(found))
     driver = "; the driver is up (/dev/kfd)" if not is_unreadable(state.devices.kfd) else ""
-    text = "compare the PCI addresses with a sound node; power-cycle the reseat the GPU; dmesg may say when it left"
+    text = "reseat or replace the GPU that is missing (dmesg may say when it left the bus), and power-cycle the node"
     return Comparison(
         verdict=Verdict.FAIL,
         wanted=wanted,
@@ -53,18 +53,18 @@ def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("gpu_model", "gpu.pci_ids", "gpu.name", "gpu.vram_bytes")
+@check("gpu_model", "gpu.pci_ids", "gpu.name", "gpu.vram_bytes", follows=GPUS)
 def gpu_model(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """Check the PCI ids of the profile's model, and its memory."""
     findings = []
-    wrong = Remedy(text="another model than the profile's: correct gpu= in the inventory, or the hardware")
+    wrong = Remedy(text="correct gpu= in the inventory, or replace the GPU of another model")
     if desired.gpu.pci_ids:
         right = desired.gpu.pci_ids.__contains__
         wanted = f"{desired.gpu.name} ({', '.join(desired.gpu.pci_ids)})"
         findings.append(_per_gpu(desired, state, wanted, lambda gpu: gpu.pci_id, right, remedy=wrong))
     least = desired.gpu.vram_bytes
     if least is not None:
-        little = Remedy(text="a GPU with less memory than its model has: look for memory that RAS has retired")
+        little = Remedy(text="look for memory that RAS has retired: a GPU has less than its model")
         findings.append(
             _per_gpu(
                 desired,
@@ -79,7 +79,7 @@ def gpu_model(desired: DesiredState, state: NodeState) -> list[Comparison]:
     return findings
 
 
-@check("gpu_partition", "gpu.compute_partition", "gpu.memory_partition")
+@check("gpu_partition", "gpu.compute_partition", "gpu.memory_partition", follows=GPUS)
 def gpu_partition(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """Compute and memory partition."""
     modes: tuple[tuple[str, str | None, Callable[[Gpu], Reading[str]]], ...] = (
@@ -91,7 +91,7 @@ def gpu_partition(desired: DesiredState, state: NodeState) -> list[Comparison]:
         if wanted is None:
             continue
         remedy = Remedy(
-            text=f"amd-smi set --{kind}-partition {wanted}: nothing may use the GPUs meanwhile",
+            text=f"set the {kind} partition {wanted} with amd-smi; nothing may use the GPUs meanwhile",
             operation="devices.gpu_partition",
             arguments={kind: wanted},
             risk=Risk.DISRUPTIVE,
@@ -102,7 +102,7 @@ def gpu_partition(desired: DesiredState, state: NodeState) -> list[Comparison]:
     return findings
 
 
-@check("gpu_link", "gpu.link_gts", "gpu.link_width")
+@check("gpu_link", "gpu.link_gts", "gpu.link_width", follows=GPUS)
 def gpu_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """PCIe speed and width of each GPU, now (a link trains down when a lane is bad)."""
     worn = Remedy(text="reseat or exchange the riser, retimer or GPU named; a slower link slows every collective")
@@ -135,7 +135,7 @@ def gpu_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
     return findings
 
 
-@check("gpu_xgmi", "gpu.xgmi_links")
+@check("gpu_xgmi", "gpu.xgmi_links", follows=GPUS)
 def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Check the links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: an older one that answers
     and knows nothing of them is drift, since such a node may train and nobody should read it as a pass."""
@@ -152,7 +152,7 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
             evidence=f"amdsmi {state.gpu_tool} has no function for links",
             remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
         )
-    text = "links are trained when the GPUs start: power-cycle the node; one that stays down is a fault of the board"
+    text = "power-cycle the node, which trains the links again; a link that stays down is a fault of the board"
     return _per_gpu(
         desired,
         state,
@@ -164,7 +164,7 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("gpu_ecc", "gpu.count", "gpu.corrected_errors")
+@check("gpu_ecc", "gpu.count", "gpu.corrected_errors", follows=GPUS)
 def gpu_ecc(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """No uncorrectable memory error since the driver was loaded. Corrected errors are advice: the node may train, and
     memory that needs many corrections is the memory that fails next."""
@@ -182,7 +182,7 @@ def gpu_ecc(desired: DesiredState, state: NodeState) -> list[Comparison]:
     return [uncorrectable, corrected.about("corrected")]
 
 
-@check("gpu_pcie_replays", "gpu.pcie_replays")
+@check("gpu_pcie_replays", "gpu.pcie_replays", follows=GPUS)
 def gpu_pcie_replays(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Packets that a GPU's PCIe link had to send again. Advice: data is right, and a link that repeats is a slow one
     and fails next."""
@@ -193,7 +193,7 @@ def gpu_pcie_replays(desired: DesiredState, state: NodeState) -> Comparison | No
     return _at_most(desired, state, most, lambda gpu: gpu.pcie_replays, unit="packets", remedy=remedy)
 
 
-@check("gpu_tool", "gpu.count")
+@check("gpu_tool", "gpu.count", follows=(*GPUS, "rocm_version"))
 def gpu_tool(desired: DesiredState, state: NodeState) -> Comparison | None:
     """AMD's library answers. The driver's files tell most without it, but not firmware and XGMI links; and a library
     that hangs or fails on one node is the first sign of a GPU that does."""
@@ -206,7 +206,7 @@ def gpu_tool(desired: DesiredState, state: NodeState) -> Comparison | None:
     return Comparison(verdict=Verdict.OK, wanted=wanted, actual=state.gpu_tool)
 
 
-@check("gpu_idle", "gpu.count", "gpu.vram_used_bytes")
+@check("gpu_idle", "gpu.count", "gpu.vram_used_bytes", follows=GPUS)
 def gpu_idle(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """No other user's process holds a GPU, which would be measured together with the job; and no memory is in use, also
     where no process shows that holds it (a container of another PID namespace, memory that a killed job left)."""
@@ -244,7 +244,7 @@ def _processes(state: NodeState) -> Comparison:
     )
 
 
-@check("kfd_topology", "gpu.count")
+@check("kfd_topology", "gpu.count", follows=GPUS)
 def kfd_topology(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Check that the compute driver has taken every GPU that is on the bus. Partitioned GPUs are several nodes each."""
     count, partition = desired.gpu.count, desired.gpu.compute_partition
@@ -255,7 +255,7 @@ def kfd_topology(desired: DesiredState, state: NodeState) -> Comparison | None:
     if is_unreadable(seen):
         return unknown(count, seen)
     right = seen == count
-    remedy = Remedy(text="a GPU on the bus that the driver did not initialise: dmesg names it; reload amdgpu or reboot")
+    remedy = Remedy(text="reload amdgpu or reboot: dmesg names the GPU that the driver did not initialise")
     return Comparison(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=count,
@@ -282,7 +282,7 @@ def rocm_version(desired: DesiredState, state: NodeState) -> Comparison | None:
         version, actual = parse_version(installed), installed
         if version is None:
             evidence = f"{installed!r} is not a version"
-            return Comparison(verdict=Verdict.UNKNOWN, wanted=f">= {least}", evidence=evidence)
+            return Comparison(verdict=Verdict.UNKNOWN, wanted=f">= {least}", evidence=evidence, remedy=remedy)
     right = version is not None and version >= (parse_version(least) or ())
     return Comparison(
         verdict=Verdict.OK if right else Verdict.FAIL,
@@ -293,7 +293,7 @@ def rocm_version(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("rccl", "gpu.rccl")
+@check("rccl", "gpu.rccl", follows=("rocm_version",))
 def rccl(desired: DesiredState, state: NodeState) -> Comparison | None:
     """ROCm's communication library on the node. Drift and not failure where it is not: a job may bring its own, as
     PyTorch's packages and images do, and nobody should read it as a pass."""

@@ -17,7 +17,7 @@ _SHOWN, _LONGEST = 3, 300  # lines of a verdict, and characters of a line
 _NO_ENTRY = "read the lines with dmesg -T: the catalogue has no entry for them; a reboot clears the log"
 
 
-@check("kernel_log", "system.kernel_log_clean")
+@check("kernel_log", "system.kernel_log_clean", follows=("gpu_*/part", "rdma_*/part"))
 def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
     """No fault in the kernel's log since boot: no line that the catalogue knows as one, no unknown line of priority 0
     to 2. A corrected error warns, and so does an unknown line of priority 3. Of links those of RDMA devices count that

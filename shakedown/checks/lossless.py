@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shakedown.checks import check
+from shakedown.checks import NICS, check
 from shakedown.checks.compare import unknown
 from shakedown.checks.several import compare_several, nothing_there
 from shakedown.desired.hca import devices_of, none_there
@@ -25,7 +25,7 @@ _CONGESTION = Remedy(
 )
 
 
-@check("rdma_pfc", "rdma.pfc")
+@check("rdma_pfc", "rdma.pfc", follows=(*NICS, "rdma_state"))
 def rdma_pfc(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Priority flow control of exactly the priorities that are asked for. Where none is asked for, ports that differ
     from what is published for the family are a warning."""
@@ -42,7 +42,7 @@ def rdma_pfc(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("rdma_dscp", "rdma.dscp")
+@check("rdma_dscp", "rdma.dscp", follows=(*NICS, "rdma_state"))
 def rdma_dscp(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Check the priority of each requested DSCP, on ports that trust DSCPs as far as the kernel tells it. Without a
     request, ports that differ from what is published for the family are a warning."""
@@ -59,7 +59,7 @@ def rdma_dscp(desired: DesiredState, state: NodeState) -> Comparison | None:
     return _compare(desired, state, rdma.dscp or None, rdma.usual_dscp, read, right, "dcb app show", _DSCP)
 
 
-@check("rdma_congestion", "rdma.congestion")
+@check("rdma_congestion", "rdma.congestion", follows=(*NICS, "rdma_state"))
 def rdma_congestion(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Congestion control as asked for, by the driver's own names. One that the driver does not show is unknown."""
     wanted = desired.rdma.congestion
@@ -102,7 +102,7 @@ def _compare(
         reported = {name: value for name, value in readings.items() if not is_unreadable(value)}
         if not reported or all(right(value, usual) for value in reported.values()):
             return None
-        published = Remedy(text=f"if it is meant so, say so in the desired state; {remedy.text}")
+        published = Remedy(text=f"write it into the desired state if it is meant so; otherwise {remedy.text}")
         return compare_several(
             usual,
             reported,

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from fnmatch import translate
 
 from shakedown.checks.fleet_facts import knowledge
-from shakedown.common.text import counted
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import NodeState, Reading, is_unreadable
 
@@ -118,9 +117,7 @@ def findings(states: Mapping[str, NodeState], several: Mapping[str, Repeated]) -
             wanted="a machine of its own",
             actual=f"the machine of {_names(names, node)}",
             evidence=f"the same {', '.join(sorted(shared))}",
-            remedy=Remedy(
-                text=f"{counted(len(names), 'name')} lead to one machine: leave one of them in the inventory"
-            ),
+            remedy=Remedy(text=f"leave one of the {len(names)} names in the inventory: they lead to one machine"),
         )
     known = {node: identities(state) for node, state in states.items()}
     for (name, value), nodes in _alike(known).items():

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shakedown.checks import check
+from shakedown.checks import NICS, check
 from shakedown.checks.compare import compare_setting, remedy_of, unknown
 from shakedown.checks.several import nothing_there
 from shakedown.desired.hca import devices_of, none_there
 from shakedown.desired.models import DesiredState
 from shakedown.node.settings import SETTINGS
-from shakedown.state.findings import Comparison, Verdict
+from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import NodeState, Setting, is_unreadable
 
 
-@check("mtu", "rdma.mtu")
+@check("mtu", "rdma.mtu", follows=NICS)
 def mtu(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """One finding per network interface of an RDMA device of the family."""
     wanted = desired.rdma.mtu
@@ -47,7 +47,8 @@ def _of(interface: str, device: str, wanted: int, setting: Setting | None, state
     evidence = f"{known.evidence.format(interface)}, the interface of {device}"
     if setting is None:
         evidence = f"{interface}, the interface of {device}, is not among the node's interfaces"
-        return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
+        remedy = Remedy(text=f"find out why {interface} is gone: its driver, or a network namespace")
+        return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence, remedy=remedy)
     right = setting.running == str(wanted)
     remedy = remedy_of(known, wanted, state, right_now=right, detail=interface)
     return compare_setting(wanted, setting, evidence=evidence, unit="bytes", remedy=remedy)

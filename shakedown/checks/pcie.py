@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.checks import check
+from shakedown.checks import NICS, check
 from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
 from shakedown.checks.several import nothing_there
 from shakedown.desired.hca import devices_of, none_there
@@ -12,7 +12,7 @@ from shakedown.state.findings import Comparison, Risk
 from shakedown.state.node import NodeState, Setting, is_unreadable
 
 
-@check("max_read_request", "rdma.max_read_request")
+@check("max_read_request", "rdma.max_read_request", follows=NICS)
 def max_read_request(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Of every RDMA device of the family on PCI. Devices in software have none, and a virtual function has no such
     field of its own."""

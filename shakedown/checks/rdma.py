@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shakedown.checks import check
+from shakedown.checks import NIC_MODULES, NICS, check
 from shakedown.checks.compare import unknown
-from shakedown.checks.several import common, compare_several, nothing_there
+from shakedown.checks.several import NO_DEVICE, common, compare_several, nothing_there
 from shakedown.desired.hca import devices_of, none_there, others_of
 from shakedown.desired.models import DesiredState
 from shakedown.state.findings import Comparison, Remedy, Verdict
@@ -16,12 +16,10 @@ from shakedown.state.node import NodeState, PciLink, RdmaDevice, Reading, is_unr
 
 MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
 
-CABLE = Remedy(
-    text="look at cable, transceiver and switch port of the devices named, then at `ip link` and `rdma link`"
-)
+CABLE = Remedy(text="check cable, transceiver and switch port of the devices named, then `ip link` and `rdma link`")
 
 
-@check("rdma_count", "rdma.count")
+@check("rdma_count", "rdma.count", follows=NIC_MODULES)
 def rdma_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     """As many devices of the NIC family as the node should have."""
     wanted = desired.rdma.count
@@ -35,7 +33,7 @@ def rdma_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     if others:
         evidence += f"; not counted for the family {desired.rdma.family}: {', '.join(others)}"
     right = len(found) == wanted
-    text = "compare `lspci` and `rdma link` with a sound node; the driver may not be loaded, or the NIC is gone"
+    text = "compare `lspci` and `rdma link` with a healthy node; the driver may not be loaded, or the NIC is gone"
     return Comparison(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=wanted,
@@ -45,7 +43,7 @@ def rdma_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("rdma_state", "rdma.count")
+@check("rdma_state", "rdma.count", follows=(*NICS, "rdma_state"))
 def rdma_state(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """Every port ACTIVE with its link up."""
     if not desired.rdma.count:
@@ -62,15 +60,13 @@ def rdma_state(desired: DesiredState, state: NodeState) -> list[Comparison]:
     return findings
 
 
-@check("rdma_rate", "rdma.rate_gbps")
+@check("rdma_rate", "rdma.rate_gbps", follows=(*NICS, "rdma_state"))
 def rdma_rate(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Every port at its full rate."""
     rate = desired.rdma.rate_gbps
     if rate is None:
         return None
-    remedy = Remedy(
-        text="the port came up slower: look at the transceiver, the cable and the switch port's speed and FEC"
-    )
+    remedy = Remedy(text="check the transceiver, the cable, and the switch port's speed and FEC")
     return _per_device(
         desired,
         state,
@@ -82,7 +78,7 @@ def rdma_rate(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("rdma_link", "rdma.link_gts", "rdma.link_width")
+@check("rdma_link", "rdma.link_gts", "rdma.link_width", follows=NICS)
 def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """PCIe speed and width of each NIC. Where all devices are software there is no PCIe link to judge; beside a NIC
     with a link, one without has lost it."""
@@ -118,7 +114,7 @@ def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
     return findings
 
 
-@check("rdma_gid", "rdma.count")
+@check("rdma_gid", "rdma.count", follows=(*NICS, "rdma_state*"))
 def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Every device has a RoCE v2 GID of its interface's IPv4 address. Which index that is, the table decides; that it
     differs from the published one, or from device to device, is noted as evidence and is no fault."""
@@ -145,11 +141,11 @@ def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
         wanted=wanted,
         actual=without or (common({name: f"index {index}" for name, index in found.items()}) if found else None),
         evidence="; ".join(evidence),
-        remedy=remedy if without else None,
+        remedy=None if verdict == Verdict.OK else remedy if without else NO_DEVICE,
     )
 
 
-@check("rdma_firmware", "rdma.count")
+@check("rdma_firmware", "rdma.count", follows=NICS)
 def rdma_firmware(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Check that the NICs of one node run one firmware."""
     if not desired.rdma.count:

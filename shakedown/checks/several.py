@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shakedown.checks.compare import read_again
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import Reading, Unreadable, is_unreadable
+
+NO_DEVICE = Remedy(text="bring the devices up first, then check again")
 
 
 def compare_several(
@@ -32,6 +35,7 @@ def compare_several(
         verdict, actual = otherwise, wrong
     elif unread or not readings:
         verdict, actual = Verdict.UNKNOWN, None
+        remedy = read_again(next(iter(unread.values()))) if unread else NO_DEVICE
     else:
         verdict, actual = Verdict.OK, common(read)
     return Comparison(
@@ -53,6 +57,7 @@ def nothing_there(wanted: Any, *, count: int, why: str, unit: str | None = None)
         actual=None if count else "none wanted",
         unit=unit if count else None,
         evidence=why if count else "none is wanted: count is 0",
+        remedy=NO_DEVICE if count else None,
     )
 
 

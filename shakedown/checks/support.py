@@ -37,7 +37,7 @@ def support(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("image_version", "smoke.image", "smoke.recipe")
+@check("image_version", "smoke.image", "smoke.recipe", follows=("container_engine", "images.*"))
 def image_version(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Check that the job's image is the document's very one, by digest, or has in it what the document names, by the
     image's own labels. A tag is a name that anybody may give, and proves nothing."""

@@ -68,7 +68,7 @@ def clock(desired: DesiredState, state: NodeState) -> Comparison | None:
         operation="services.running",
         arguments={"names": TIME_SERVICES},
     )
-    reach = Remedy(text=f"{service} runs and is not synchronised: see that it reaches a server")
+    reach = Remedy(text=f"see that {service}, which runs, reaches a time server")
     stopped = is_unreadable(state.clock.service)
     remedy = start if stopped else reach
     return Comparison(
@@ -122,7 +122,8 @@ def _room(path: str, wanted: int, state: NodeState) -> Comparison:
     disk = file_system(path, state.disks)
     if disk is None:
         evidence = f"no mounted file system holds {path}"
-        return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
+        remedy = Remedy(text=f"mount a file system that holds {path}, or correct system.disk_free")
+        return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence, remedy=remedy)
     if is_unreadable(disk.free_bytes):
         return unknown(wanted, disk.free_bytes, evidence=f"{disk.fstype} on {disk.mount}")
     right = disk.free_bytes >= wanted

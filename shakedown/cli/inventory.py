@@ -21,7 +21,7 @@ def _an_inventory(_context: click.Context, _parameter: click.Parameter, value: s
 def over_inventory(function: Command) -> Command:
     """Add the argument and options that every command over an inventory takes."""
     for decorate in (
-        click.option("-v", "--verbose", count=True, help="pyinfra's lines, folded over the nodes; -vv (run: -v): each"),
+        click.option("-v", "--verbose", count=True, help="evidence, and pyinfra's lines, folded; -vv (run: -v): each"),
         click.option("--parallel", type=click.IntRange(min=1), help="how many nodes are worked on at once"),
         click.option(
             "--data",

@@ -22,9 +22,19 @@ from shakedown.cli.words import unusable
 from shakedown.common.text import counted
 from shakedown.desired import DesiredStateError
 from shakedown.runner.inventory import desired_states, hosts_in_limit
+from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import INTERRUPTED, install_signal_handlers, invocation
 
-__all__ = ["desired_states", "engine", "invocation", "load_state", "run_deploy", "to_its_end", "usable_input"]
+__all__ = [
+    "desired_states",
+    "engine",
+    "invocation",
+    "load_state",
+    "progress",
+    "run_deploy",
+    "to_its_end",
+    "usable_input",
+]
 
 
 @contextmanager

@@ -69,6 +69,13 @@ def show_document(document: Any, form: str, output: Path | None, verdict: Verdic
     return verdict.exit_code
 
 
+def with_view(function: Command) -> Command:
+    """Add the options of a command that shows the findings of many nodes on a screen."""
+    quiet = click.option("-q", "--quiet", is_flag=True, help="the headline alone")
+    wide = click.option("--wide", is_flag=True, help="every node and every text whole, in lines of any width")
+    return wide(quiet(with_all(function)))
+
+
 def with_all(function: Command) -> Command:
     """Add the option --all of a command that shows many nodes."""
     help_text = "in the table, also what is as it should be, and each node alone"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from shakedown.hosts import folded
-from shakedown.state.findings import Finding, Remedy, Verdict, worst
+from shakedown.state.findings import Finding, Remedy, Verdict
 
 if TYPE_CHECKING:
     from shakedown.gates import Gate
@@ -63,14 +63,6 @@ def fold(findings: Iterable[Finding]) -> list[Folded]:
 def fold_gates(gates: Iterable[Gate]) -> list[FoldedGate]:
     """Gates of the nodes' own jobs that came to the same as one; those of the job over all nodes as they are."""
     return [FoldedGate(gate, nodes) for gate, nodes in _alike(gates, _judged, lambda gate: gate.node)]
-
-
-def passing(findings: Iterable[Finding]) -> list[str]:
-    """Return the nodes of which every finding passes, in their order."""
-    verdicts: dict[str, list[Verdict]] = {}
-    for finding in findings:
-        verdicts.setdefault(finding.node, []).append(finding.verdict)
-    return [node for node, of_node in verdicts.items() if worst(of_node) == Verdict.OK]
 
 
 def _alike(

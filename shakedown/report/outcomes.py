@@ -18,13 +18,13 @@ from shakedown.hosts import folded, named
 from shakedown.isolation import tree
 from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import METRICS
-from shakedown.report import failure, telemetry, trials
+from shakedown.report import failure, screen, telemetry, trials
 from shakedown.report.fold import FoldedGate, fold_gates
 from shakedown.report.summary import fitted, summary_lines
-from shakedown.report.terminal import COLOURS, findings_summary, findings_table, safe, table, value_text, verdict_text
+from shakedown.report.terminal import COLOURS, safe, table, value_text, verdict_text
 from shakedown.report.trials import of_trials
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
-from shakedown.state.findings import Verdict
+from shakedown.state.findings import Verdict, worst
 
 FEW = 8
 """Nodes that had a job of their own and are shown each by itself, with its figures beside the others'."""
@@ -166,6 +166,9 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
     """Yield a whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several
     nodes is said once; with `show_all` everything of each. Of a job that did not pass, the end on one screen."""
     failed = record.diagnosis or any(not gate.verdict.passes for gate in record.gates)
+    if record.kind == "drift" and not show_all:
+        yield from _findings(record, show_all)
+        return
     if failed and not show_all and record.isolation is None and record.trials is None:
         yield from map(escape, fitted(summary_lines(failure.of_run(record, directory))))
         return
@@ -182,10 +185,7 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
         for note in node.notes:
             notes.setdefault((note, node.name if show_all else ""), []).append(node.name)
     yield from (safe(f"{folded(names)}: {note}") for (note, _), names in notes.items())
-    findings = findings_table(record.findings, show_all)
-    if findings is not None:
-        yield findings
-    yield findings_summary(record.findings, len(record.nodes))
+    yield from _findings(record, show_all)
     if record.trials is not None:
         yield from trials.tables(record.trials)
     if record.gates or record.isolation is None:
@@ -193,6 +193,12 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
     if record.isolation is not None:
         yield "\nsearch for bad nodes"
         yield from map(safe, tree.lines(record.isolation))
+
+
+def _findings(record: RunRecord, show_all: bool) -> Iterator[Any]:
+    verdict = worst([finding.verdict for finding in record.findings])
+    view = screen.View(all=show_all)
+    yield from screen.screen(record.findings, len(record.nodes), verdict, record.inventory, view)
 
 
 def _run_nodes(nodes: Sequence[RunNode], show_all: bool) -> Table:

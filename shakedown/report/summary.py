@@ -67,12 +67,35 @@ class Summary:
     evidence: str = ""
     dry: bool = False
     interrupted: bool = False
+    shown: bool = False  # what differs was shown before
 
 
 def summary_lines(summary: Summary) -> Iterator[str]:
-    """Yield the lines, as they may reach a terminal."""
+    """Yield the lines, as they may reach a terminal. What was shown before is left out, unless the run ended early."""
     headline = f": {summary.headline}" if summary.headline else ""
     yield f"verdict: {summary.verdict}{' (interrupted)' if summary.interrupted else ''}{headline}"
+    if summary.shown and not (summary.error or summary.interrupted):
+        yield from (f"  {printable(lack, WHY)}" for lack in summary.lacking)
+    else:
+        yield from _course(summary, bool(headline))
+    if summary.busy:
+        yield (
+            f"may still be busy, for up to {max(summary.busy.values()):.0f} s: {_listed(list(summary.busy))}: "
+            "the controller did not wait for the job's end there. Its watchdog ends it, and a new run is refused until "
+            "then; its run folder stays"
+        )
+    if len(summary.new_keys) > KEYS:
+        names = _listed(list(summary.new_keys))
+        yield f"{len(summary.new_keys)} new host keys, compare them (ssh-keygen -lf known_hosts): {names}"
+    else:
+        for node, key in summary.new_keys.items():
+            yield f"new host key of {printable(node)}, compare it: {printable(key)}"
+    yield from (f"beside the verdict: {printable(notice, WHY)}" for notice in summary.notices)
+    yield summary.report or f"evidence: {summary.evidence or 'none was kept'}"
+
+
+def _course(summary: Summary, headline: bool) -> Iterator[str]:
+    """Yield what became of each node, and what was changed."""
     if summary.error:
         yield f"  ended by {printable(summary.error, WHY)}"
     yield from [*(summary.next_steps if headline else []), *summary.grounds]
@@ -91,20 +114,6 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         yield f"{'would restore' if summary.dry else 'restored'}: {_listed(nodes)}: {printable(line, WHY)}"
     if summary.interrupted and any(outcome.kind == "interrupted" and outcome.under_way for outcome in summary.outcomes):
         yield "what was under way on those nodes ends there within its time limit"
-    if summary.busy:
-        yield (
-            f"may still be busy, for up to {max(summary.busy.values()):.0f} s: {_listed(list(summary.busy))}: "
-            "the controller did not wait for the job's end there. Its watchdog ends it, and a new run is refused until "
-            "then; its run folder stays"
-        )
-    if len(summary.new_keys) > KEYS:
-        names = _listed(list(summary.new_keys))
-        yield f"{len(summary.new_keys)} new host keys, compare them (ssh-keygen -lf known_hosts): {names}"
-    else:
-        for node, key in summary.new_keys.items():
-            yield f"new host key of {printable(node)}, compare it: {printable(key)}"
-    yield from (f"beside the verdict: {printable(notice, WHY)}" for notice in summary.notices)
-    yield summary.report or f"evidence: {summary.evidence or 'none was kept'}"
 
 
 def fitted(lines: Iterable[str], width: int = WIDTH, most: int = LINES) -> Iterator[str]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from shakedown.common.text import counted
 from shakedown.evidence.diagnosis.words import lines
-from shakedown.report import past, service, terminal
+from shakedown.report import past, screen, service, terminal
 from shakedown.report.formats import Calibrated, Compared, Findings, InService, Judged, Remembered, Run
 
 
@@ -20,11 +20,8 @@ def rendered(document: object) -> Iterator[RenderableType]:
 
 @rendered.register
 def _(document: Findings) -> Iterator[RenderableType]:
-    table = terminal.findings_table(document.findings, document.show_all)
-    if table is not None:
-        yield table
-        yield ""
-    yield _marked(terminal.findings_summary(document.findings, document.nodes))
+    view = screen.View(wide=document.wide, evidence=document.evidence, quiet=document.quiet, all=document.show_all)
+    yield from screen.screen(document.findings, document.nodes, document.verdict, document.inventory, view)
 
 
 @rendered.register

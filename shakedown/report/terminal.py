@@ -11,10 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from shakedown.common.text import counted, in_unit, printable
+from shakedown.common.text import in_unit, printable
 from shakedown.desired.sizes import format_size
-from shakedown.hosts import folded
-from shakedown.report.fold import fold, passing
 from shakedown.state.findings import Finding, Verdict
 
 CELL = 2000
@@ -84,36 +82,6 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
     return str(value)
 
 
-def findings_table(findings: Sequence[Finding], show_all: bool = False) -> Table | None:
-    """Return the findings that differ, those that are the same on several nodes in one row; or (`show_all`) each
-    finding of each node. None when there is nothing to show."""
-    if show_all:
-        shown = [(safe(finding.node), finding) for finding in findings]
-    else:
-        folds = fold(finding for finding in findings if finding.verdict != Verdict.OK)
-        shown = [(safe(one.where), one.finding) for one in folds]
-    if not shown:
-        return None
-    made = table("node", "finding", "verdict", "wanted", "actual", "remedy")
-    for where, finding in shown:
-        pending = f" ({finding.pending})" if finding.pending else ""
-        wanted, actual = shown_values(finding)
-        made.add_row(
-            where,
-            safe(finding.name),
-            verdict_text(finding.verdict) + pending,
-            *(safe(text) for text in (wanted, actual + _evidence(finding), _remedy(finding))),
-        )
-    return made
-
-
-def nodes_that_pass(findings: Sequence[Finding]) -> str:
-    """Of several nodes, those of which nothing is to be said: "node[001-127,129]: ok"; else nothing."""
-    several = len({finding.node for finding in findings}) > 1
-    nodes = passing(findings) if several else []
-    return f"{safe(folded(nodes))}: {verdict_text(Verdict.OK)}" if nodes else ""
-
-
 def safe(text: str) -> str:
     """Return a text that came from outside, for rich: one line of printable characters, and no markup."""
     return escape(printable(text, CELL))
@@ -157,12 +125,3 @@ def _remedy(finding: Finding) -> str:
         return ""
     risk = "" if finding.remedy.risk == "safe" else f" ({finding.remedy.risk})"
     return f"{finding.remedy.text}{risk}"
-
-
-def findings_summary(findings: Sequence[Finding], nodes: int) -> str:
-    """How many nodes and findings, and of which verdicts; before it, a line of the nodes that are as they should be."""
-    counts = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in Verdict}
-    parts = [f"{count} {verdict_text(verdict)}" for verdict, count in counts.items() if count]
-    passing_nodes = nodes_that_pass(findings)
-    before = f"{passing_nodes}\n" if passing_nodes else ""
-    return f"{before}{counted(nodes, 'node')}, {counted(len(findings), 'finding')}: {', '.join(parts) or 'none'}"

@@ -224,6 +224,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         evidence=end.evidence if end else kept.evidence,
         dry=invocation.dry,
         interrupted=invocation.interrupted,
+        shown=kept.shown,
     )
     if end is not None and record is not None and not verdict.passes:
         from shakedown.report.failure import with_job  # 200 ms of gates, that a drift check does not need

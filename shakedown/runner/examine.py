@@ -15,10 +15,11 @@ from rich.console import Console
 from shakedown.checks.examination import Examination, Reading
 from shakedown.facts.node import read_node
 from shakedown.hosts import named
-from shakedown.report import terminal
+from shakedown.report import screen
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import host_keys
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.waiting import waiting_for
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState, shared
@@ -99,16 +100,18 @@ def tried(host: Host) -> str:
     return f"ssh to {host.data.get('ssh_hostname') or host.name}" + (f", port {port}" if port else "")
 
 
+def show_screen(out: Console, examination: Examination, view: screen.View) -> None:
+    """Show the causes of what differs."""
+    findings, nodes = examination.all_findings(), len(examination.desired)
+    for line in screen.screen(findings, nodes, examination.verdict(), invocation.inventory, view):
+        out.print(line, soft_wrap=True)
+
+
 def show_findings(out: Console, examination: Examination, fixable: Mapping[str, Sequence[Finding]]) -> None:
     """Show the findings of all nodes on stderr (stdout belongs to pyinfra's --json). `fixable`: those of each node
     that an operation would fix, as the user that we are there."""
-    findings = examination.all_findings()
-    table = terminal.findings_table(findings)
     out.print()
-    if table is not None:
-        out.print(table)
-        out.print()
-    out.print(terminal.findings_summary(findings, len(fixable)))
+    show_screen(out, examination, screen.View(screen.columns(out), advises=False))
     pending = [name for name, own in fixable.items() if own]
     out.print(f"to change: {named(pending)}" if pending else "nothing to change", markup=False)
     if few := [name for name, own in fixable.items() if len(own) < len(examination.fixable(name))]:

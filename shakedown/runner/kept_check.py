@@ -1,26 +1,72 @@
 """A drift check that is kept like a run."""
 
+from collections.abc import Mapping
+
 from pyinfra.api import State
-from pyinfra.api.exceptions import PyinfraError
 
 from shakedown.checks.examination import Examination
+from shakedown.common.secrets import masked_model, values_of
+from shakedown.common.text import file_name
+from shakedown.ledger.keep import keep
+from shakedown.report import terminal
+from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import progress
+from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Session
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.state.findings import Verdict
 
 
-def keep_check(state: State, examination: Examination, verdict: Verdict) -> None:
-    """Keep a drift check like a run: a directory with the findings and the states, and the ledger. A check that cannot
-    be kept has failed (`invocation.unrecorded`)."""
-    current = Session(state, examination)
+def keep_check(state: State, examination: Examination, verdict: Verdict, ledger: bool = True) -> None:
+    """Keep a drift check like a run: a directory with the findings and the states, and the ledger if requested. A check
+    that was to be kept in the ledger and has no directory has failed (`invocation.unrecorded`)."""
+    new_keys = host_keys.new_keys(hosts_in_limit(state))
+    record = RunRecord(
+        run_id=new_run_id(),
+        kind="drift",
+        started_at=now(),
+        finished_at=now(),
+        verdict=verdict,
+        inventory=invocation.inventory,
+        desired_digest=desired_digest(dict(examination.desired)),
+        findings=examination.all_findings(),
+        nodes=[_node(state, examination, name, new_keys) for name in examination.desired],
+    )
     try:
-        current.open_run("drift")
-    except PyinfraError as error:
-        invocation.unrecorded = f"the check is not kept: {error}"
+        directory = RunDirectory.create(record.run_id, latest=False)
+        kept = _without_secrets(record, examination)
+        directory.save(kept)
+        for node, answer in examination.states.items():
+            directory.write(f"states/{file_name(node)}.json", answer.model_dump_json(indent=1) + "\n")
+    except (OSError, ValueError) as error:
+        reason = f"the check is not kept: {error}"
+        if ledger:
+            invocation.unrecorded = reason
+        _notice(reason)
         return
-    current.close(verdict)
-    if current.directory is not None and not invocation.unrecorded:
-        progress(state).evidence = str(current.directory.path)
-    for notice in current.notices:
-        current.out.print(notice, style="yellow", markup=False, highlight=False)
+    progress(state).evidence = str(directory.path)
+    if ledger and (reason := keep(directory, kept, examination.states, {})):
+        directory.save(kept.model_copy(update={"not_in_ledger": reason}))
+        _notice(reason)
+
+
+def _node(state: State, examination: Examination, name: str, new_keys: Mapping[str, str]) -> RunNode:
+    read = name in examination.states
+    return RunNode(
+        name=name,
+        verdict=examination.verdict_of(name),
+        part="examined" if read else "unreached",
+        why="" if read else progress(state).hosts[name].lost,
+        new_host_key=new_keys.get(name, ""),
+    )
+
+
+def _without_secrets(record: RunRecord, examination: Examination) -> RunRecord:
+    public = examination.not_secret()
+    values = values_of([state.model_dump(mode="json") for state in examination.desired.values()], public)
+    return masked_model(record, public, values) if values else record
+
+
+def _notice(text: str) -> None:
+    terminal.console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)

@@ -53,6 +53,7 @@ class RunProgress:
     close: Callable[[], RunEnd] | None = None  # ends the run of a deploy that has examined the nodes
     write_reports: Callable[[], None] = lambda: None  # of that run
     announced: bool = False  # the end of the run was reported
+    shown: bool = False  # the command has shown what differs: the report of the end does not repeat it
     evidence: str = ""  # the run directory of a drift check that is kept: it has no session
     waits: dict[str, tuple[str, float]] = field(default_factory=dict)  # host -> what it is at, since when (monotonic)
     folding: Any = None  # of pyinfra's lines (`pyinfra/folding.py`); None: each is shown

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import gevent
@@ -108,20 +108,19 @@ class Session:
         """Return the findings of a node that an operation would fix, as the user that we are there."""
         return [f for f in self.examination.fixable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
 
-    def open_run(self, kind: Literal["run", "drift"] = "run") -> RunRecord:
+    def open_run(self) -> RunRecord:
         """Return the record of this run, and make its directory when the first thing is to be kept. Dry runs keep
         nothing. Raise PyinfraError, which ends the run, where nothing can be kept."""
         with self.lock:
             if self.record is None:
                 run_id = new_run_id()
                 try:
-                    self.directory = RunDirectory.create(run_id, latest=kind == "run")
+                    self.directory = RunDirectory.create(run_id)
                     self.notes = progress(self.state).notes = Notes(self.directory.path, self._unsecret())
                 except OSError as error:
                     raise PyinfraError(f"no run directory, so nothing is changed: {error}") from error
                 self.record = RunRecord(
                     run_id=run_id,
-                    kind=kind,
                     started_at=now(),
                     inventory=invocation.inventory,
                     desired_digest=desired_digest(dict(self.examination.desired)),

@@ -24,11 +24,11 @@ from shakedown.jobs.token import TOKEN, token
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.logs.mad import Results
 from shakedown.logs.metrics import METRICS_OF
-from shakedown.report import outcomes, terminal
+from shakedown.report import outcomes, screen
 from shakedown.report.summary import fitted
 from shakedown.report.trials import of_training
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
-from shakedown.runner.examine import reread
+from shakedown.runner.examine import reread, show_screen
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs.diagnosis import KeptLogs, diagnose
@@ -355,4 +355,4 @@ def show_judgement(current: Session) -> None:
     alone = "benchmark" if any(job.plan and job.plan.has_report for job in record.jobs) else "each node alone"
     for line in outcomes.closing(record.gates, alone):
         out.print(line)
-    out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
+    show_screen(out, current.examination, screen.View(screen.columns(out), quiet=True))

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from shakedown.checks.compare import AS_ROOT, NOT_SET, at_boot, boot_remedy, compare_setting, installed, unknown
+from shakedown.checks.compare import (
+    AS_ROOT,
+    NOT_SET,
+    at_boot,
+    boot_remedy,
+    compare_setting,
+    installed,
+    read_again,
+    unknown,
+)
 from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.state.node import BootUnit, Setting, Unreadable
 from tests.states import healthy, with_
@@ -38,12 +47,12 @@ def compared(running: Any, persisted: Any) -> Comparison:
 def test_the_three_values(running: Any, persisted: Any, verdict: str, shown: str | None, pending: bool) -> None:
     finding = compared(running, persisted)
     assert (finding.verdict, finding.persisted, finding.reboot_pending) == (verdict, shown, pending)
-    assert finding.remedy == (REMEDY if verdict == "drift" else None)
+    assert finding.remedy == {"drift": REMEDY, "ok": None}.get(verdict, read_again(FAILED))
     assert finding.wanted == 4096 and finding.evidence.startswith("/proc/z")
 
 
 def test_what_could_not_be_read_says_why_and_asks_for_root_where_that_would_help() -> None:
-    assert unknown(1, CLOSED).remedy == AS_ROOT and unknown(1, FAILED).remedy is None
+    assert unknown(1, CLOSED).remedy == AS_ROOT and unknown(1, FAILED).remedy == read_again(FAILED)
     assert unknown(1, CLOSED, remedy=REMEDY).remedy == REMEDY
     assert unknown(1, FAILED).evidence == "unreadable (failed: /x)"
     assert unknown(1, FAILED, evidence="/y").evidence == "/y: unreadable (failed: /x)"

@@ -32,7 +32,7 @@ def test_of_functions_of_their_own_alone_read_requests_are_asked() -> None:
     one = seen(max_read_request, virtual)
     assert one.verdict == "ok" and one.actual == "4096"
     wrong = seen(max_read_request, virtual | {"rdma.0.max_read_request": 512})
-    assert wrong.remedy is not None and wrong.remedy.text.startswith("PCIe read requests of 4096 bytes for bnxt_re0,")
+    assert wrong.remedy is not None and wrong.remedy.text.startswith("set PCIe read requests of 4096 bytes for")
     assert "bnxt_re0 512" in wrong.evidence and "bnxt_re1" not in wrong.evidence
     later = seen(max_read_request, virtual | {"boot_unit.settings": {}})
     assert later.remedy is not None and "for bnxt_re0," in later.remedy.text

@@ -94,7 +94,7 @@ def test_an_odd_one_out_is_told_what_to_become_and_a_tie_who_decides() -> None:
     for group, where in (("rack7", "rack7"), ("", "all nodes")):
         tie = next(each for each in fleet({}, abi, group=group) if each.name == "fleet.libibverbs")
         assert tie.wanted == f"one value on {where}, there is no majority"
-        assert tie.remedy is not None and "decide which is right" in tie.remedy.text
+        assert tie.remedy is not None and "decide which value of libibverbs is right" in tie.remedy.text
 
 
 def test_firmware_that_one_gpu_does_not_tell_is_compared_by_the_others() -> None:

@@ -21,8 +21,8 @@ from shakedown import checks
 from shakedown.checks import fleet
 from shakedown.gates import Gate
 from shakedown.node.settings import SETTINGS
-from shakedown.report import outcomes, terminal
-from shakedown.state.findings import Finding, Remedy, Verdict
+from shakedown.report import outcomes, screen, terminal
+from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from shakedown.state.node import NodeState
 from tests.states import SETTING_VALUES, desired, healthy, image, unreadable, with_
 
@@ -94,25 +94,25 @@ def changed(changes: dict[Path, Any]) -> NodeState | None:
         return None
 
 
-def row(finding: Finding) -> tuple[str, str, str, str]:
-    """Verdict, wanted, actual and remedy as the table shows them."""
-    table = terminal.findings_table([finding])
-    assert table is not None
-    cells = [next(iter(column.cells)) for column in table.columns]
-    return tuple(str(cell) for cell in cells[2:])  # type: ignore[return-value]
+def on_screen(finding: Finding, **view: bool) -> list[str]:
+    """The lines of one finding, without the headline and the commands."""
+    made = screen.screen([finding], 1, finding.verdict, "rack.py", screen.View(advises=False, **view))
+    return [line.plain for line in made][1:]
 
 
 def shows_what_differs(finding: Finding) -> None:
     wanted, actual = terminal.shown_values(finding)
     assert wanted != actual, finding
-    _, in_table, seen, remedy = row(finding)
-    assert in_table != seen
-    assert terminal.safe(actual) in seen or len(actual) > 1000
+    first, *others = on_screen(finding, wide=True)
+    assert first.split()[:2] == [finding.verdict.upper(), finding.name.split()[0]]
+    assert first.removesuffix(finding.verdict).split()[3:], "what differs stands in the line"
+    assert finding.verdict != Verdict.UNKNOWN or finding.remedy is not None
     line = terminal.finding_line(finding)
     assert line.count("\n") == 0 and (f"wanted {wanted}, actual {actual}" in line or len(line) > 1000)
     assert finding.actual is not None or finding.evidence, "what is not known says why"
     if finding.remedy is not None:
-        assert finding.remedy.text in line and remedy
+        assert finding.remedy.text in line
+        assert others or finding.verdict == Verdict.WARN or finding.fixed_by in (FixedBy.OPERATION, FixedBy.LOGIN)
     document = json.loads(finding.model_dump_json())
     now_or_later = [document["actual"], document["persisted"]]
     assert any(value != document["wanted"] and str(value) != str(document["wanted"]) for value in now_or_later)
@@ -207,10 +207,10 @@ def test_what_a_node_says_is_one_line_of_printable_characters() -> None:
     )
     output = io.StringIO()
     console = Console(file=output, width=100_000, color_system=None)
-    console.print(terminal.findings_table([finding]))
+    for line in screen.screen([finding], 1, Verdict.FAIL, HOSTILE, screen.View(wide=True)):
+        console.print(line, soft_wrap=True)
     console.print(outcomes.gates_table([gate]))
-    console.print(terminal.findings_summary([finding], 1))
-    assert len(output.getvalue().splitlines()) == 5, "two tables of a heading and a row, and the summary"
+    assert len(output.getvalue().splitlines()) == 7, "headline, row, remedy, two commands, and a table"
     lines = [output.getvalue().replace("\n", ""), terminal.finding_line(finding), str(finding)]
     for text in lines:
         assert not any(character in text for character in "\x1b\x07\r\n\u202e\x9b"), text
@@ -220,5 +220,5 @@ def test_what_a_node_says_is_one_line_of_printable_characters() -> None:
 def test_a_long_answer_is_cut_where_it_is_shown_and_whole_in_json() -> None:
     finding = Finding(name="x", node="n", verdict=Verdict.UNKNOWN, wanted=1, evidence="e" * 100_000)
     assert len(terminal.finding_line(finding)) <= 2 * terminal.CELL
-    assert len(row(finding)[2]) <= terminal.CELL
+    assert all(len(line) <= terminal.CELL for line in on_screen(finding))
     assert len(json.loads(finding.model_dump_json())["evidence"]) == 100_000

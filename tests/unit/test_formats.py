@@ -60,9 +60,9 @@ def test_findings_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == whole["findings"]
     formats.write(document, "table")
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in lines[1:3]] == [["n1", "thp", "drift"], ["n2", "support", "warn"]]
+    assert [line.split()[:3] for line in lines[1:3]] == [["DRIFT", "thp", "n1"], ["WARN", "support", "n2"]]
     assert "[bold]never" in lines[1], "what a node says is no markup"
-    assert lines[-1] == "2 nodes, 3 findings: 1 ok, 1 warn, 1 drift"
+    assert lines[0].split("  ")[-1] == " 1 cause, 1 of advice"
     formats.write(Findings(Verdict.OK, 2, FOUND, show_all=True), "table")
     assert "mtu.ens1" in capsys.readouterr().out
 

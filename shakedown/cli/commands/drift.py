@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from shakedown.cli.inventory import over_inventory
-from shakedown.cli.output import format_and_output, show_document, with_all
+from shakedown.cli.output import format_and_output, show_document, with_view
 from shakedown.cli.words import EXIT_CODES
 from shakedown.report.formats import Findings
 from shakedown.state.findings import Verdict
@@ -18,9 +18,9 @@ PREPARE = ("signals", "gevent")
 @click.command(epilog=EXIT_CODES)
 @over_inventory
 @format_and_output(Findings)
-@with_all
+@with_view
 @click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
-@click.option("--ledger", is_flag=True, help="keep the check: a run directory, and the ledger")
+@click.option("--ledger", is_flag=True, help="keep the check in the ledger too")
 @click.option("--from-agents", is_flag=True, help="read the last reports of the agents on the nodes; examine nothing")
 def drift(
     inventory: str,
@@ -31,14 +31,16 @@ def drift(
     form: str,
     output: Path | None,
     show_all: bool,
+    quiet: bool,
+    wide: bool,
     expected: int | None,
     ledger: bool,
     from_agents: bool,
 ) -> None:
     """Compare every node with its desired state. Never changes a node.
 
-    One reading per node; one line per finding that differs, with what was wanted, what is, and the remedy. In the table
-    a finding that is the same on several nodes is one line, over their range.
+    One reading per node. One line per cause, over its nodes, with what is and what was wanted; findings that follow
+    from it are counted behind it. -v adds the evidence. The check is kept: `shakedown report` shows it again.
 
     \b
     shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure
@@ -48,7 +50,7 @@ def drift(
     """
     if from_agents and ledger:
         raise click.UsageError("--ledger keeps the nodes' states, which --from-agents does not read")
-    from shakedown.cli.nodes import invocation, load_state, to_its_end, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import invocation, load_state, progress, to_its_end, usable_input  # pyinfra: see there
 
     with usable_input():
         state = load_state(inventory, limit, data, parallel, verbose)
@@ -62,15 +64,19 @@ def drift(
         answered = examination.answered
         few = expected is not None and answered < expected
         keep(examination, *([f"{answered} of {expected} expected nodes answered"] if few else []))
+        progress(state).shown = form == "table" and output is None
         verdict = Verdict.FAIL if few else examination.verdict()
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        document = Findings(verdict, len(examination.desired), examination.all_findings(), show_all, inventory, at)
+        findings = examination.all_findings()
+        document = Findings(
+            verdict, len(examination.desired), findings, show_all, inventory, at, bool(verbose), wide, quiet
+        )
         if from_agents:
             click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)
         code = show_document(document, form, output, verdict)
-        if ledger:
-            from shakedown.runner.kept_check import keep_check  # 450 ms that a usual check does not need
+        if not from_agents:
+            from shakedown.runner.kept_check import keep_check
 
-            keep_check(state, examination, verdict)
+            keep_check(state, examination, verdict, ledger=ledger)
             code = Verdict.FAIL.exit_code if invocation.unrecorded else code
     sys.exit(code)

@@ -17,6 +17,7 @@ from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import Remembered, Run, names
 from shakedown.runs.archive.run import opened_run
+from shakedown.runs.folder import run_ids
 from shakedown.state.findings import Verdict, worst
 
 WEEKS = 2000  # runs of a ledger that are shown together: the newest
@@ -33,11 +34,12 @@ def report(
 ) -> None:
     """Show the result of a run: the verdict, the nodes, the findings that differ, the gates and the figures.
 
-    RUN is its id, a part that only its id begins with, latest (the default), its directory, or the file that
-    `shakedown bundle` made of it. Exits as the run did. Of a failed run it shows one screen; -v shows the evidence.
+    RUN is its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle` made
+    of it; without RUN, the newest run or check. Exits as the run did. Of a failed run it shows one screen; -v shows the
+    evidence.
 
     
-    shakedown report latest
+    shakedown report
     shakedown report runs/20261122T014456-4dc983 --format json
     shakedown report latest --output rack7.html
     shakedown report --ledger --since 4w --output weeks.html
@@ -46,8 +48,9 @@ def report(
         unusable("report takes a RUN, or --ledger, which alone takes --since")
     if ledger:
         _report_ledger(since, form, output)
+    run = run or next(iter(run_ids()), "latest")
     try:
-        with opened_run(run or "latest") as opened:
+        with opened_run(run) as opened:
             directory, messages, altered = opened.directory, opened.messages, opened.altered
             record = directory.load()
             if altered:

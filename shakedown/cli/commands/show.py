@@ -1,4 +1,4 @@
-"""The desired state of one host."""
+"""The desired state of one host, or its last state."""
 
 import click
 
@@ -16,14 +16,23 @@ PREPARE = ("gevent",)
 @click.command()
 @over_inventory
 @click.argument("host")
+@click.option("--state", "last_state", is_flag=True, help="what the node was when it was last read, and what differs")
 @format_of(Desired)
 def show(
-    inventory: str, host: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
+    inventory: str,
+    host: str,
+    last_state: bool,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    form: str,
 ) -> None:
     """Show the desired state of one HOST: every value with the layer it came from. Connects to nothing.
 
     \b
     shakedown show inventories/rack.py node01.rack7
+    shakedown show inventories/rack.py node01.rack7 --state    as the newest run or check has read it
     """
     from shakedown.cli.nodes import desired_states, engine, load_state, usable_input  # pyinfra: see there
 
@@ -33,6 +42,11 @@ def show(
         host, *others = engine.choose(state.inventory, [host], "HOST")
     if others or host not in resolved.merged:
         unusable(f"{inventory}: show takes one host, and these are {named([host, *others])}")
+    if last_state:
+        from shakedown.cli.last_state import show_state  # 200 ms that the desired state does not need
+
+        show_state(host, form)
+        return
     merged = resolved.merged[host]
     smoke = resolved.states[host].smoke
     values = masked(merged.values, smoke.not_secret if smoke else ())

@@ -15,7 +15,7 @@ class CpuGovernor(CpuSetting):
     source = "Linux, Documentation/admin-guide/pm/cpufreq.rst; ROCm's system optimization guides want `performance`"
     example = "performance"
     values = r"\w+"
-    remedy = "governor {} on every CPU"
+    remedy = "set the governor {} on every CPU"
     file = "cpufreq/scaling_governor"
     evidence = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
     place = "cpu.governors"

@@ -18,7 +18,7 @@ class MaxReadRequest(RegisterSetting):
     unit = "bytes"
     values = "128|256|512|1024|2048|4096"
     details = "(?:[0-9a-f]{4})?"
-    remedy = "PCIe read requests of {} bytes"
+    remedy = "set PCIe read requests of {} bytes"
     evidence = "PCI configuration space, device control"
     register = DEVICE_CONTROL
     mask = READ_REQUEST

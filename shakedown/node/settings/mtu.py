@@ -14,6 +14,6 @@ class Mtu(FileSetting):
     unit = "bytes"
     values = r"[1-9]\d*"
     details = r"[\w.:@-]+"
-    remedy = "MTU {0} on {1} (the switch has to carry it)"
+    remedy = "set MTU {0} on {1} (the switch has to carry it)"
     path = "/sys/class/net/{}/mtu"
     evidence = path

@@ -15,7 +15,7 @@ class Thp(FileSetting):
     source = "Linux, Documentation/admin-guide/mm/transhuge.rst; ROCm's system optimization guides want `always`"
     example = "always"
     values = "always|madvise|never"
-    remedy = "transparent huge pages: {}"
+    remedy = "set transparent huge pages to {}"
     path = evidence = "/sys/kernel/mm/transparent_hugepage/enabled"
     place = "memory.thp"
 

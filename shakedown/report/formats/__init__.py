@@ -50,6 +50,9 @@ class Findings:
     show_all: bool = False  # also what is as it should be, and each node alone, where a format leaves that out
     inventory: str = ""
     at: str = ""  # when the nodes were read: UTC, ISO 8601
+    evidence: bool = False  # of each cause, where a format folds the findings
+    wide: bool = False  # lines of any width
+    quiet: bool = False  # the verdict alone
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def write(document: Any, form: str) -> None:
             continue
         if out is None:
             out = _console()
-        out.print(part)
+        out.print(part, soft_wrap=getattr(part, "no_wrap", False))
 
 
 def text_of(document: Any, form: str) -> str:
@@ -176,7 +179,7 @@ def text_of(document: Any, form: str) -> str:
             out.write(f"{part}\n")
         else:
             console = console or _console(out)
-            console.print(part)
+            console.print(part, soft_wrap=getattr(part, "no_wrap", False))
     return out.getvalue()
 
 

@@ -1,0 +1,272 @@
+"""The findings of many nodes on one screen: a headline, a line for each cause with what to do, and the next commands.
+
+At most LINES lines of at most COLUMNS columns, in a pipe and in mail too. A node's name is never broken.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.text import Text
+
+from shakedown.common.text import counted, printable
+from shakedown.hosts import folded
+from shakedown.report.causes import Cause, causes
+from shakedown.report.terminal import CELL, COLOURS, WIDEST, console, finding_line
+from shakedown.state.findings import Finding, FixedBy, Verdict
+
+LINES = 22  # the verdict and the place of the evidence come after them
+COLUMNS = 100
+NAME = 24  # columns that the names of findings are aligned to, at most
+FIXED = 74  # columns that are no nodes', on a wide screen
+FEWEST = 16  # columns of nodes
+LEAST = 20  # columns of a text; with fewer it stands on a line of its own
+REMEDY = 2  # lines of a remedy
+LONGEST_LIMIT = 40  # characters of the nodes that a command names
+WORDS = {
+    Verdict.OK: "OK",
+    Verdict.WARN: "OK",
+    Verdict.FAIL: "FAILED",
+    Verdict.DRIFT: "DRIFT",
+    Verdict.UNKNOWN: "UNKNOWN",
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """How much is shown, in how many columns."""
+
+    columns: int = field(default_factory=lambda: columns(console()))
+    wide: bool = False  # all nodes of each cause and the whole of each text, in lines of any width
+    evidence: bool = False  # and where it was read, what follows, and the remedies of an operation
+    quiet: bool = False  # the headline alone
+    all: bool = False  # each finding of each node
+    advises: bool = True  # the commands to run next
+
+    @property
+    def whole(self) -> bool:
+        return self.wide or self.evidence
+
+    @property
+    def nodes(self) -> int:
+        """The columns of nodes."""
+        return WIDEST if self.wide else max(self.columns - FIXED, FEWEST)
+
+    @property
+    def width(self) -> int:
+        return WIDEST if self.wide else self.columns
+
+
+def columns(out: Console) -> int:
+    """Return the columns that a screen has on this console."""
+    return min(out.width, COLUMNS)
+
+
+def screen(findings: Sequence[Finding], nodes: int, verdict: Verdict, inventory: str, view: View) -> Iterator[Text]:
+    """Yield the lines."""
+    found = causes(findings)
+    yield _headline(findings, nodes, verdict, found, view)
+    if view.all:
+        yield from (_line(printable(f"{finding.node}: ") + finding_line(finding)) for finding in findings)
+    if view.quiet or not found:
+        return
+    last = _footer(found, inventory, view) if view.advises else []
+    yield from _rows(found, inventory, view, LINES - 1 - len(last))
+    yield from (_line(line) for line in last)
+
+
+def _headline(findings: Sequence[Finding], nodes: int, verdict: Verdict, found: Sequence[Cause], view: View) -> Text:
+    usual = Counter(Counter(finding.node for finding in findings).values()).most_common(1)
+    left = f"{counted(nodes, 'node')}, {counted(usual[0][0], 'check')}{' each' if nodes > 1 else ''}" if usual else ""
+    advice = sum(cause.verdict == Verdict.WARN for cause in found)
+    parts = [counted(len(found) - advice, "cause")] if len(found) > advice else []
+    parts += [f"{advice} of advice"] if advice else []
+    word, right = WORDS.get(verdict, verdict.upper()), ", ".join(parts)
+    gap = max(view.columns - len(left) - len(word) - len(right) - 3 * bool(right), 2)
+    line = _line(f"{left or 'nothing was examined'}{' ' * gap}")
+    return line.append(word, COLOURS[verdict]).append(f"   {right}" if right else "")
+
+
+def _line(text: str) -> Text:
+    return Text(printable(text), no_wrap=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- rows
+
+
+def _rows(found: Sequence[Cause], inventory: str, view: View, room: int) -> Iterator[Text]:
+    """Yield the causes, as many as fit into `room` lines, and of the others how many there are. Advice that stands in
+    the way of a remedy is one of the others."""
+    form = _Form.of(found, view)
+    urgent = [cause for cause in found if cause.verdict != Verdict.WARN]
+    blocks, fit = _fitted(form, found, 0, inventory, room)
+    if not fit and len(found) > len(urgent) > 0:
+        blocks, _ = _fitted(form, urgent, len(found) - len(urgent), inventory, room)
+    for block in blocks:
+        yield from block
+    if len(blocks) < len(found):
+        yield _line(form.rest(found[len(blocks) :]))
+
+
+def _fitted(
+    form: _Form, found: Sequence[Cause], others: int, inventory: str, room: int
+) -> tuple[list[list[Text]], bool]:
+    """Return the lines of causes that fit into `room`, the remedies of the first before those of the last, and whether
+    nothing had to go. `others`: causes that stand only in the line of the rest."""
+    if form.view.whole:
+        return [form.block(cause, inventory, REMEDY) for cause in found], True
+    blocks = [form.block(cause, inventory, 0) for cause in found]
+    while sum(map(len, blocks)) + bool(others) > room:
+        blocks.pop()
+        others += 1
+    spare = room - sum(map(len, blocks)) - bool(others)
+    fit = len(blocks) == len(found)
+    for number, cause in enumerate(found[: len(blocks)]):
+        longer = [form.block(cause, inventory, most) for most in (REMEDY, 1)]
+        best = next((block for block in longer if len(block) - len(blocks[number]) <= spare), blocks[number])
+        fit = fit and best is longer[0]
+        spare -= len(best) - len(blocks[number])
+        blocks[number] = best
+    return blocks, fit
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The columns of the rows."""
+
+    view: View
+    word: int
+    name: int
+    nodes: int
+
+    @classmethod
+    def of(cls, found: Sequence[Cause], view: View) -> _Form:
+        names = [len(name) for cause in found if len(name := printable(cause.name)) <= NAME]
+        nodes = [len(_nodes(cause, view)) for cause in found]
+        return cls(
+            view=view,
+            word=max(len(cause.verdict.value) for cause in found),
+            name=max(names, default=NAME),
+            nodes=max((length for length in nodes if length <= view.nodes), default=view.nodes),
+        )
+
+    def block(self, cause: Cause, inventory: str, most: int) -> list[Text]:
+        """Return the lines of a cause, with at most `most` for its remedy."""
+        lines = self._row(cause)
+        margin = " " * (self.word + 2)
+        if cause.verdict != Verdict.WARN and (cause.person or cause.finding.fixed_by == FixedBy.REBOOT):
+            command = _next(cause, inventory) if self.view.advises and cause.person else ""
+            width, many = self.view.width - len(margin), REMEDY * 10 if self.view.whole else most
+            lines += [_line(margin + line) for line in _remedy(cause.remedy, command, width, many)]
+        if self.view.evidence:
+            cut = not any(cause.text in line.plain for line in lines)
+            lines += [_line(margin + line) for line in self._details(cause, len(margin), cut)]
+        return lines
+
+    def rest(self, found: Sequence[Cause]) -> str:
+        """Return the line on causes for which there is no room."""
+        verdicts = Counter(cause.verdict for cause in found)
+        counts = ", ".join(f"{count} {verdict.value.upper()}" for verdict, count in verdicts.items())
+        names = ", ".join(printable(cause.name) for cause in found)
+        return _cut(f" and {len(found)} more (-v shows all): {counts}: {names}", self.view.width)
+
+    def _row(self, cause: Cause) -> list[Text]:
+        word, name, nodes = cause.verdict.value.upper(), printable(cause.name), _nodes(cause, self.view)
+        rest = f"{name:<{self.name}}  {nodes:<{self.nodes}}  "
+        room = self.view.width - self.word - 2  # columns behind the verdict
+        follows = counted(len(cause.follows), "check") if self.view.columns >= COLUMNS else str(len(cause.follows))
+        many = f"  (+{follows})" if cause.follows else ""
+        note = f"  {cause.note}" if cause.note else ""
+        left = room - len(rest) - len(many) - len(note)
+        whole = left >= min(LEAST, len(cause.text))
+        line = f"{rest}{_cut(cause.text, left) if whole else ''}{many}".rstrip()
+        if note:
+            line = f"{line if self.view.wide else line.ljust(room - len(note))}{note}"
+        row = _line(" ").append(f"{word:<{self.word}} ", COLOURS[cause.verdict]).append(line)
+        margin = " " * (self.word + 2)
+        return [row] if whole else [row, _line(margin + _cut(cause.text, room))]
+
+    def _details(self, cause: Cause, margin: int, cut: bool) -> Iterator[str]:
+        """Yield where a cause was read, its other findings and its remedy, in lines that are folded, not cut."""
+        finding = cause.finding
+        texts = {
+            "findings": ", ".join(cause.names) if len(cause.names) > 1 else "",
+            "nodes": folded(cause.nodes) if folded(cause.nodes) != _nodes(cause, self.view) else "",
+            "what": cause.text if cut else "",
+            "evidence": finding.evidence,
+            "follows": ", ".join(cause.follows),
+            "remedy": "" if cause.person else cause.remedy,
+        }
+        for label, text in texts.items():
+            whole = printable(text, CELL)
+            lines = textwrap.wrap(whole, max(self.view.width - margin - 10, 20), break_on_hyphens=False)
+            yield from (f"{f'{label}:' if not number else '':<10}{line}" for number, line in enumerate(lines))
+
+
+def _nodes(cause: Cause, view: View) -> str:
+    return _ranges(cause.nodes, view.nodes)
+
+
+def _ranges(nodes: Sequence[str], width: int) -> str:
+    """Return nodes as ranges; of those that do not fit the first, and how many more there are."""
+    ranges = printable(folded(nodes))
+    if len(ranges) <= width or len(nodes) == 1:
+        return ranges
+    shown = f"{printable(nodes[0])} +{len(nodes) - 1}"
+    for number in range(2, len(nodes)):
+        longer = f"{printable(folded(nodes[:number]))} +{len(nodes) - number}"
+        if len(longer) > width:
+            break
+        shown = longer
+    return shown
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(width - 3, 0)].rstrip()}..."
+
+
+# ---------------------------------------------------------------------------------------------------------- what next
+
+
+def _remedy(remedy: str, command: str, width: int, most: int) -> list[str]:
+    """Return a remedy and the command that comes after it, in at most `most` lines."""
+    then = [f"Then: {command}"] if command and len(command) + len("Then: ") <= width else []
+    lines = textwrap.wrap(remedy, width, break_on_hyphens=False)
+    if then and lines and len(lines[-1]) + 1 + len(then[0]) <= width and len(lines) <= most:
+        return [*lines[:-1], f"{lines[-1]} {then[0]}"]
+    kept = lines[: max(most - len(then), min(most, 1))]
+    if len(lines) > len(kept) > 0:
+        kept[-1] = _cut(f"{kept[-1]} ...", width) if len(kept[-1]) + 4 <= width else f"{kept[-1][: width - 3]}..."
+    return [*kept, *then][:most]
+
+
+def _next(cause: Cause, inventory: str) -> str:
+    if not inventory:
+        return ""
+    hosts = shlex.quote(folded(cause.nodes))
+    limit = f" --limit {hosts}" if len(hosts) <= LONGEST_LIMIT or len(cause.nodes) == 1 else ""
+    return f"shakedown {'run' if cause.verdict == Verdict.FAIL else 'drift'} {shlex.quote(inventory)}{limit}"
+
+
+def _footer(found: Sequence[Cause], inventory: str, view: View) -> list[str]:
+    """Return the last lines: what a command fixes, what needs a person, and where the details are."""
+    where = shlex.quote(printable(inventory)) if inventory else "INVENTORY"
+    kinds = sum(cause.fixable for cause in found)
+    people = [cause for cause in found if cause.person]
+    fixed = f"{counted(kinds, 'kind')} of drift {'is' if kinds == 1 else 'are'} fixed by: shakedown run {where}"
+    nodes = tuple(dict.fromkeys(node for cause in people for node in cause.nodes))
+    person = f"{counted(len(people), 'cause')} {'needs' if len(people) == 1 else 'need'} a person: "
+    if nodes:
+        person += _ranges(nodes, WIDEST if view.wide else view.columns - len(person))
+    node = shlex.quote(printable(found[0].nodes[0]))
+    details = [f"details: shakedown drift {where} -v", f"one node: shakedown show {where} {node} --state"]
+    lines = []
+    for pair in ([fixed] * bool(kinds) + [person] * bool(people), details):
+        line = "     ".join(pair)
+        lines += [line] if len(line) <= view.width else pair
+    return [_cut(line, view.width) for line in lines if line]

@@ -1,0 +1,262 @@
+"""The findings of a rack on one screen: the right cause on top, few lines, short lines, no broken name."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shakedown import checks
+from shakedown.checks.examination import Examination, Reading
+from shakedown.hosts import nodes
+from shakedown.report import formats
+from shakedown.report.causes import Cause, causes
+from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
+from tests.states import MODULES, desired, healthy, unreadable, with_
+
+Change = dict[Any, Any]
+
+
+def missing_gpu(host: int, index: int = 4) -> Change:
+    """The fifth GPU left the bus: the others lack its link, the driver has seven, and one render node is gone."""
+    state = healthy(host).model_dump()
+    left = [gpu | {"xgmi_links": 6} for place, gpu in enumerate(state["gpus"]) if place != index]
+    dri = state["devices"]["dri"][:-1]
+    return {"gpus": left, "kfd.gpus": 7, "kfd.gpu_nodes": 7, "devices.dri": dri}
+
+
+def missing_nic(host: int) -> Change:
+    state = healthy(host).model_dump()
+    return {"rdma": state["rdma"][:-1], "interfaces": state["interfaces"][:-1]}
+
+
+def no_driver(_host: int) -> Change:
+    gone = unreadable("missing", "/dev/kfd")
+    return {
+        "modules.loaded": [module for module in MODULES if module != "amdgpu"],
+        "devices.kfd": gone,
+        "devices.kfd_major": gone,
+        "devices.dri": [],
+        "gpu_tool": gone,
+        "kfd.gpus": gone,
+        "kfd.gpu_nodes": gone,
+        **{f"gpus.{index}.vram_bytes": gone for index in range(8)},
+        **{f"gpus.{index}.compute_partition": gone for index in range(8)},
+    }
+
+
+def port_down(_host: int) -> Change:
+    return {"rdma.1.state": "DOWN", "rdma.1.phys_state": "Polling", "rdma.1.rate_gbps": 40.0}
+
+
+FAULTS: dict[str, Callable[[int], Change]] = {
+    "gpu_count": missing_gpu,
+    "rdma_count": missing_nic,
+    "modules.amdgpu": no_driver,
+    "rdma_state": port_down,
+    "rdma_rate": lambda _host: {"rdma.3.rate_gbps": 200.0},
+    "gpu_ecc": lambda _host: {"gpus.2.ecc_uncorrectable": 3},
+    "gpu_link.width": lambda _host: {"gpus.6.link.width": 8},
+    "clock": lambda _host: {"clock.synchronised": False},
+    "fleet.bios": lambda _host: {"system.bios_version": "2.1.0"},
+    "kernel_log": lambda _host: {"kernel_log.records": unreadable("not permitted", "/dev/kmsg")},
+    "gpu_idle": lambda _host: {"gpu_processes": [{"pid": 77, "name": "python3", "vram_bytes": 2**30}]},
+    "numa_balancing": lambda _host: {"numa.balancing": {"running": "1", "persisted": "1"}},
+    "memlock": lambda _host: {"limits.memlock": {"running": "8192", "persisted": "8192"}},
+    "cmdline": lambda _host: {"cmdline.running": ["iommu=pt"], "cmdline.persisted": ["iommu=pt"]},
+    "mtu.ens[0-7]np0": lambda _host: {
+        f"interfaces.{index}.mtu": {"running": "1500", "persisted": "1500"} for index in range(1, 9)
+    },
+}
+
+
+@functools.cache
+def big(count: int) -> Examination:
+    return rack(64, SEVEN) if count == 64 else rack(count, BIG, "node[001-{}]")
+
+
+def rack(count: int, faults: dict[str, str], form: str = "node[01-{}]", lost: str = "") -> Examination:
+    """A rack in its desired state but for faults (name -> nodes); the nodes `lost` do not answer."""
+    names = nodes(form.format(count))
+    examination = Examination(dict.fromkeys(names, desired()))
+    where = {fault: nodes(text) for fault, text in faults.items()}
+    for host, name in enumerate(names, start=1):
+        changes: Change = {}
+        for fault, on in where.items():
+            changes |= FAULTS[fault](host) if name in on else {}
+        reading = Reading(with_(healthy(host), changes) if changes else healthy(host))
+        if lost and name in nodes(lost):
+            reading = Reading(None, f"timed out: 10.0.0.{host % 256}, port 22", tried=f"ssh to {name}")
+        examination.keep(name, reading)
+    examination.judge()
+    return examination
+
+
+def shown(examination: Examination, capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
+    document = formats.Findings(
+        examination.verdict(), len(examination.desired), examination.all_findings(), inventory="rack.py", **more
+    )
+    formats.write(document, "table")
+    return capsys.readouterr().out.splitlines()
+
+
+SEVEN = {
+    "gpu_count": "node17",
+    "rdma_rate": "node[40-41]",
+    "gpu_ecc": "node08",
+    "fleet.bios": "node[22-24]",
+    "numa_balancing": "node[01-64]",
+    "memlock": "node[01-16]",
+    "cmdline": "node[30-39]",
+}
+BIG = {fault: where.replace("node[", "node[0").replace("-", "-0") for fault, where in SEVEN.items()}
+BIG |= {"gpu_count": "node017", "gpu_ecc": "node008", "numa_balancing": "node[001-512]"}
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "200", None])
+@pytest.mark.parametrize(("count", "faults"), [(64, SEVEN), (512, BIG)])
+def test_seven_causes_fit_on_a_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str | None, count: int, faults: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns) if columns else monkeypatch.delenv("COLUMNS", raising=False)
+    lines = shown(big(count), capsys)
+    assert len(lines) <= 22 and max(map(len, lines)) <= min(int(columns or 100), 100)
+    assert re.match(rf"{count} nodes, \d\d checks each +FAILED   7 causes", lines[0])
+    assert lines[1].split()[:3] == ["FAIL", "gpu_count", faults["gpu_count"]]
+    assert "7 of 8: 0000:05:00.0 is missing" in lines[1] and "(+" in lines[1]
+    rows = [line.split()[:2] for line in lines if re.match(r" [A-Z]+ ", line)]
+    assert [row[1] for row in rows if row[0] in ("FAIL", "DRIFT")] == [
+        "gpu_count", "rdma_rate", "fleet.bios", "gpu_ecc", "numa_balancing", "memlock", "cmdline"
+    ]  # fmt: skip
+    text = "\n".join(lines)
+    assert f"Then: shakedown run rack.py --limit {faults['gpu_count']}" in text
+    assert "3 kinds of drift are fixed by: shakedown run rack.py" in text
+    assert "4 causes need a person: " in text and "shakedown drift rack.py -v" in text
+    assert f"one node: shakedown show rack.py {faults['gpu_count']} --state" in text
+
+
+def found(*faults: str, count: int = 6) -> list[Cause]:
+    """The causes of a rack with these faults on its third node."""
+    return causes(rack(count, dict.fromkeys(faults, "node03"), "node[01-0{}]").all_findings())
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_cause_under_its_own_name(fault: str) -> None:
+    (cause,) = found(fault)
+    assert (cause.name, cause.nodes) == (fault, ("node03",))
+
+
+@pytest.mark.parametrize(
+    ("cause", "others"),
+    [
+        ("gpu_count", {"gpu_xgmi", "kfd_topology", "dri", "fleet.gpu_count", "fleet.gpu_xgmi"}),
+        ("rdma_state", {"rdma_state.link", "rdma_rate", "fleet.nic_state", "fleet.nic_rate"}),
+        ("modules.amdgpu", {"kfd", "dri", "gpu_tool", "kfd_topology", "gpu_model.vram", "gpu_partition.compute"}),
+        ("rdma_count", {"infiniband"}),
+    ],
+)
+def test_what_follows_from_a_cause_is_folded_under_it(cause: str, others: set[str]) -> None:
+    (one,) = found(cause)
+    assert set(one.follows) >= others - {"infiniband"}
+
+
+@pytest.mark.parametrize("other", ["gpu_ecc", "gpu_link.width", "gpu_idle", "rdma_rate", "clock"])
+def test_a_fault_of_another_part_stands_beside_a_missing_gpu(other: str) -> None:
+    assert {cause.name for cause in found("gpu_count", other)} == {"gpu_count", other}
+
+
+def test_a_port_that_is_slow_is_not_the_port_that_is_down() -> None:
+    assert [cause.name for cause in found("rdma_state", "rdma_rate")] == ["rdma_state", "rdma_rate"]
+
+
+def finding(name: str, node: str, verdict: Verdict = Verdict.FAIL, **more: Any) -> Finding:
+    return Finding(name=name, node=node, verdict=verdict, **({"wanted": 1, "actual": 2} | more))
+
+
+def test_what_is_not_shown_keeps_nothing_apart() -> None:
+    digits = [finding("disk_free./", f"n{i}", wanted=10**12, actual=4 * 10**10 + i, unit="bytes") for i in range(9)]
+    evidence = [finding("x", f"n{i}", evidence=f"line {i}", remedy=Remedy(text=f"log in to n{i}")) for i in range(9)]
+    assert [(cause.name, len(cause.nodes)) for cause in causes([*digits, *evidence])] == [("disk_free./", 9), ("x", 9)]
+    assert causes(evidence)[0].remedy == "Log in to the node." and causes(evidence[:1])[0].remedy == "Log in to n0."
+
+
+def test_many_values_are_one_line_and_few_are_several() -> None:
+    many = [finding("x", f"n{i}", actual=100 + i) for i in range(9)]
+    (one,) = causes([*many, finding("x", "n9", actual=104)])
+    assert one.text == "104, wanted 1 and 8 other values" and len(one.nodes) == 10
+    assert len(causes(many[:3])) == 3
+    operation = Remedy(text="set it", operation="tuning.x")
+    few = [finding("x", f"n{i}", Verdict.DRIFT, actual=i, remedy=operation) for i in range(2, 4)]
+    assert len(causes(few)) == 1
+
+
+def test_what_cannot_be_read_for_one_reason_is_one_line_that_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    reading = {path: unreadable("not permitted", path) for path in ("kernel_log.records", "acs.enabled", "gpu_tool")}
+    state = with_(healthy(), reading)
+    (cause,) = causes(checks.evaluate(desired(), state, "node01"))[:1]
+    assert cause.verdict == Verdict.UNKNOWN and "not read: not permitted: " in cause.text and cause.follows
+    assert cause.remedy.startswith("Read it as root")
+
+
+def test_a_rack_with_everything_wrong_still_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    together = [fault for fault in FAULTS if fault not in ("gpu_link.width", "rdma_count", "modules.amdgpu")]
+    everything = dict.fromkeys(together, "node[01-03]") | {"modules.amdgpu": "node04", "rdma_count": "node05"}
+    lines = shown(rack(8, everything, "node[01-0{}]", lost="node08"), capsys)
+    assert len(lines) <= 22 and max(map(len, lines)) <= 100
+    assert "Then: shakedown run rack.py" in "".join(lines[:4]), "the first cause has its remedy"
+    every = shown(rack(8, everything, "node[01-0{}]", lost="node08"), capsys, evidence=True)
+    assert max(map(len, every)) <= 100 and any("evidence: " in line for line in every)
+    assert not any("more (-v" in line for line in every)
+
+
+def test_of_too_many_causes_the_gravest_are_shown_and_the_others_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    made = [finding(f"c{i}", "n1", Verdict.WARN) for i in range(5)]
+    made += [finding(f"d{i}", "n1", Verdict.DRIFT, remedy=Remedy(text="set it", operation="x.y")) for i in range(30)]
+    made += [finding(f"f{i}", "n1", remedy=Remedy(text="do it")) for i in range(3)]
+    lines = shown_findings(made, capsys)
+    assert len(lines) == 22 and [line.split()[1] for line in lines[1:4]] == ["f0", "f1", "f2"]
+    (rest,) = [line for line in lines if line.startswith(" and ")]
+    assert rest.startswith(" and 20 more (-v shows all): 15 DRIFT, 5 WARN: d15, ")
+    assert len(shown_findings(made[:5], capsys)) == 5 + 2, "advice alone is shown"
+
+
+def test_a_rack_that_cannot_be_reached_is_one_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(rack(64, {}, lost="node[01-64]"), capsys)
+    assert lines[1].split()[:3] == ["FAIL", "reachable", "node[01-64]"] and "timed out: *, port 22" in lines[1]
+    assert len(lines) <= 6
+
+
+def test_names_of_nodes_are_never_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"rack{rack}-compute{node}.cluster-a.example.org" for rack in (3, 7, 11) for node in (2, 5, 19)]
+    made = [finding("gpu_link.width", name, wanted=16, actual={"0000:c1:00.0": 8}, unit="lanes") for name in names]
+    lines = shown_findings(made, capsys)
+    assert names[0] in lines[1].split() and max(map(len, lines)) <= 80
+    assert "0000:c1:00.0: 8 lanes, wanted 16" in "\n".join(lines)
+    wide = "\n".join(shown_findings(made, capsys, wide=True))
+    assert len(set(re.findall(r"rack\S+", wide))) >= 1 and "+8" not in wide
+
+
+def shown_findings(made: list[Finding], capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
+    formats.write(formats.Findings(Verdict.FAIL, len(made), made, inventory="rack.py", **more), "table")
+    return capsys.readouterr().out.splitlines()
+
+
+def test_quiet_is_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(shown(rack(4, {"clock": "node01"}, "node[01-0{}]"), capsys, quiet=True)) == 1
+
+
+def test_a_note_says_how_it_is_fixed() -> None:
+    notes = {cause.name: cause.note for cause in found("memlock", "numa_balancing", "cmdline", "clock")}
+    assert notes == {
+        "memlock": "fixable, new login",
+        "numa_balancing": "fixable",
+        "cmdline": "fixable, reboot",
+        "clock": "",
+    }
+    login = Remedy(text="log in again", by=FixedBy.LOGIN)
+    assert causes([finding("x", "n", Verdict.DRIFT, remedy=login)])[0].note == "new login"
+    assert causes([finding("x", "n", Verdict.WARN)])[0].note == "advice"
