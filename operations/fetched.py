@@ -31,7 +31,6 @@ class Fetched(Tree):
         return sorted({path[len(below) :].partition("/")[0] for path in self.files if path.startswith(below)})
 
     def exists(self, path: str) -> bool:
-        """Tell whether the file was there."""
         return path in self.files
 
     def registers(self, register: str) -> dict[str, int]:

@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from shakedown.catalogue.load import read_data
+from shakedown.common.data import read_toml
 from shakedown.node.kernel_match import bank_severity, bank_status
 
 _IPID = re.compile(r"\bIPID(?:=|: |\s)\s{0,4}(?:0x)?([0-9a-f]{9,16})\b", re.IGNORECASE)
@@ -14,7 +14,7 @@ _WORDS = {"fatal": "fatal", "error": "not corrected", "corrected": "corrected"}
 
 @cache
 def _units() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
-    document = read_data("banks.toml")
+    document = read_toml("shakedown.catalogue", "banks.toml")
     units = {(unit["hwid"], mcatype): unit["name"] for unit in document["units"] for mcatype in unit["mcatype"]}
     return units, {instance["id"]: instance["name"] for instance in document["smu_instances"]}
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from shakedown.catalogue.load import entries, read_data
+from shakedown.catalogue.load import entries
 from shakedown.catalogue.model import Entry
+from shakedown.common.data import read_toml
 from shakedown.node.kernel_log import ERROR
 from shakedown.node.kernel_match import Matcher
 
 
 @cache
 def matcher() -> Matcher:
-    """Return the matcher of all kernel messages."""
     return Matcher(compiled(), _search)
 
 
@@ -28,7 +28,7 @@ def words() -> list[str]:
     """Return a few words of which each line that can matter has one: a node sends a record of a low priority only where
     the record holds one of them. Records of a high priority are sent in any case."""
     forms = {form for entry in entries("kernel") if _matters(entry) for form in entry.forms}
-    common = set(read_data("words.toml")["node"]["common"])
+    common = set(read_toml("shakedown.catalogue", "words.toml")["node"]["common"])
     words = sorted({word for form in forms for piece in form for word in _WORD.findall(piece)} - common)
     automaton = AhoCorasick(words, implementation=Implementation.ContiguousNFA)
     holders: dict[str, set[tuple[str, ...]]] = {}

@@ -41,26 +41,16 @@ def advice(name: str) -> str:
     return _advice()[name]
 
 
-def advice_names() -> tuple[str, ...]:
-    """Return the names of all advice."""
-    return tuple(_advice())
-
-
 @cache
 def _advice() -> dict[str, str]:
-    return {table["name"]: table["text"] for table in read_data("advice.toml")["advice"]}
-
-
-def read_data(name: str) -> dict[str, Any]:
-    """Return the document of a data file of the catalogue."""
-    return read_toml("shakedown.catalogue", name)
+    return {table["name"]: table["text"] for table in read_toml("shakedown.catalogue", "advice.toml")["advice"]}
 
 
 def _tables(log: Log) -> Iterator[dict[str, Any]]:
     """Yield each entry of the files of a log, with what the file says of all its entries."""
     names = [file.name for file in resources.files("shakedown.catalogue").iterdir()]
     for name in sorted(name for name in names if name.startswith(_FILES[log]) and name.endswith(".toml")):
-        document = read_data(name)
+        document = read_toml("shakedown.catalogue", name)
         common = {"log": log, **{key: value for key, value in document.items() if key != "entry"}}
         for table in document["entry"]:
             given = common | table

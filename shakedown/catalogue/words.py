@@ -4,12 +4,12 @@ import re
 from functools import cache
 from typing import Literal
 
-from shakedown.catalogue.load import read_data
+from shakedown.common.data import read_toml
 
 
 @cache
 def _pattern(log: Literal["kernel", "job"]) -> re.Pattern[str]:
-    lists = read_data("words.toml")[log]
+    lists = read_toml("shakedown.catalogue", "words.toml")[log]
     words = "|".join(map(re.escape, lists["words"]))
     stems = "|".join(map(re.escape, lists["stems"]))
     return re.compile(
@@ -19,7 +19,7 @@ def _pattern(log: Literal["kernel", "job"]) -> re.Pattern[str]:
 
 @cache
 def _marks() -> tuple[str, ...]:
-    return tuple(read_data("words.toml")["job"]["marks"])
+    return tuple(read_toml("shakedown.catalogue", "words.toml")["job"]["marks"])
 
 
 def of_a_job(line: str) -> bool:

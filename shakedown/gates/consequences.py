@@ -1,7 +1,5 @@
 """Which gates only follow from what ended a job early, and what a diagnosis changes in the words of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from shakedown.evidence.diagnosis.model import Diagnosis

@@ -62,7 +62,6 @@ class Shape:
 
     @cached_property
     def sizes(self) -> Floats:
-        """Return the numbers of nodes from which on groups may fail."""
         sizes = sorted({float(math.ceil(share * len(self.names))) for share in _SIZES})
         return np.asarray(sizes, dtype=np.float64)
 
@@ -114,7 +113,6 @@ class Posterior:
         return min(float(self.links.sum() + self.uplinks.sum() + self.trunks.sum() + self.sizes.sum()), 1.0)
 
     def chances(self, kind: Kind) -> Floats:
-        """Return the probabilities of the causes of a kind."""
         return {"link": self.links, "uplink": self.uplinks, "trunk": self.trunks, "size": self.sizes}[kind]
 
     def likeliest(self, count: int) -> list[tuple[float, Cause]]:

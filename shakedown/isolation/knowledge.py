@@ -71,7 +71,6 @@ class Knowledge:
 
     @cached_property
     def decisive(self) -> list[Training]:
-        """Return the trainings that passed or failed."""
         return [training for training in self.trainings if training.outcome != "unknown"]
 
     @cached_property
@@ -239,7 +238,6 @@ class Knowledge:
 
     @cached_property
     def shared(self) -> list[Suspect]:
-        """Return the links, uplinks and trunks that are bad."""
         return [self._suspect(shared) for shared in self._without_named.shared]
 
     @cached_property
@@ -290,7 +288,6 @@ class Knowledge:
 
     @cached_property
     def open(self) -> list[str]:
-        """Return the nodes that are neither cleared nor named."""
         return [node for node in self.problem.nodes if node not in self.cleared and node not in self.named]
 
     def tally(self, nodes: frozenset[str]) -> tuple[int, int]:

@@ -22,7 +22,6 @@ class Branch:
 
     @property
     def label(self) -> str:
-        """Return the nodes of the group, folded."""
         return folded(self.training.group.nodes)
 
     @property
@@ -93,7 +92,6 @@ def _lines(branch: Branch, first: str, more: str) -> Iterator[str]:
 
 
 def result_lines(result: Result) -> Iterator[str]:
-    """Write the result of the search, the suspects first."""
     yield printable(result.conclusion, 300)
     for suspect in result.suspects:
         ids = ", ".join(suspect.trainings)

@@ -41,17 +41,11 @@ class Field(NamedTuple):
 
 @cache
 def fields() -> dict[str, Field]:
-    """Return the fields that come with the package, by name."""
     return {
         entry["name"]: Field(target, entry["value"], entry.get("scale", 1.0), preference, entry.get("open", False))
         for target, entries in read_toml("shakedown.logs", "fields.toml").items()
         for preference, entry in enumerate(entries)
     }
-
-
-def field_names() -> tuple[str, ...]:
-    """Return the names of all fields that are read, in lower case."""
-    return tuple(fields())
 
 
 def words(name: str) -> str:

@@ -1,7 +1,5 @@
 """The end of a run that did not pass, for one screen: what failed and where, the next step, the gates, the nodes."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """How a run ended, in a few lines that are the same for every command and every ending: the verdict, what became of
 each node and why, what was changed, and where the evidence is."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence

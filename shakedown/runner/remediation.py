@@ -1,7 +1,5 @@
 """An operation that a deploy has a stage for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

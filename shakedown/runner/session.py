@@ -4,8 +4,6 @@
 others wait; nothing later reads the inventory or the nodes again unless something was changed.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence

@@ -111,7 +111,6 @@ def when(seconds: int | None) -> str:
 
 
 def step_line(step: Step) -> str:
-    """Write a step in one line."""
     what = " ".join(filter(None, (step.done, step.rung)))
     outcome = f": {step.outcome}" if step.outcome else ""
     reason = f" ({step.why})" if step.why else ""
@@ -119,5 +118,4 @@ def step_line(step: Step) -> str:
 
 
 def count_by_status(nodes: Sequence[NodeService]) -> Mapping[str, int]:
-    """Count the nodes of each service status."""
     return Counter(node.standing for node in nodes)

@@ -16,10 +16,8 @@ from shakedown.trials.workload.registry import trials
 
 def gates(record: TrialsRecord) -> list[Gate]:
     """Make the gates of a judged record."""
-    result: list[Gate] = []
-    for name in record.asked:
-        result += _pairs(record, name) if trials()[name].on == ON_PAIRS else _nodes(record, name)
-    return result
+    makers = [(name, _pairs if trials()[name].on == ON_PAIRS else _nodes) for name in record.asked]
+    return [gate for name, make in makers for gate in make(record, name)]
 
 
 def named_nodes(record: TrialsRecord) -> dict[str, str]:

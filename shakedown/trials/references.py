@@ -53,5 +53,4 @@ class References(Frozen):
 
 @cache
 def references() -> References:
-    """Load the shipped file."""
     return References.model_validate(read_toml("shakedown.trials", "references.toml"))

@@ -13,7 +13,7 @@ from shakedown.catalogue import entries
 from shakedown.evidence.stragglers.reading import WindowReader
 from shakedown.gates import judge_log, read_log
 from shakedown.gates.iterations import iterations_complete
-from shakedown.logs.fields import field_names
+from shakedown.logs.fields import fields
 from shakedown.logs.iterations import Iteration, LogReader, parse, parse_line
 from shakedown.logs.job_shape import JobShapeReader
 from shakedown.logs.lines import as_text, split
@@ -108,7 +108,7 @@ def test_what_megatron_prints_is_what_is_read(elapsed, loss, samples):
 PIECES = st.sampled_from(
     [
         *(line.encode() for line in LINES),
-        *(f"{name}: ".encode() for name in field_names()),
+        *(f"{name}: ".encode() for name in fields()),
         *(text.encode() for group in (entries("job"), entries("rccl")) for entry in group for text in entry.anchors),
         *b"iteration 1/3;Training epoch 0, iteration 0/2 | ;lm loss ;nan;1e308;inf;-1;0;\x1b[;\x1b]0;\r;\0".split(b";"),
         b"\n",

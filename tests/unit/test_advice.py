@@ -15,8 +15,8 @@ import pytest
 from pydantic import BaseModel
 
 from shakedown.catalogue import Log, advice, entries
-from shakedown.catalogue.load import advice_names
 from shakedown.cli import COMMANDS, main
+from shakedown.common.data import read_toml
 from shakedown.desired import DesiredState
 from shakedown.recipes.program import program
 
@@ -61,7 +61,7 @@ def texts() -> Iterator[tuple[str, str]]:
     logs: tuple[Log, ...] = ("job", "rccl", "kernel")
     for entry in (entry for log in logs for entry in entries(log)):
         yield entry.name, f"{entry.cause}; {entry.remedy}"
-    for name in advice_names():
+    for name in (entry["name"] for entry in read_toml("shakedown.catalogue", "advice.toml")["advice"]):
         yield name, advice(name)
     for folder in ("checks", "gates", "jobs/plan", "recipes"):
         for path in sorted((PACKAGE / folder).glob("*.py")):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shakedown.catalogue.load import read_data
+from shakedown.common.data import read_toml
 from shakedown.evidence.diagnosis import words
 from shakedown.evidence.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.evidence.diagnosis.model import Diagnosis
@@ -36,6 +36,8 @@ BEGIN = datetime(2026, 9, 24, tzinfo=UTC)
 ADDRESSES = {f"10.0.0.{number}": f"node{number}" for number in range(1, 10)}
 KILLED = "E torch api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 904) of binary: python"
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.{}]:61583"
+
+NAMES = read_toml("shakedown.catalogue", "names.toml")
 
 
 def failure(kind: str = "out_of_memory", after_s: float = 0, within_s: float | None = 0.5, **more: Any) -> Failure:
@@ -544,8 +546,8 @@ def test_a_log_with_the_last_iteration_of_the_job_leaves_nothing_open() -> None:
         ("at 09:43:42, c10::Error of 0000:c1:00.0 aa:bb:cc:dd:ee:ff", ()),
         ("[1700000000.123456] [node3:811  :0] tcp_ep.c:1201 UCX  ERROR recv failed: reset by 10.0.0.2", ("node2",)),
         ("[node3:00811] *** Process received signal ***", ()),
-        *((line, ("node2",)) for form in read_data("names.toml")["launcher"] for line in form["shows"]),
-        *((line, ()) for form in read_data("names.toml")["speaker"] for line in form["shows"]),
+        *((line, ("node2",)) for form in NAMES["launcher"] for line in form["shows"]),
+        *((line, ()) for form in NAMES["speaker"] for line in form["shows"]),
     ],
 )
 def test_a_line_accuses_whom_it_names_and_never_the_speaker(line: str, accused: tuple[str, ...]) -> None:

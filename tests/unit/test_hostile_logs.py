@@ -10,7 +10,7 @@ import pytest
 
 from shakedown.catalogue import entries
 from shakedown.gates import NodeLog, judge_log, read_log
-from shakedown.logs.fields import field_names
+from shakedown.logs.fields import fields
 from shakedown.logs.iterations import MAX_ITERATIONS, LogReader, parse
 from shakedown.logs.signatures import FailureScanner, Scanner, first_failure
 from shakedown.state.findings import Verdict
@@ -139,7 +139,7 @@ def test_tracebacks_take_time_in_proportion_to_the_log(begin) -> None:
         "1: ",
         "\x1b[0m iteration 1/2 | ",
         "\x1b]0;iteration 1/2 | ",
-        *(f"{HEADER}{name}: 1" for name in field_names()),
+        *(f"{HEADER}{name}: 1" for name in fields()),
         f"{HEADER}hip mem usage/free/total/usage_ratio: 1GB/1",
     ],
 )
@@ -202,7 +202,7 @@ def test_a_scale_that_falls_further_than_a_float_can_say_is_a_fault(falls_to) ->
 
 
 @pytest.mark.parametrize("value", ["1e308", "-1e308", "1e999", "-1e999", "nan", "1e38", "-0.0", "1e-320", "9" * 5000])
-@pytest.mark.parametrize("name", field_names())
+@pytest.mark.parametrize("name", fields())
 def test_no_value_of_any_field_ends_in_anything_but_a_verdict(name, value) -> None:
     fields = {
         "elapsed time per iteration (ms)": "650.0",

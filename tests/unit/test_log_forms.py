@@ -11,7 +11,7 @@ from dataclasses import asdict
 import pytest
 
 from shakedown.gates import Gate, judge_log, read_log
-from shakedown.logs.fields import field_names
+from shakedown.logs.fields import fields
 from shakedown.logs.figures import measure
 from shakedown.logs.iterations import Iteration, has_preview, parse, parse_line
 from shakedown.state.findings import Verdict
@@ -182,7 +182,7 @@ def test_the_language_models_loss_counts_before_any_other_wherever_it_stands() -
         assert parse_line(f"iteration 1/2 | {line}\n").lm_loss == 2.0
 
 
-@pytest.mark.parametrize("name", field_names())
+@pytest.mark.parametrize("name", fields())
 def test_a_name_of_a_field_is_as_it_is_compared(name) -> None:
     assert name == " ".join(name.split()).lower()
     assert ":" not in name and "|" not in name

@@ -1,7 +1,5 @@
 """The whole path over a simulated rack."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime

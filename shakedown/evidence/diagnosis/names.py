@@ -7,7 +7,7 @@ from functools import cache
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
 
-from shakedown.catalogue.load import read_data
+from shakedown.common.data import read_toml
 from shakedown.logs.lines import unprefixed
 
 _ADDRESS = re.compile(
@@ -91,4 +91,4 @@ def _address(text: str) -> str | None:
 
 @cache
 def _forms(kind: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(form["pattern"]) for form in read_data("names.toml")[kind])
+    return tuple(re.compile(form["pattern"]) for form in read_toml("shakedown.catalogue", "names.toml")[kind])

@@ -1,7 +1,5 @@
 """The simulated job: what each node says of it, at which time, with the noise of a healthy run and the faults."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

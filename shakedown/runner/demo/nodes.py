@@ -1,7 +1,5 @@
 """Nodes that play a part: the launcher's answers, without a launcher."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

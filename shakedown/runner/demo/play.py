@@ -1,7 +1,5 @@
 """The whole path over a simulated rack, through the product's own checks, plan, supervision, gates and report."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A time of its own for a simulated job: its clock goes on only when every task sleeps."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Callable

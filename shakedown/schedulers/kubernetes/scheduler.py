@@ -27,7 +27,6 @@ class Kubernetes(Scheduler):
             yield "image", "None", "the image of the pods, where jobs run in pods"
 
     def read(self, names: Iterable[str] = ()) -> Sequence[nodes.Node]:
-        """Return all nodes, or the named ones."""
         return nodes.read(self._server, names)
 
     def drain(self, name: str, reason: str) -> None:

@@ -69,7 +69,6 @@ class Slurm(interface.Scheduler):
     of_node = frozenset({"node", "allow_allocated", "connect"})
 
     def read(self, names: Iterable[str] = ()) -> Sequence[nodes.Node]:
-        """Return all nodes, or the named ones."""
         return nodes.read(names)
 
     def drain(self, name: str, reason: str) -> None:

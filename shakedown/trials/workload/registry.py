@@ -33,7 +33,7 @@ TOOL = "tool"  # an external program over a whole node; it runs only on request 
 PLACES = (DEVICE, HOST, NODE, TOOL, PAIRS)
 
 MARK = "trial "  # in front of a reading in the job's log, which the controller collects over SSH
-OK, WRONG, ABSENT, TIMEOUT, CRASHED = STATES = ("ok", "wrong", "absent", "timeout", "crashed")
+OK, WRONG, ABSENT, TIMEOUT, CRASHED = ("ok", "wrong", "absent", "timeout", "crashed")
 
 LOWER = frozenset({"us", "ms", "s"})
 """Units of which less is better; of all other units more is better."""

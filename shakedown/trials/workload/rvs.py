@@ -8,7 +8,6 @@ tests/data/trials has samples.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,12 +121,8 @@ def pbqt(text: str) -> list[Stress]:
 
 def babel(text: str) -> list[Stress]:
     """Read GB/s of each kernel, as the average of its runs: BabelStream's own column holds the best run."""
-    return list(_babel(text))
-
-
-def _babel(text: str) -> Iterator[Stress]:
     header: list[str] = []
-    action = "babel"
+    action, found = "babel", []
     for line in text.splitlines():
         if named := re.search(r"Action name\s*:\s*([\w.-]+)", line):
             action = named[1]
@@ -138,7 +133,8 @@ def _babel(text: str) -> Iterator[Stress]:
             row = dict(zip(header, cells))  # noqa: B905
             value = row.get("Avg MB/s", "")
             if re.fullmatch(r"[\d.]+", value) and row["GPU Id"].isdigit():
-                yield Stress(f"{action}.{row['Function']}", row["GPU Id"], float(value) / 1000)
+                found.append(Stress(f"{action}.{row['Function']}", row["GPU Id"], float(value) / 1000))
+    return found
 
 
 MODULES = {"gst": gst, "iet": iet, "babel": babel, "pebb": pebb, "pbqt": pbqt}
