@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from html import escape
 
-from tests.unit.test_import_direction import FILES, LEVEL, LEVELS, WITH_PYINFRA, imports_of, name_of, room_of
+from tests.unit.test_import_direction import FILES, LEVEL, LEVELS, WITH_PYINFRA, imports_in, name_of, room_of
 
 WIDTH, HEIGHT, ACROSS, DOWN = 132, 30, 156, 62
 LEGEND = (
@@ -22,9 +22,8 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {room_of(name_of(file)): set() for file in FILES}
     for file in FILES:
         room = room_of(name_of(file))
-        names = imports_of(file.read_text("utf-8"), name_of(file), file.name == "__init__.py")
         tops = ("shakedown.", "deploy.", "inventories.")
-        found[room] |= {room_of(name) for name in names if name.startswith(tops)} - {room}
+        found[room] |= {room_of(name) for name in imports_in(file) if name.startswith(tops)} - {room}
     joined = set().union(*found.values())
     return {room: others for room, others in found.items() if others or room in joined}
 

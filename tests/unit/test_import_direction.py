@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -76,11 +77,17 @@ def imports_of(text: str, module: str, package: bool = False) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def upwards(text: str, module: str, package: bool = False) -> list[str]:
-    """The imports of a file that do not lead down."""
+@cache
+def imports_in(file: Path) -> tuple[str, ...]:
+    """The same of a file."""
+    return tuple(imports_of(file.read_text("utf-8"), name_of(file), file.name == "__init__.py"))
+
+
+def upwards(names: Iterable[str], module: str) -> list[str]:
+    """Those of a module's imports that do not lead down."""
     room = room_of(module)
     wrong = []
-    for name in imports_of(text, module, package):
+    for name in names:
         if name.split(".")[0] not in ("shakedown", "deploy", "inventories", "tests", "bench"):
             continue
         if name.split(".")[0] in ("tests", "bench"):
@@ -94,7 +101,7 @@ def upwards(text: str, module: str, package: bool = False) -> list[str]:
 
 def test_imports_point_one_way() -> None:
     assert len(FILES) > 200, "the search works"
-    found = {file: upwards(file.read_text(), name_of(file), file.name == "__init__.py") for file in FILES}
+    found = {file: upwards(imports_in(file), name_of(file)) for file in FILES}
     assert {file: names for file, names in found.items() if names} == {}
 
 
@@ -105,16 +112,14 @@ def test_the_folders_at_the_top_are_imported_through_the_package() -> None:
         (file, name)
         for file in [*FILES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
         if "data" not in file.parts
-        for name in imports_of(file.read_text(), name_of(file), file.name == "__init__.py")
+        for name in imports_in(file)
         if name.split(".")[0] in LINKS
     }
     assert found == set()
 
 
 def test_only_what_runs_on_pyinfra_knows_it() -> None:
-    found = {
-        file: {name.split(".")[0] for name in imports_of(file.read_text(), name_of(file))} & TRANSPORT for file in FILES
-    }
+    found = {file: {name.split(".")[0] for name in imports_in(file)} & TRANSPORT for file in FILES}
     assert {room_of(name_of(file)) for file, names in found.items() if names} == WITH_PYINFRA
 
 
@@ -141,7 +146,7 @@ def test_a_module_that_is_in_no_room_is_named() -> None:
     ],
 )
 def test_an_import_upwards_would_be_found(module: str, text: str) -> None:
-    assert upwards(text, module)
+    assert upwards(imports_of(text, module), module)
 
 
 def test_modules_that_are_named_and_not_imported_are_there() -> None:

@@ -80,10 +80,10 @@ def after_a_failed_run(seed: int, rate: float, rounds: int | None = None, count:
     return search(Isolation(run_id="20260101T000000-abcdef", problem=problem), bad)
 
 
-@pytest.mark.parametrize(("rate", "least"), [(0.3, 4), (0.4, 8), (0.5, 20)])
+@pytest.mark.parametrize(("rate", "least"), [(0.3, 2), (0.4, 4), (0.5, 10)])
 def test_after_a_failed_run_a_node_that_fails_now_and_then_is_not_cleared(rate: float, least: int) -> None:
-    results = [after_a_failed_run(seed, rate).result for seed in range(40)]
-    assert sum(each is not None and each.verdict == Verdict.OK for each in results) <= 2
+    results = [after_a_failed_run(seed, rate).result for seed in range(20)]
+    assert sum(each is not None and each.verdict == Verdict.OK for each in results) <= 1
     named = [suspect.nodes for each in results if each is not None for suspect in each.suspects]
     assert named.count(("node0002",)) >= least
 
