@@ -64,14 +64,10 @@ mutants: setup  ## flip conditions one at a time and see whether the tests notic
 bench: setup  ## how often a baseline and a search for bad nodes err, by simulation; speed and memory against peers
 	$(BIN)/python -m bench.baselines
 	$(BIN)/python -m bench.isolation
-	$(BIN)/python -m bench.ledger
-	$(BIN)/python -m bench.sampler
 	$(BIN)/python -m bench.trials
 	$(BIN)/python -m bench.stragglers
-	$(BIN)/python -m bench.page
 	$(BIN)/python -m bench.commands
 	$(BIN)/python -m bench.rack
-	$(BIN)/python -m bench.trips
 	$(BIN)/python -m bench.link
 	$(BIN)/python bench/run.py
 

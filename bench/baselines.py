@@ -11,13 +11,15 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shakedown.gates.baselines.estimate import PRIOR, Prior
-from shakedown.gates.baselines.model import MINIMUM
+from shakedown.gates.baselines.judge import compare
+from shakedown.gates.baselines.model import MINIMUM, Pass, Past
 from shakedown.gates.baselines.scan import scan
 
 Array = NDArray[np.float64]
@@ -27,6 +29,15 @@ Rule = Callable[[Array], Flags]
 FALSE_ALARM = 0.01
 _NORMAL = 2.3263  # its quantile of 1 - FALSE_ALARM
 _SKEW = 0.314  # of the logarithm: a skewness of 1, longer towards slow
+_METRIC = "throughput_per_gpu"
+_RUNS, _BEFORE, _LOSS, _WITHIN = 100, 20, 0.03, 6
+FAMILIES = (
+    "AR(1) of 0.8, 1 %",
+    "daily offsets of 1 %, 0.5 % within",
+    "a clock at one of two levels, 2 %",
+    "season, 1 %",
+)
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def normal(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -227,6 +238,53 @@ def decays(trials: int, random: np.random.Generator) -> Iterator[str]:
     yield from table(head, rows)
 
 
+def draw(family: str, random: np.random.Generator) -> Array:
+    """Return one series of healthy figures around 1."""
+    at, own = np.arange(_RUNS), random.standard_normal(_RUNS)
+    if family.startswith("AR(1)"):
+        for number in range(1, _RUNS):
+            own[number] = 0.8 * own[number - 1] + 0.6 * own[number]
+        return 1 + 0.01 * own
+    if family.startswith("daily"):
+        return 1 + 0.01 * np.repeat(random.standard_normal(_RUNS // 4), 4) + 0.005 * own
+    if family.startswith("a clock"):
+        low = np.cumsum(random.random(_RUNS) < 0.05) % 2
+        return 1 - 0.02 * low + 0.003 * own
+    return 1 + 0.01 * np.sin(2 * np.pi * (at / _RUNS + random.random())) + 0.01 * own
+
+
+def failures(values: Array, first: int = MINIMUM) -> list[bool]:
+    """Return which runs fail."""
+    passes = [Pass(run_id=str(n), at=_BEGIN + timedelta(hours=n), figures={_METRIC: v}) for n, v in enumerate(values)]
+    failed = [False] * len(values)
+    for number in range(first, len(values)):
+        past = Past(judge=True, earlier=passes[:number])
+        found = compare(past, _METRIC, float(values[number]), "at least")
+        failed[number] = bool(found.lost) and not found.reported
+        if found.lost:
+            passes[number] = passes[number].model_copy(update={"worse": [_METRIC]})
+    return failed
+
+
+def correlated(name: str, series: int = 200, seed: int = 1) -> tuple[float, float]:
+    """Return the share of healthy runs that fail, and of losses that are found."""
+    random = np.random.default_rng([seed, FAMILIES.index(name)])
+    failed, found = [], []
+    for _ in range(series):
+        values = draw(name, random)
+        failed += failures(values)[MINIMUM:]
+        lost = values[: _BEFORE + _WITHIN].copy()
+        lost[_BEFORE:] -= _LOSS
+        found.append(any(failures(lost)[_BEFORE:]))
+    return float(np.mean(failed)), float(np.mean(found))
+
+
+def correlated_noise() -> Iterator[str]:
+    yield f"Noise that is correlated from run to run, series of {_RUNS} runs by the product's own judgement:\n"
+    rows = [[family, *map(percent, correlated(family))] for family in FAMILIES]
+    yield from table(["noise", "healthy runs that fail", f"{_LOSS:.0%} found by the sixth run"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[2], prog="python -m bench.baselines")
     parser.add_argument("--trials", type=int, default=2_000, help="series of runs in each row")
@@ -235,7 +293,8 @@ def main() -> None:
     random = np.random.default_rng(given.seed)
     for part, trials in ((false_alarms, given.trials), (losses, given.trials), (other_noise, given.trials // 2)):
         print("\n".join(part(trials, random)), end="\n\n", flush=True)
-    print("\n".join(decays(max(given.trials // 10, 1), random)))
+    print("\n".join(decays(max(given.trials // 10, 1), random)), end="\n\n", flush=True)
+    print("\n".join(correlated_noise()))
 
 
 if __name__ == "__main__":

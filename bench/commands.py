@@ -1,24 +1,41 @@
-"""python -m bench.commands [--mb 200] [--runs 5]: what commands without a node cost, each a process of its own.
+"""python -m bench.commands [--mb 200] [--runs 5] [--ledger 100000]: what commands without a node cost, each a
+process of its own, and how soon a ledger of many runs answers, on SQLite.
 
 CPU time, user and system, start of Python included; the largest resident set. The log is made up, from a seed:
-20,000 iteration lines of the ROCm fork among lines of RCCL, of data loaders and of warnings.
+20,000 iteration lines of the ROCm fork among lines of RCCL, of data loaders and of warnings. The ledger's runs are
+made up, the ledger and the questions are the real ones: each is asked nine times, by a ledger that is opened anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import statistics
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from bench import measure
-from bench.ledger import fill
 from bench.measure import Cost
-from shakedown.ledger.store import open_ledger
+from shakedown.gates.baselines.key import Key, digest
+from shakedown.ledger import schema
+from shakedown.ledger.entry import Part
+from shakedown.ledger.history import Asked, history
+from shakedown.ledger.store import Ledger, open_ledger
 
 ITERATIONS = 20_000
+AIM_S = 0.2  # for an answer of the ledger
+NODES = 4  # of each run in it
+_BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+_APART = timedelta(minutes=5)
+_PAGE = 5000
+_RECIPES = ("llama3.1-8b-fp8", "llama3.1-70b-fp8", "llama2-7b")
+_MOVES = 40  # of the part that is asked for, from node to node, in all the time
 _LINE = (
     " [2026-11-20 10:00:00] iteration {n:8d}/{of:8d} | consumed samples: {samples:12d} |"
     " elapsed time per iteration (ms): {ms:.1f} | mem usages: 0.8131 |"
@@ -74,7 +91,7 @@ def rows(folder: Path, megabytes: int, runs: int) -> list[Row]:
     log(path, megabytes * 1_000_000)
     inventory.write_text('nodes = ([f"node{n}" for n in range(8)], {"gpu": "mi300x", "nic": "thor2"})\n')
     (folder / "runs").mkdir()
-    fill(open_ledger(folder / "runs" / "ledger.sqlite"), 200, 4)
+    fill(open_ledger(folder / "runs" / "ledger.sqlite"), 200)
     commands = {
         "parse": ["parse", str(path)],
         "judge": ["judge", str(path)],
@@ -108,6 +125,96 @@ def judged(costs: dict[str, Cost], megabytes: int) -> list[Row]:
     return found
 
 
+def answers(path: Path, runs: int) -> Iterator[Row]:
+    """What the ledger is asked, and how long the answer takes."""
+    fill(open_ledger(path), runs)
+    questions: dict[str, dict[str, Any]] = {
+        "`history`, the newest 20": {},
+        "`--limit 1000`": {"limit": 1000},
+        "`--node`, in every run": {"node": "node00"},
+        "`--recipe`": {"recipe": _RECIPES[2]},
+        "`--node --recipe` that never met": {"node": "node00", "recipe": "none such"},
+        "`--since`, the last week": {"since": _BEGIN + runs * _APART - timedelta(weeks=1), "limit": 1000},
+        f"`--part`, moved {_MOVES} times": {"part": serial(0)},
+        "earlier passes of a job": {},
+    }
+    for what, asked in questions.items():
+        taken = []
+        for _ in range(9):
+            began = time.perf_counter()
+            if what.startswith("earlier"):
+                open_ledger(path).earlier(key(0, NODES))
+            else:
+                history(open_ledger(path), Asked(**asked))
+            taken.append(time.perf_counter() - began)
+        median = statistics.median(taken)
+        yield Row(f"{what}, {runs:,} runs", f"{median:.3f} s", f"<= {AIM_S:g}", median <= AIM_S)
+
+
+def key(recipe: int, nodes: int) -> Key:
+    """The key of a job over all nodes."""
+    more = {"image": "sha256:" + "ab" * 32, "rocm": "6.4.1", "driver": "6.12.12"}
+    parameters = digest(recipe)
+    return Key(
+        gpu="AMD Instinct MI300X", recipe=_RECIPES[recipe], parameters=parameters, nodes=nodes, scope="together", **more
+    )
+
+
+def serial(number: int) -> str:
+    """A GPU's."""
+    return f"{0xA0000000 + number:016x}"
+
+
+def fill(ledger: Ledger, runs: int, nodes: int = NODES) -> None:
+    """Runs, five minutes apart. One GPU of the first node moves on to the next node now and then."""
+    chance = random.Random(0)
+    with ledger.writing() as connection:
+        equipment: dict[int, list[str]] = {}
+        for shift in range(nodes):
+            equipment[shift] = [f"{digest([node, shift])}" for node in range(nodes)]
+            rows = [
+                {"equipment": equipment[shift][node], **part.model_dump(), "number": part.number}
+                for node in range(nodes)
+                for part in parts(node, nodes, shift)
+            ]
+            connection.execute(schema.parts.insert(), rows)
+        for first in range(0, runs, _PAGE):
+            page: dict[str, list[dict[str, Any]]] = {name: [] for name in ("runs", "jobs", "figures", "nodes")}
+            for number in range(first, min(first + _PAGE, runs)):
+                one_run(page, number, equipment[number * _MOVES // runs % nodes], chance)
+            for name, rows in page.items():
+                connection.execute(schema.metadata.tables[name].insert(), rows)
+
+
+def parts(node: int, nodes: int, shift: int) -> list[Part]:
+    """A node's eight GPUs; the first of node 0 sits `shift` nodes further, and that node's first in its place."""
+    numbers = [node * 8 + index for index in range(8)]
+    if shift and node in (0, shift):
+        numbers[0] = (shift - node) * 8
+    kept = {"kind": "gpu", "model": "AMD Instinct MI300X", "firmware": "smc 85.121.0"}
+    return [Part(slot=f"0000:{index:02x}:00.0", serial=serial(n), **kept) for index, n in enumerate(numbers)]
+
+
+def one_run(page: dict[str, list[dict[str, Any]]], number: int, equipment: list[str], chance: random.Random) -> None:
+    at = _BEGIN + number * _APART
+    run_id, started = f"{at:%Y%m%dT%H%M%S}-{number:06x}", int(at.timestamp())
+    passed = "ok" if chance.random() < 0.97 else "fail"
+    recipe = chance.choices(range(3), [90, 9, 1])[0]
+    keyed = key(recipe, len(equipment))
+    common = {"run_id": run_id, "started": started, "finished": started + 280, "verdict": passed}
+    wrong = {"not_ok": int(passed != "ok"), "wrong": "" if passed == "ok" else "throughput_per_gpu"}
+    about = {"kind": "run", "inventory": "rack.py", "desired": "0" * 64, "kept_at": f"head:/runs/{run_id}"}
+    page["runs"].append({**common, **about, **wrong, "nodes": len(equipment)})
+    of_key = {**keyed.model_dump(), "identity": keyed.identity, "epoch": keyed.epoch}
+    page["jobs"].append({**common, "job": "together", **of_key})
+    for metric, centre, unit in (("throughput_per_gpu", 400.0, "TFLOP/s/GPU"), ("tokens_per_gpu", 9e3, "tokens/s/GPU")):
+        figure = {"metric": metric, "value": chance.gauss(centre, centre / 100), "spread": 1.0, "count": 47}
+        page["figures"].append({"run_id": run_id, "job": "together", "unit": unit, **figure})
+    for node, which in enumerate(equipment):
+        seen = {"verdict": passed, "part": "trained", "why": "", "equipment": which}
+        page["nodes"].append({"run_id": run_id, "node": f"node{node:02d}", "started": started, **seen})
+
+
 def table(found: list[Row]) -> str:
     """As docs/developers/speed.md has it."""
     return "\n".join(["| figure | median | aim | |", "|---|---|---|---|", *(row.line() for row in found)])
@@ -118,9 +225,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=200)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--ledger", type=int, default=100_000, metavar="RUNS")
     wanted = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="shakedown-bench-") as folder:
-        print(table(rows(Path(folder), wanted.mb, wanted.runs)))
+        print(table(rows(Path(folder), wanted.mb, wanted.runs)), flush=True)
+        print(table(list(answers(Path(folder) / "ledger.sqlite", wanted.ledger))))
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def test_plots_say_in_words_what_they_show(open_page: Open, tmp_path: Path) -> N
 
 def test_a_rack_on_its_worst_day_stays_light(open_page: Open) -> None:
     """30,720 findings, 12,000 of them different from each other: counted, and not all of them listed. How long the page
-    takes to open is measured in bench/."""
+    takes to open stands in docs/developers/accuracy.md."""
     text = text_of(many(), "html")
     assert len(text.encode()) < 5_000_000
     page = open_page(text)

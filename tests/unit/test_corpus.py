@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from bench.corpus import CORPUS, Excerpt, Incident, causes, excerpts, incidents, reading, wilson
-from bench.kernel_corpus import measure
+from bench.corpus import CORPUS, Excerpt, Incident, causes, excerpts, incidents, measure, reading, wilson
 from shakedown import catalogue
 
 JOBS, KERNEL = sorted((CORPUS / "jobs").glob("*.toml")), sorted((CORPUS / "kernel").glob("*.toml"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.baselines_correlated import FAMILIES, correlated
+from bench.baselines import FAMILIES, correlated
 from shakedown import gates
 from shakedown.gates import Gate, Observed
 from shakedown.gates.alone import Alone, OneAlone
