@@ -381,6 +381,8 @@ def test_an_older_record_reads_with_todays_names() -> None:
 def test_what_is_not_known_of_a_benchmark_is_said() -> None:
     steps = [Step(step=1, loss=2.0), Step(step=2, loss=1.5)]
     assert judged(steps_complete(Results(steps=steps, total_steps=2))).evidence == "2 step lines"
+    assert judged(steps_complete(Results(steps=steps, total_steps=2))).actual == f"step {steps[-1].step}"
+    assert judged(steps_complete(Results(prints_steps=True, total_steps=2))).actual == "no step"
     unknown = judged(steps_complete(Results(steps=steps)))
     assert (unknown.verdict, unknown.evidence) == (
         Verdict.UNKNOWN,

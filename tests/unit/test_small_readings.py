@@ -10,11 +10,19 @@ import pytest
 from pyinfra.api.exceptions import FactProcessError
 
 from shakedown.catalogue.lines import records
+from shakedown.evidence.diagnosis.names import of_another
 from shakedown.facts import agent
+from shakedown.facts.provider import ProviderLibraries
+from shakedown.isolation.causes import Shape
 from shakedown.logs.layout import layout
+from shakedown.node import data
+from shakedown.node.kernel_log import kernel_messages
 from shakedown.node.pci import DEVICES, registers
+from shakedown.node.safe_files import walk
 from shakedown.node.system import service_manager
 from shakedown.node.tree import Tree
+from shakedown.operations import agent as agent_operations
+from shakedown.runs.isolation import Problem
 
 
 @pytest.mark.parametrize("systemd", [True, False])
@@ -57,3 +65,57 @@ def test_the_layout_of_a_line_is_learned_where_every_part_is_a_field() -> None:
     assert learned is not None
     assert learned.values(line.replace("2.500", "3.5") + "\n") == {"lm_loss": 10.0, "grad_norm": 3.5}
     assert layout(" lm loss: 1.0E+01 | no field at all | \n") is None
+
+
+def test_a_launchers_line_is_of_another_node_unless_it_names_its_own() -> None:
+    names = {"node1": "node1", "node2": "node2"}
+    line = "srun: error: node2: task 3: Killed"
+    assert of_another(line, names, "node1") and not of_another(line, names, "node2")
+
+
+def test_a_provider_library_has_a_name_of_one_and_a_whole_digest() -> None:
+    fact = ProviderLibraries()
+    whole, path = "ab" * 32, "/usr/local/lib/libbnxt_re-rdmav34.so"
+    assert [found["path"] for found in fact.process([f"{whole}  {path}"])] == [path]
+    assert fact.process([f"{whole}  /usr/local/lib/libother.so", f"{whole[:60]}  {path}", ""]) == []
+
+
+def test_a_file_keeps_its_record_until_it_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "records", lambda make=False: walk(str(tmp_path / "state"), 0o700 if make else None))
+    file = tmp_path / "set.bin"
+    file.write_bytes(b"data")
+    folder = walk(str(tmp_path))
+    assert data.recorded(folder, "set.bin") is None
+    data.record(folder, "set.bin", file.stat(), "00" * 32, "https://example.org/set.bin")
+    kept = data.recorded(folder, "set.bin")
+    assert kept is not None and kept["sha256"] == "00" * 32
+    file.write_bytes(b"other data")
+    assert data.recorded(folder, "set.bin") is None and data.recorded(folder, "absent.bin") is None
+
+
+def test_the_kernels_log_is_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    text = "".join(f"6,{number},100,-;a line of the log\n" for number in range(2000))
+    (tmp_path / "dev/kmsg").write_text(text)
+    assert kernel_messages(Tree(str(tmp_path))) == text
+
+
+@pytest.mark.parametrize(
+    ("stderr", "message"), [("no space left", "no space left"), ("", "the script printed nothing")]
+)
+def test_a_script_of_the_agent_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, stderr: str, message: str) -> None:
+    reasons: list[str] = []
+    output = SimpleNamespace(stderr_lines=[stderr] if stderr else [])
+    monkeypatch.setattr(agent_operations, "run_script", lambda *arguments, **options: (False, output))
+    monkeypatch.setattr(agent_operations, "refused", lambda state, host, reason: bool(reasons.append(reason)))
+    anything: Any = None
+    assert agent_operations._on_node(anything, anything, {}) is False
+    assert reasons == [message]
+
+
+def test_the_uplink_of_a_rack_with_one_node_is_no_cause_of_its_own() -> None:
+    racks = {"a1": "a", "a2": "a", "b1": "b", "c1": "c", "c2": "c"}
+    shape = Shape.from_problem(Problem(nodes=list(racks), racks=racks))
+    assert dict(zip(shape.racks, shape.uplinks, strict=True)) == {"a": 1.0, "b": 0.0, "c": 1.0}
+    two = Shape.from_problem(Problem(nodes=["a1", "a2", "c1", "c2"], racks=racks))
+    assert list(two.uplinks) == [0.0, 0.0]
