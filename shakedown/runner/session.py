@@ -66,6 +66,7 @@ class Session:
     record: RunRecord | None = None
     evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
     jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
+    plans: list[str] = field(default_factory=list)  # of these jobs, as plan.txt has them
     shared: dict[str, object] = field(default_factory=dict)  # what one stage keeps for its hosts, by its name
     done: set[str] = field(default_factory=set)
     saving_s: float = 0.0  # what the last save took
@@ -152,7 +153,9 @@ class Session:
         """Write what is known in a while (as soon as this greenlet waits, where that is 0): a save costs as much as
         there are nodes, so one is for all nodes that come until then. The notes of the run do not wait."""
         if self.next_save is None:
-            self.next_save = gevent.spawn_later(SAVING * self.saving_s if pause_s is None else pause_s, self.save)
+            self.next_save = gevent.Greenlet(self.save)
+            pause_s = SAVING * self.saving_s if pause_s is None else pause_s
+            self.next_save.start_later(pause_s) if pause_s else self.next_save.start()
 
     def save(self) -> None:
         """Write what is known by now. A record that cannot be written is reported, and stays `unknown` on disk."""
@@ -171,6 +174,8 @@ class Session:
                 self.evidence[job.name].logs[node.name] = kept
         try:
             self._write_states()
+            if self.plans:
+                self.directory.write("plan.txt", "\n".join(self.plans) + "\n")
             self.directory.save(self._kept(self.record), self.evidence)
             invocation.unrecorded = ""
         except (OSError, ValueError) as error:

@@ -144,22 +144,23 @@ def _show_plans(current: Session) -> None:
 
 
 def _plan_now(current: Session, job: Job) -> LaunchPlan:
-    record, directory = current.record, current.directory
-    assert record is not None and directory is not None
+    record = current.record
+    assert record is not None
     if invocation.interrupted:
         raise RuntimeError("the run was stopped before this job began")
     note_missing(current)
     plan = plan_of(current.examination, record.run_id, current.excluded, job.node)
     record.jobs.append(JobRecord(node=job.node, plan=kept_plan(plan, current.examination)))
+    begun = record.jobs[-1:] if current.plans else record.jobs  # the first has those of trials before it
+    current.plans += [render(kept.plan, kept.name) for kept in begun if kept.plan]
     if current.notes is not None:
         current.notes.plan(job.name, plan)
-    directory.write("plan.txt", "\n".join(render(job.plan, job.name) for job in record.jobs if job.plan) + "\n")
     evidence = current.evidence[job.name]
     for node in plan.nodes:
         state = current.latest.get(node.name) or current.examination.states[node.name]
         watched = watched_counters(current.examination.desired[node.name], state, node.interface)
         evidence.counters_before[node.name] = watched
-    current.save()
+    current.save_soon(0)  # before the first job begins, and after the last one was planned
     job.secrets = secrets_of(plan, current.examination)
     return plan
 

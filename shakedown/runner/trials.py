@@ -281,7 +281,7 @@ def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
         record.trials = record.trials.model_copy(update={places: [node.name for node in plan.nodes]})
     kept = JobRecord(node=job.node, trials=job.trials, plan=training.shown(plan, current.examination))
     record.jobs.append(kept)
-    current.save()
+    current.save_soon(0)
     return plan
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import gevent
 import pytest
 from click.testing import CliRunner
 from pyinfra.api import Config, Inventory, State
@@ -27,7 +28,7 @@ from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.report import outcomes, terminal
 from shakedown.report.failure import gate_lines
-from shakedown.runner import stages
+from shakedown.runner import stages, training
 from shakedown.runner.features import resolve
 from shakedown.runner.session import Session, enter
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
@@ -406,3 +407,27 @@ def result_of(names: list[str], code: int, folder: Path) -> JobResult:
 
 def kept(name: str, folder: Path) -> KeptLog:
     return KeptLog(name="leader.log", path=str(folder / name / "leader.log"), size=0, kept=0, sha256="")
+
+
+def test_the_plans_of_all_nodes_are_rendered_once_each_and_saved_before_the_first_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
+    names = [f"node{number:02d}" for number in range(1, 7)]
+    state = State()
+    state.init(Inventory((names, {})), Config())
+    state.active_hosts = set(state.inventory)
+    current = Session(state, rack(6, scope=["each", "together"]))
+    current.examination.judge()
+    training.start_run(current)
+    rendered, written = [], []
+    render, write = training.render, RunDirectory.write
+    monkeypatch.setattr(training, "render", lambda plan, job: rendered.append(job) or render(plan, job))
+    monkeypatch.setattr(RunDirectory, "write", lambda *to: written.append(to[1]) or write(*to))
+    for job in current.jobs:
+        job.plan = job.make_plan()
+    assert rendered == [f"each/{name}" for name in names] + ["together"] and not written
+    gevent.sleep(0)
+    assert written.count("run.json") == written.count("plan.txt") == 1 and current.directory is not None
+    text = (current.directory.path / "plan.txt").read_text()
+    assert text == "\n".join(render(job.plan, job.name) for job in current.directory.load().jobs if job.plan) + "\n"
