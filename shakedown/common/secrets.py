@@ -5,7 +5,7 @@ all the same, the variable's name gives it away, and no output, record or digest
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -13,11 +13,13 @@ from pydantic import BaseModel
 
 from shakedown.common import command_secrets
 from shakedown.common.command_secrets import forms, named
+from shakedown.common.command_secrets.signs import Signs, Span
 
 Model = TypeVar("Model", bound=BaseModel)
 
 MASK = "(secret: not shown)"
 _USER = re.compile(r"(?<=://)[^/\s]+(?=@)")  # of a URL: user and password
+_URLS = Signs(["://"])
 _LETTER = re.compile("[A-Za-z]")
 _LONG = 6  # characters: a shorter value is a word or a number that stands in other places by chance
 
@@ -57,26 +59,22 @@ class Masker:
     def text(self, text: str) -> tuple[str, int]:
         """Return the text with the mask in each secret's place, and in how many places one stood."""
         text, of_commands = _without_commands(text)
-        of_users = 0
-        if "://" in text:
-            text, of_users = _USER.subn(MASK, text)
+        text, of_users = forms.replaced(text, _URLS.lines(text), lambda line: _USER.subn(MASK, line))
         text, known = self._values.without(text, MASK)
         text, of_forms = forms.without(text, MASK)
-        lines, of_names = text.split("\n"), 0
-        for at, line in enumerate(lines):
-            spans = list(named.spans(_without_masks(line)))
-            of_names += len(spans)
-            lines[at] = _without_spans(line, spans)
-        return "\n".join(lines), of_commands + of_users + known + of_forms + of_names
+        text, of_names = forms.replaced(text, named.lines(text), lambda line: _without_spans(line, named.spans))
+        return text, of_commands + of_users + known + of_forms + of_names
 
 
 def found_in(text: str) -> Iterator[str]:
     """Yield the values of secrets that a text gives away by their names: they are masked wherever else they stand. A
     number or a date may stand anywhere by chance."""
-    for line in _without_masks(text).split("\n"):
-        for begin, end in (*command_secrets.spans(line), *named.spans(line)):
-            if end - begin >= _LONG and _LETTER.search(line, begin, end):
-                yield line[begin:end]
+    text = _without_masks(text)
+    for lines, spans in ((command_secrets.lines, command_secrets.spans), (named.lines, named.spans)):
+        for line in (text[begin:end] for begin, end in lines(text)):
+            for begin, end in spans(line):
+                if end - begin >= _LONG and _LETTER.search(line, begin, end):
+                    yield line[begin:end]
 
 
 def _without_masks(text: str) -> str:
@@ -85,22 +83,18 @@ def _without_masks(text: str) -> str:
     return text.replace(MASK, "*" * len(MASK))
 
 
-def _without_spans(line: str, spans: Iterable[command_secrets.Span]) -> str:
+def _without_spans(line: str, spans: Callable[[str], Iterable[Span]]) -> tuple[str, int]:
+    """Return the line without its secrets, and how many there were."""
     pieces, done = [], 0
-    for begin, end in spans:
+    for begin, end in spans(_without_masks(line)):
         pieces += [line[done:begin], MASK]
         done = end
-    return "".join([*pieces, line[done:]])
+    return "".join([*pieces, line[done:]]), len(pieces) // 2
 
 
 def _without_commands(text: str) -> tuple[str, int]:
     """Return the text without the secrets that stand on command lines, and how many there were."""
-    count, lines = 0, text.split("\n")
-    for at, line in enumerate(lines):
-        spans = command_secrets.spans(_without_masks(line))
-        count += len(spans)
-        lines[at] = _without_spans(line, spans)
-    return "\n".join(lines), count
+    return forms.replaced(text, command_secrets.lines(text), lambda line: _without_spans(line, command_secrets.spans))
 
 
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,80}")

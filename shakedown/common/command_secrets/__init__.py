@@ -11,10 +11,9 @@ from functools import cache
 
 from pydantic import Field
 
+from shakedown.common.command_secrets.signs import Signs, Span
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
-
-Span = tuple[int, int]
 
 _VALUE = 4096  # characters of a secret; of what is longer the rest is masked as far as its word goes
 _DEEPEST = 4  # quotes within quotes
@@ -62,6 +61,16 @@ def _hint() -> re.Pattern[str]:
 @cache
 def _program() -> re.Pattern[str]:
     return re.compile(rf"(?:.*[/|;&($=@])?({'|'.join(map(re.escape, programs()))})", re.DOTALL)
+
+
+@cache
+def _signs() -> Signs:
+    return Signs(programs())
+
+
+def lines(text: str) -> Iterator[Span]:
+    """Yield where the lines of a text begin and end in which one of the programs is named."""
+    return _signs().lines(text, lambda begin, _end: _hint().match(text, begin))
 
 
 def spans(text: str) -> list[Span]:

@@ -1,10 +1,11 @@
 """Secrets that say by their form what they are, and the finding of known ones: the work grows with the text alone."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from shakedown.common.command_secrets.signs import Signs, Span
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 
@@ -14,6 +15,7 @@ _BEGINS = 256  # characters that are looked up of a known value
 _BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
 _END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}KEY(?: BLOCK)? ?-{4,5}")
 _BODY = re.compile(r"(?:(?:\s|\\[nr]){0,8}[A-Za-z0-9+/=]{16,4096}){0,400}")  # of a key whose end is missing
+_NEGATED = re.compile(r"\[\^(?:\\.|[^\]])*\]")  # none of them takes a line end
 _PLAIN = re.compile(r"[a-z]+(?:_[a-z]+)*")
 
 
@@ -21,10 +23,20 @@ class Form(Frozen):
     """One entry of forms.toml."""
 
     name: str
-    text: str
+    texts: tuple[str, ...]
     pattern: re.Pattern[str]
     source: str
     date: str
+
+    def without(self, text: str, mask: str) -> tuple[str, int]:
+        """Return the text without what has this form, and how many places there were."""
+        if not self.texts or r"\s" in _NEGATED.sub("", self.pattern.pattern):  # it may go on on the next line
+            return self.pattern.subn(lambda found: _with(found, mask), text)
+        return replaced(
+            text,
+            _signs(*self.texts).lines(text),
+            lambda line: self.pattern.subn(lambda found: _with(found, mask), line),
+        )
 
 
 class Words(Frozen):
@@ -56,11 +68,27 @@ def known() -> Words:
 def without(text: str, mask: str) -> tuple[str, int]:
     """Return the text without what a form gives away, and how many places there were."""
     text, count = _without_keys(text, mask)
+    within = _signs(*(sign for form in forms() for sign in form.texts)).within(text)
     for form in forms():
-        if form.text in text:
-            text, more = form.pattern.subn(lambda found: _with(found, mask), text)
+        if not form.texts or any(sign.lower() in within for sign in form.texts):
+            text, more = form.without(text, mask)
             count += more
     return text, count
+
+
+@cache
+def _signs(*texts: str) -> Signs:
+    return Signs(texts)
+
+
+def replaced(text: str, lines: Iterable[Span], replace: Callable[[str], tuple[str, int]]) -> tuple[str, int]:
+    """Return the text with some of its lines replaced, and the sum of what `replace` counts in them."""
+    pieces, done, count = [], 0, 0
+    for begin, end in lines:
+        line, more = replace(text[begin:end])
+        pieces += [text[done:begin], line]
+        done, count = end, count + more
+    return "".join([*pieces, text[done:]]), count
 
 
 def _with(found: re.Match[str], mask: str) -> str:
@@ -84,8 +112,8 @@ def _without_keys(text: str, mask: str) -> tuple[str, int]:
 
 
 class Values:
-    """Known secrets, found wherever they stand. A few are one pattern. Many are looked up by their first characters and
-    then by their lengths, so that their number decides nothing about the work."""
+    """Known secrets, found wherever they stand, by their first characters in one pass. There a few are one pattern.
+    Many are looked up by their lengths, so that their number decides nothing about the work."""
 
     def __init__(self, values: Iterable[str], shortest: int) -> None:
         known = sorted({value for value in values if len(value) >= shortest}, key=len, reverse=True)
@@ -94,6 +122,7 @@ class Values:
         # A value that is a word is masked as a word: "iteration" is part of many others.
         forms = [rf"\b{value}\b" if _PLAIN.fullmatch(value) else re.escape(value) for value in known]
         self._few = re.compile("|".join(forms)) if 0 < len(known) <= _FEW else None
+        self._signs = Signs(value[:shortest] for value in known)
         for value in known if len(known) > _FEW else ():
             begin = value[:_BEGINS]
             self._first.setdefault(value[:shortest], {}).setdefault(len(begin), {}).setdefault(begin, value)
@@ -106,19 +135,19 @@ class Values:
         return mask.join(part for part, _ in parts), sum(count for _, count in parts)
 
     def _part(self, text: str, mask: str) -> tuple[str, int]:
-        if self._few is not None:
-            return self._few.subn(mask, text)
-        pieces, done, at, count, first, step = [], 0, 0, 0, self._first, self._shortest
-        while at <= len(text) - step:
-            lengths = first.get(text[at : at + step])
-            size = _size(text, at, lengths) if lengths else 0
-            if not size:
-                at += 1
-                continue
-            pieces += [text[done:at], mask]
-            at = done = at + size
-            count += 1
+        pieces, done, count = [], 0, 0
+        for at, _ in self._signs.spans(text):  # in order: all are equally long
+            size = self._size(text, at) if at >= done else 0
+            if size:
+                pieces += [text[done:at], mask]
+                done, count = at + size, count + 1
         return "".join([*pieces, text[done:]]), count
+
+    def _size(self, text: str, at: int) -> int:
+        """Return how long the known value is that stands there; 0: none does."""
+        if self._few is not None:
+            return len(found[0]) if (found := self._few.match(text, at)) else 0
+        return _size(text, at, self._first.get(text[at : at + self._shortest], {}))
 
 
 def _size(text: str, at: int, lengths: Mapping[int, Mapping[str, str]]) -> int:

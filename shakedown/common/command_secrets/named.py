@@ -6,10 +6,12 @@ be anything (a cache key, the next token) the value decides, too: what an issuer
 
 import re
 from collections.abc import Collection, Iterator
+from functools import cache
 from typing import Literal
 
 from shakedown.common import command_secrets
 from shakedown.common.command_secrets.forms import known
+from shakedown.common.command_secrets.signs import Signs, Span
 
 Kind = Literal["", "any value", "issued value"]
 
@@ -26,6 +28,10 @@ _ISSUED = {"KEY", "TOKEN", "PASS", "AUTH", "BEARER"}
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 
 _HINTS = ("token", "key", "secret", "pass", "credential", "bearer", "auth", "cookie", "pwd", "mnemonic", "psk")
+# How a word ends that makes a name one of a secret, and what follows the end.
+_ENDS = """token key apikeys secret secrets passwd passwds passwod passwods passwrd passwrds password passwords pass
+passphrase passphrases passcode credential credentials mnemonic psk pwd pat authorization auth cookie bearer"""
+_END = re.compile(r"(?![A-Za-z])|(?<=[a-z])(?=[A-Z])")
 _PAT = re.compile(r"[Pp][Aa][Tt](?![A-Za-z])")
 _NAMED = re.compile(
     r"""(?<![A-Za-z0-9_.])(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})(?P<between>"""
@@ -84,7 +90,17 @@ def is_shown(value: str) -> bool:
     return bool(_SHOWN.fullmatch(value))
 
 
-def spans(line: str) -> Iterator[tuple[int, int]]:
+@cache
+def _signs() -> Signs:
+    return Signs(_ENDS.split())
+
+
+def lines(text: str) -> Iterator[Span]:
+    """Yield where the lines of a text begin and end that hold such a word."""
+    return _signs().lines(text, lambda _begin, end: _END.match(text, end))
+
+
+def spans(line: str) -> Iterator[Span]:
     """Where in a line a secret stands that a name gives away, in order."""
     if not _hints(line):
         return
