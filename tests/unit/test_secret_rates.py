@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from shakedown.common import command_secrets
+from shakedown.common.command_secrets import named
 from shakedown.common.command_secrets.forms import Values, forms
 from shakedown.common.secrets import MASK, Masker, found_in, is_secret
 
@@ -137,3 +139,29 @@ def _properties(schema: Any) -> Iterator[str]:
         yield from schema["properties"]
     for each in inner:
         yield from _properties(each)
+
+
+def test_the_lines_that_are_looked_at_are_all_that_give_a_secret_away() -> None:
+    """The automata pass over what holds none of their texts. Every other line is looked at here."""
+    files = [path for path in LISTS.parent.rglob("*") if path.is_file() and path.stat().st_size < 15_000]
+    texts = [path.read_bytes().decode("utf-8", "surrogateescape") for path in files]
+    texts += ["\udc80" + text for text in texts[:5]] + [
+        "eékey=Abc123xyz789 patoken=Zz9Yy8Xx7\nmyAPIKeyB: Qq1Ww2Ee3Rr4",
+        "",
+    ]
+    assert len(texts) > 50 and sum(map(len, texts)) > 200_000
+    for text in texts:
+        for lines, spans in ((named.lines, named.spans), (command_secrets.lines, command_secrets.spans)):
+            seen = {text[begin:end] for begin, end in lines(text)}
+            for line in text.split("\n"):
+                assert line in seen or not list(spans(line)), line
+    for form in forms():
+        assert all(form.without(text, MASK)[1] == len(form.pattern.findall(text)) for text in texts), form.name
+
+
+def test_no_class_of_a_form_takes_a_line_end() -> None:
+    """A form without white space is looked for in one line alone."""
+    for form in forms():
+        for negated in re.findall(r"\[\^(?:\\.|[^\]])*\]", form.pattern.pattern):
+            assert r"\n" in negated or r"\s" in negated, form.name
+        assert not form.texts or not any(sign in MASK.lower() for sign in form.texts), form.name

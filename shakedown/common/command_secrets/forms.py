@@ -1,6 +1,7 @@
 """Secrets that say by their form what they are, and the finding of known ones: the work grows with the text alone."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
@@ -68,17 +69,31 @@ def known() -> Words:
 def without(text: str, mask: str) -> tuple[str, int]:
     """Return the text without what a form gives away, and how many places there were."""
     text, count = _without_keys(text, mask)
-    within = _signs(*(sign for form in forms() for sign in form.texts)).within(text)
-    for form in forms():
-        if not form.texts or any(sign.lower() in within for sign in form.texts):
-            text, more = form.without(text, mask)
-            count += more
+    within = _all_signs().within(text)
+    for number in sorted({number for sign in (b"", *within) for number in _numbers()[sign]}):
+        text, more = forms()[number].without(text, mask)
+        count += more
     return text, count
+
+
+@cache
+def _numbers() -> dict[bytes, set[int]]:
+    """Text -> the numbers of the forms that have it; b"" -> of those that have none."""
+    numbers: dict[bytes, set[int]] = defaultdict(set)
+    for number, form in enumerate(forms()):
+        for sign in form.texts or ("",):
+            numbers[sign.lower().encode()].add(number)
+    return numbers
 
 
 @cache
 def _signs(*texts: str) -> Signs:
     return Signs(texts)
+
+
+@cache
+def _all_signs() -> Signs:
+    return Signs(sign for form in forms() for sign in form.texts)
 
 
 def replaced(text: str, lines: Iterable[Span], replace: Callable[[str], tuple[str, int]]) -> tuple[str, int]:

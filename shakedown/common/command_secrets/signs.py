@@ -5,15 +5,11 @@ Of the logs of a rack a thousandth of the lines can hold a secret. All others ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 
-from ahocorasick_rs import AhoCorasick, Implementation
+from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 Span = tuple[int, int]
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
-_SMALL = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
 class Signs:
@@ -21,14 +17,14 @@ class Signs:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = sorted({_plain(text) for text in texts})
-        self._automaton = AhoCorasick(self.texts, implementation=Implementation.DFA)
+        self._automaton = BytesAhoCorasick(self.texts, implementation=Implementation.DFA)
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yield where each of the texts stands, by its end; one may stand in another."""
         for _, begin, end in self._automaton.find_matches_as_indexes(_plain(text), overlapping=True):
             yield begin, end
 
-    def within(self, text: str) -> set[str]:
+    def within(self, text: str) -> set[bytes]:
         """Return which of the texts, in small letters, a text holds."""
         found = self._automaton.find_matches_as_indexes(_plain(text), overlapping=True)
         return {self.texts[place] for place, _, _ in found}
@@ -44,8 +40,6 @@ class Signs:
                 yield line, after
 
 
-def _plain(text: str) -> str:
-    """Return the text with small letters and without what is no character, each at its place."""
-    if text.isascii():
-        return text.lower()
-    return _SURROGATES.sub("?", text.translate(_SMALL))
+def _plain(text: str) -> bytes:
+    """Return the text with small letters and with a byte for each character."""
+    return text.encode("ascii", "replace").lower()
