@@ -6,7 +6,7 @@ others wait; nothing later reads the inventory or the nodes again unless somethi
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,12 @@ from shakedown.runner.examine import examine, show_findings
 from shakedown.runner.host_run import HostRun
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import RunEnd, progress
-from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.remediation import Remediation
 from shakedown.runner.repair.scheduler import after_run
+from shakedown.runner.run_nodes import run_nodes
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, RunNode, RunRecord, desired_digest, new_run_id, now
+from shakedown.runs.records import Evidence, RunRecord, desired_digest, new_run_id, now
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState
@@ -167,7 +167,7 @@ class Session:
             return
         began = time.monotonic()
         self.record.findings = self.examination.all_findings()
-        self.record.nodes = self._nodes()
+        self.record.nodes = run_nodes(self)
         for job in self.jobs:
             for node in job.result.nodes if job.result else []:
                 kept = [log.model_copy(update={"path": self.relative(Path(log.path))}) for log in node.kept]
@@ -282,51 +282,6 @@ class Session:
         if (self.record and not judged.issuperset(begun)) or invocation.interrupted or invocation.error:
             verdicts.append(Verdict.FAIL)
         return worst(verdicts)
-
-    def _nodes(self) -> list[RunNode]:
-        """Return the part of every node, each job and each outcome read once for all of them."""
-        plans = [job.plan for job in self.record.jobs if job.plan] if self.record else []
-        ranks = {node.name: node.node_rank for plan in plans for node in plan.nodes}
-        outcomes: dict[str, list[NodeResult]] = defaultdict(list)
-        for outcome in self.outcomes():
-            outcomes[outcome.name].append(outcome)
-        results = [node for job in self.jobs if job.result and not job.trials for node in job.result.nodes]
-        trained = {node.name for node in results if node.started_at}
-        parts = self.parts()
-        return [
-            self._node(host, ranks.get(host.name), outcomes.get(host.name, []), trained, parts.get(host.name))
-            for host in self.hosts
-        ]
-
-    def _node(
-        self,
-        host: Host,
-        rank: int | None,
-        outcomes: Sequence[NodeResult],
-        trained: Collection[str],
-        ended: tuple[Verdict, str] | None,
-    ) -> RunNode:
-        name, run = host.name, self.run_of(host.name)
-        part = "examined"
-        if self.examination.state_of(name) is None:
-            part = "unreached"
-        elif run.excluded:
-            part = "excluded"
-        elif any(node.started_at for node in outcomes):
-            part = "trained" if name in trained else "measured"
-        return RunNode(
-            name=name,
-            verdict=worst([self.examination.verdict_of(name), *([ended[0]] if ended else [])]),
-            part=part,
-            why=run.failure or run.excluded or run.lost or (ended[1] if ended else ""),
-            stopped=not run.fails and ended is not None and ended[0] == Verdict.OK,
-            node_rank=rank,
-            exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
-            changes=run.changed(),
-            new_host_key=host_keys.new_keys([host]).get(name, ""),
-            logs=[self.relative(path) for outcome in outcomes for path in outcome.logs],
-            notes=[note for outcome in outcomes for note in outcome.notes],
-        )
 
     def outcomes(self) -> list[NodeResult]:
         """Every node's part in every job that has ended, in the order of the jobs."""

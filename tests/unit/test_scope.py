@@ -30,6 +30,7 @@ from shakedown.report import outcomes, terminal
 from shakedown.report.failure import gate_lines
 from shakedown.runner import stages, training
 from shakedown.runner.features import resolve
+from shakedown.runner.run_nodes import run_nodes
 from shakedown.runner.session import Session, enter
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.runs.directory import RunDirectory
@@ -388,7 +389,7 @@ def test_a_node_in_both_jobs_has_both_logs_and_the_last_exit_code(current: Sessi
     for job, code in zip(current.jobs, (0, 3, 1), strict=True):
         names = [job.node] if job.node else ["node01", "node02"]
         job.result = result_of(names, code, current.directory.path / ("each" if job.node else "logs"))
-    nodes = {node.name: node for node in current._nodes()}
+    nodes = {node.name: node for node in run_nodes(current)}
     assert nodes["node01"].exit_code == 1
     assert nodes["node02"].logs == ["each/node02/leader.log", "logs/node02/leader.log"]
 
