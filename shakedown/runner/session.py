@@ -36,10 +36,9 @@ from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.remediation import Remediation
-from shakedown.runner.repair.scheduler import after_run
 from shakedown.runner.run_nodes import run_nodes
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, RunRecord, desired_digest, new_run_id, now
+from shakedown.runs.records import Evidence, RunRecord, desired_digest, distinct, new_run_id, now
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState
@@ -141,7 +140,9 @@ class Session:
     def _unsecret(self) -> Callable[[str], str]:
         """Return a function that masks the secrets of a text: those of the desired state, and those of the jobs."""
         public = self.examination.not_secret()
-        desired = values_of([state.model_dump(mode="json") for state in self.examination.desired.values()], public)
+        desired = values_of(
+            [state.model_dump(mode="json") for state in distinct(self.examination.desired.values())], public
+        )
 
         def mask(text: str) -> str:
             of_jobs = {value for job in self.jobs for value in job.secrets.values() if value}
@@ -189,7 +190,7 @@ class Session:
         return masked_model(record, self.examination.not_secret(), values) if values else record
 
     def _secrets(self) -> set[str]:
-        desired = [state.model_dump(mode="json") for state in self.examination.desired.values()]
+        desired = [state.model_dump(mode="json") for state in distinct(self.examination.desired.values())]
         return values_of(desired, self.examination.not_secret())
 
     def document(self) -> Run | Findings:
@@ -232,6 +233,8 @@ class Session:
         self.record.ended_by = invocation.error
         self.save()
         self._remember()
+        from shakedown.runner.repair.scheduler import after_run  # SQLAlchemy, 130 ms: where there is a record to keep
+
         after_run(self.record, self.examination.desired, len(list(self.state.inventory)), self.notices.append)
         if invocation.unrecorded:
             self.record.verdict = Verdict.FAIL
