@@ -6,7 +6,7 @@ others wait; nothing later reads the inventory or the nodes again unless somethi
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

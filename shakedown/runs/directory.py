@@ -21,13 +21,13 @@ Files are written whole or not at all (written beside, then renamed), so an inte
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 
 from shakedown.common import private
 from shakedown.common.runs_folder import runs_folder
@@ -100,8 +100,7 @@ class RunDirectory:
             lines = (iteration.json() for iteration in record.iterations)
             self.write("iterations.jsonl", "".join(f"{line}\n" for line in lines))
         if evidence is not None:
-            jobs = {name: job.model_dump(mode="json") for name, job in evidence.items()}
-            self.write("evidence.json", json.dumps({"jobs": jobs}, indent=1) + "\n")
+            self.write("evidence.json", to_json({"jobs": dict(evidence)}, indent=1).decode() + "\n")
 
     def load(self) -> RunRecord:
         """Read run.json. Raises ValueError for a file that is cut short or of another schema, OSError if unreadable."""

@@ -1,7 +1,9 @@
 """One JSON document, indented by one."""
 
-import json
 from collections.abc import Iterator
+from typing import Any
+
+from pydantic_core import to_json
 
 from shakedown.report.formats import (
     Calibrated,
@@ -19,25 +21,27 @@ from shakedown.report.formats import (
 from shakedown.state.findings import Verdict
 
 
+def _text(document: Any) -> str:
+    """Return a document as pydantic writes it, with the models in it: a rack's findings are many."""
+    return to_json(document, indent=1).decode()
+
+
 @shows(Findings)
 def findings(document: Findings) -> Iterator[str]:
-    rows = [finding.model_dump(mode="json") for finding in document.findings]
     counts = {verdict: sum(finding.verdict == verdict for finding in document.findings) for verdict in Verdict}
-    yield json.dumps(
-        {"verdict": document.verdict, "nodes": document.nodes, "counts": counts, "findings": rows}, indent=1
-    )
+    yield _text({"verdict": document.verdict, "nodes": document.nodes, "counts": counts, "findings": document.findings})
 
 
 @shows(Judged)
 def judged(document: Judged) -> Iterator[str]:
     whole = {
         "verdict": document.verdict,
-        "gates": [gate.model_dump(mode="json") for gate in document.gates],
-        "recorded": [figure.model_dump(mode="json") for figure in document.recorded],
-        "notes": list(document.notes),
-        "diagnosis": document.diagnosis.model_dump(mode="json") if document.diagnosis else None,
+        "gates": document.gates,
+        "recorded": document.recorded,
+        "notes": document.notes,
+        "diagnosis": document.diagnosis,
     }
-    yield json.dumps(whole, indent=1)
+    yield _text(whole)
 
 
 @shows(Run)
@@ -48,7 +52,7 @@ def run(document: Run) -> Iterator[str]:
 @shows(Desired)
 def desired(document: Desired) -> Iterator[str]:
     rows = {path: {"value": value, "layer": layer} for path, (value, layer) in document.values.items()}
-    yield json.dumps({"host": document.host, "desired": rows}, indent=1)
+    yield _text({"host": document.host, "desired": rows})
 
 
 @shows(Plans)
@@ -57,8 +61,7 @@ def plans(document: Plans) -> Iterator[str]:
     from shakedown.desired.models import TOGETHER  # 100 ms of models, which few documents need
 
     if document.plans and set(document.plans) != {TOGETHER}:
-        rows = {name: plan.model_dump(mode="json") for name, plan in document.plans.items()}
-        yield json.dumps(rows, indent=1)
+        yield _text(document.plans)
     else:
         yield from (plan.model_dump_json(indent=1) for plan in document.plans.values())
 
@@ -76,7 +79,7 @@ def layer(document: SiteLayer) -> Iterator[str]:
             for kind, found in remarks.items()
         },
     }
-    yield json.dumps(whole, indent=1)
+    yield _text(whole)
 
 
 @shows(Remembered)
@@ -91,8 +94,7 @@ def compared(document: Compared) -> Iterator[str]:
 
 @shows(Calibrated)
 def calibrated(document: Calibrated) -> Iterator[str]:
-    rows = [row.model_dump(mode="json") for row in document.rows]
-    yield json.dumps({"runs": list(document.runs), "baselines": rows}, indent=1)
+    yield _text({"runs": document.runs, "baselines": document.rows})
 
 
 @shows(InService)
@@ -100,8 +102,8 @@ def in_service(document: InService) -> Iterator[str]:
     board = document.board
     whole = {
         "verdict": board.verdict,
-        "nodes": [node.model_dump(mode="json") for node in board.nodes],
+        "nodes": board.nodes,
         "marks": [str(mark) for mark in board.marks],
-        "notes": list(board.notes),
+        "notes": board.notes,
     }
-    yield json.dumps(whole, indent=1)
+    yield _text(whole)
