@@ -2,13 +2,16 @@
 
 The documents that probes would print are made up, from a seed, with drift put into them: settings, links that are down,
 firmware that is another one, values that could not be read, nodes that do not answer. All else is what a drift check
-does with them: desired state, checks, outliers, folding, report, run directory, ledger. Each number of nodes is a
-process of its own; the documents are written before it starts.
+does with them: desired state, checks, outliers, folding, report, run directory, ledger. Two more tables: every node
+drifts and is changed by a deploy, and half of the nodes have another BIOS. Each number of nodes is a process of its
+own; the documents are written before it starts.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import hashlib
 import json
 import os
 import random
@@ -23,8 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import measure
+from shakedown.state.findings import Verdict
 
 AIM_S, AIM_MB, LINEAR = 60.0, 1500.0, 1.2
+CHANGED, CHANGED_S, CHANGED_MB = (256, 512), 2.0, 100.0
+SPLIT, SPLIT_MB = (2048, 4096), 75.0
 DRIFTED, SILENT = 0.05, 0.002  # shares of the nodes
 _SITE: dict[str, Any] = {"gpu": "mi300x", "nic": "thor2"}
 _ODD: dict[str, Any] = {  # path in the document -> what stands there on a node that drifted
@@ -50,22 +56,30 @@ class Cost:
     findings: dict[str, int]
 
 
-def documents(nodes: int, seed: int, path: Path) -> None:
-    """One JSON document a line; an empty line is a node that does not answer."""
+def documents(nodes: int, seed: int, path: Path, kind: str = "drift") -> None:
+    """One JSON document a line; an empty line is a node that does not answer. `kind`: "drift" puts it into some nodes,
+    "change" one setting into all, "split" another BIOS into half of them."""
     from tests.states import healthy
 
     dice = random.Random(seed)
-    template = healthy(7).model_dump_json()
+    healthy_7 = healthy(7)
+    template = healthy_7.model_dump_json()
     with path.open("w") as file:
         for number in range(1, nodes + 1):
-            if dice.random() < SILENT:
+            if kind == "drift" and dice.random() < SILENT:
                 file.write("\n")
                 continue
-            place = f"10.{number >> 8 & 255}.{number & 255}"
-            text = template.replace("node07", name(number)).replace("10.0.0", place)
+            place = f".{number >> 8}.{number & 255}"
+            text = template.replace("node07", name(number)).replace("NODE07", name(number).upper())
+            text = text.replace('.0.7/24"', f'{place}/16"').replace('.0.7"', f'{place}"')
+            text = text.replace(str(healthy_7.system.machine_id), hashlib.md5(name(number).encode()).hexdigest())
             text = text.replace("00000000a70", f"{number:08x}a70").replace("d203:0007", f"d203:{number:04x}")
             document = json.loads(text)
-            if dice.random() < DRIFTED:
+            if kind == "change":
+                _put(document, "numa.balancing.running", "1")
+            elif kind == "split" and number % 2:
+                _put(document, "system.bios_version", "2.4.5")
+            elif kind == "drift" and dice.random() < DRIFTED:
                 for odd in dice.sample(sorted(_ODD), dice.randint(1, 3)):
                     _put(document, odd, _ODD[odd])
             file.write(json.dumps(document, separators=(",", ":")) + "\n")
@@ -99,7 +113,6 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     from shakedown.runner.features import resolve
     from shakedown.runs.directory import RunDirectory
     from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
-    from shakedown.state.findings import Verdict
     from shakedown.state.node import NodeState, shared
 
     os.environ["SHAKEDOWN_RUNS"] = str(folder)
@@ -124,7 +137,8 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
                 if line == "\n":
                     examination.keep(entry, Reading(why="no answer"))
                     continue
-                examination.keep(entry, Reading(shared(NodeState.model_validate(parse([line]), strict=False))))
+                document = parse([line.removesuffix("\n")])
+                examination.keep(entry, Reading(shared(NodeState.model_validate(document, strict=False))))
 
     step("states", read)
     step("checks and outliers", examination.judge)
@@ -154,20 +168,79 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     why = step("ledger", lambda: keep(directory, record, examination.states, {}))
     assert not why, why
     found = Counter(str(finding.verdict) for finding in examination.all_findings())
-    assert found[Verdict.DRIFT] and found[Verdict.FAIL], "the drift was not found"
+    assert found[Verdict.FAIL], "the odd nodes were not found"
     return {"steps": steps, "findings": dict(found)}
 
 
-def measured(nodes: int, seed: int) -> Cost:
+def changed(path: Path, folder: Path) -> dict[str, Any]:
+    """What a deploy does with nodes that it has changed: each is read again, judged, and compared with the others. CPU
+    seconds, and megabytes that are written until the run ends."""
+    from pyinfra.api import Config, Inventory, State
+    from pyinfra.context import ctx_host, ctx_state
+
+    from shakedown.checks.examination import Examination, Reading
+    from shakedown.runner import examine, stages
+    from shakedown.runner.session import Session, enter
+    from shakedown.runs.directory import RunDirectory
+    from shakedown.state.node import NodeState
+    from tests.states import desired
+
+    os.environ["SHAKEDOWN_RUNS"] = str(folder)
+    documents_ = [json.loads(line) for line in path.read_text().splitlines()]
+    names = [name(number) for number in range(1, len(documents_) + 1)]
+    examination = Examination(dict.fromkeys(names, desired()), dict.fromkeys(names, "rack"))
+    after = {}
+    for entry, document in zip(names, documents_, strict=True):
+        examination.keep(entry, Reading(NodeState.model_validate(document)))
+        _put(document, "numa.balancing.running", "0")
+        after[entry] = Reading(NodeState.model_validate(document))
+    examination.judge()
+    state = State()
+    state.init(Inventory((names, {})), Config())
+    current = enter(Session(state, examination))
+    current.open_run()
+    written = []
+    write = RunDirectory.write
+
+    def counted(directory: RunDirectory, file: str, text: str) -> None:
+        written.append(len(text))
+        write(directory, file, text)
+
+    RunDirectory.write = counted  # type: ignore[method-assign]
+    examine.read = lambda host, _sysctls=(): after[host.name]
+    began = time.process_time()
+    with ctx_state.use(state):
+        for stage in (stages._recheck, stages._recompare):
+            for host in state.inventory:
+                current.run_of(host.name).declared.append("numa_balancing")
+                with ctx_host.use(host):
+                    assert stage(state, host), host.name
+    cpu_s = time.process_time() - began
+    current.close()
+    return {"cpu_s": cpu_s, "mb": sum(written) / 1e6}
+
+
+def split(path: Path, folder: Path) -> dict[str, Any]:
+    """What the record and the JSON report of a rack hold, half of which has another BIOS. CPU seconds and megabytes."""
+    began = time.process_time()
+    check(path, folder)
+    (record,) = folder.glob("2*/run.json")
+    return {"cpu_s": time.process_time() - began, "mb": record.stat().st_size / 1e6}
+
+
+def measured(nodes: int, seed: int, kind: str = "drift") -> Cost:
     """One number of nodes, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="shakedown-bench-") as scratch:
         path = Path(scratch) / "documents"
-        documents(nodes, seed, path)
-        argv = [sys.executable, "-m", "bench.rack", "--inside", str(path)]
+        documents(nodes, seed, path, kind)
+        argv = [sys.executable, "-m", "bench.rack", "--kind", kind, "--inside", str(path)]
         outcome = measure.run(argv, Path(scratch), {"PYTHONPATH": str(Path(__file__).resolve().parents[1])})
         if outcome.code:
             raise RuntimeError(outcome.output[-3000:])
         reported = json.loads(outcome.output.splitlines()[-1])
+    if kind != "drift":
+        return Cost(nodes, reported["cpu_s"], reported["mb"], {}, {})
+    assert reported["findings"][Verdict.DRIFT], "the drift was not found"
     return Cost(nodes, outcome.cost.cpu_s, outcome.cost.peak_mb, reported["steps"], reported["findings"])
 
 
@@ -177,14 +250,37 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1250, 2500, 5000])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--kind", default="drift", help=argparse.SUPPRESS)
     wanted = parser.parse_args()
     if wanted.inside is not None:
         limit = int(4 * AIM_MB * 1e6)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        print(json.dumps(check(wanted.inside, wanted.inside.parent)))
+        gc.set_threshold(50_000, 10, 10)  # as in the command
+        kinds = {"drift": check, "change": changed, "split": split}
+        print(json.dumps(kinds[wanted.kind](wanted.inside, wanted.inside.parent)))
         return
     costs = [measured(nodes, wanted.seed) for nodes in wanted.nodes]
     print(table(costs))
+    changes = [measured(nodes, wanted.seed, "change") for nodes in CHANGED]
+    print(growth(changes, "all nodes change: rechecks", "written", CHANGED_S, CHANGED_MB))
+    print(growth([measured(nodes, wanted.seed, "split") for nodes in SPLIT], "half differ", "run.json", None, SPLIT_MB))
+
+
+def growth(costs: list[Cost], what: str, size: str, aim_s: float | None, aim_mb: float) -> str:
+    """Return what grows with the nodes, one number of nodes a line, and whether the aims are met."""
+    lines = ["", f"| {what} | CPU seconds | {size}, MB |", "|---|---|---|"]
+    lines += [f"| {cost.nodes:,} nodes | {cost.cpu_s:.2f} | {cost.peak_mb:.1f} |" for cost in costs]
+    few, many = costs[0], costs[-1]
+    more = many.nodes / few.nodes
+    rows = [(f"{many.nodes:,} nodes, MB", many.peak_mb, aim_mb)]
+    rows += [(f"{many.nodes:,} nodes, CPU seconds", many.cpu_s, aim_s)] if aim_s else []
+    rows += [("growth of CPU over growth of nodes", many.cpu_s / few.cpu_s / more, LINEAR)]
+    rows += [("growth of MB over growth of nodes", many.peak_mb / few.peak_mb / more, LINEAR)]
+    return "\n".join(lines + [_judged(*row) for row in rows])
+
+
+def _judged(what: str, value: float, aim: float) -> str:
+    return f"{'met   ' if value <= aim else 'missed'}  {what}, at most {aim:g}: {value:,.2f}"
 
 
 def table(costs: list[Cost]) -> str:
@@ -203,7 +299,7 @@ def table(costs: list[Cost]) -> str:
         (f"{many.nodes:,} nodes, MB", many.peak_mb, AIM_MB),
         ("growth of CPU over growth of nodes", linear, LINEAR),
     ):
-        lines.append(f"{'met   ' if value <= aim else 'missed'}  {what}, at most {aim:g}: {value:,.2f}")
+        lines.append(_judged(what, value, aim))
     return "\n".join(lines)
 
 
