@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from bench import measure
 from shakedown.state.findings import Verdict
@@ -206,17 +207,19 @@ def changed(path: Path, folder: Path) -> dict[str, Any]:
         written.append(len(text))
         write(directory, file, text)
 
-    RunDirectory.write = counted  # type: ignore[method-assign]
-    examine.read = lambda host, _sysctls=(): after[host.name]
     began = time.process_time()
-    with ctx_state.use(state):
+    with (
+        patch.object(RunDirectory, "write", counted),
+        patch.object(examine, "read", lambda host, _sysctls=(): after[host.name]),
+        ctx_state.use(state),
+    ):
         for stage in (stages._recheck, stages._recompare):
             for host in state.inventory:
                 current.run_of(host.name).declared.append("numa_balancing")
                 with ctx_host.use(host):
                     assert stage(state, host), host.name
-    cpu_s = time.process_time() - began
-    current.close()
+        cpu_s = time.process_time() - began
+        current.close()
     return {"cpu_s": cpu_s, "mb": sum(written) / 1e6}
 
 

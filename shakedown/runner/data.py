@@ -45,7 +45,8 @@ def shared_cache() -> None:
     current = session()
     name = current_host.name
     smoke = current.examination.desired[name].smoke
-    taking_part = [node for node in current.examination.states if node not in current.excluded]
+    excluded = current.excluded
+    taking_part = [node for node in current.examination.states if node not in excluded]
     if smoke is None or TOGETHER not in smoke.scope or smoke.recipe not in recipes():
         return
     if len(taking_part) < 2 or name not in taking_part:

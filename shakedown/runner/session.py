@@ -100,7 +100,7 @@ class Session:
         """Return whether operations may be declared on a node: it answered, has not failed, and we are root if need
         be."""
         state = self.examination.state_of(name)
-        return state is not None and name not in self.excluded and (state.probe.uid == 0 or not as_root)
+        return state is not None and not self.run_of(name).excluded and (state.probe.uid == 0 or not as_root)
 
     def fixable(self, name: str) -> list[Finding]:
         """Return the findings of a node that an operation would fix, as the user that we are there."""
@@ -281,7 +281,8 @@ class Session:
         if self.record and self.record.rolling and not self.record.rolling.complete:
             verdicts.append(Verdict.FAIL)
         judged = {gate.job for gate in self.record.gates} if self.record else set()
-        begun = [job.name for job in self.jobs if job.node not in self.excluded]
+        excluded = self.excluded
+        begun = [job.name for job in self.jobs if job.node not in excluded]
         if (self.record and not judged.issuperset(begun)) or invocation.interrupted or invocation.error:
             verdicts.append(Verdict.FAIL)
         return worst(verdicts)
@@ -302,7 +303,7 @@ class Session:
 
     def exclude(self, name: str, why: str, verdict: Verdict) -> None:
         """Exclude a node from what follows; the first reason counts."""
-        if self.notes and name not in self.excluded:
+        if self.notes and not self.run_of(name).excluded:
             self.notes.note("decision", f"goes no further: {why}", node=name)
         self.run_of(name).exclude(why, verdict)
 

@@ -213,7 +213,8 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     judged = {gate.job for gate in record.gates}
     training = [job for job in current.jobs if not job.trials]
     begun = [job for job in training if job.name not in judged and scope in (None, job.scope)]
-    begun = [job for job in begun if job.result or job.error or job.node not in current.excluded]
+    excluded = current.excluded
+    begun = [job for job in begun if job.result or job.error or job.node not in excluded]
     _counters_after(current, begun)
     kept_of = {job.name: keep(current, job) for job in begun}
     current.save()
@@ -302,8 +303,8 @@ def came_to(current: Session, node: str) -> Verdict:
 def shortfall(current: Session, node: str) -> str:
     """Return why a node has not passed, alone and together with the others as far as its scope asks for either; empty:
     it has."""
-    if node in current.excluded:
-        return current.excluded[node]
+    if reason := current.run_of(node).excluded:
+        return reason
     gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
     wrong = [gate.name for gate in gates if not gate.verdict.passes]
     return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
@@ -314,7 +315,7 @@ def elsewhere(current: Session, node: str) -> str:
     empty otherwise."""
     found = current.record.diagnosis if current.record else None
     began = (*found.origin, *found.common) if found else ()
-    if node in current.excluded or found is None or found.confidence == "undecided" or node in began:
+    if current.run_of(node).excluded or found is None or found.confidence == "undecided" or node in began:
         return ""
     verdict, text = current.parts().get(node, (Verdict.UNKNOWN, ""))
     own = [gate for gate in current.record.gates if gate.node == node] if current.record else []
