@@ -48,10 +48,8 @@ def _datasets(state: DesiredState) -> Iterator[Problem]:
 
 def _benchmark(state: DesiredState) -> Iterator[Problem]:
     if state.benchmark:
-        from shakedown.jobs import preflight  # as above
-
         yield from contradictions.undeclared("benchmark.image", state.benchmark.image, state.images)
-        for problem in preflight.problems_of(state.model_copy(update={"smoke": state.benchmark.smoke()})):
+        for problem in _smoke(state.model_copy(update={"smoke": state.benchmark.smoke()})):
             path = re.sub(r"^smoke\.(options\.)?", "benchmark.", problem.path)
             yield replace(problem, where="", path=path)
 
