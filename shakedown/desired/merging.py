@@ -1,8 +1,6 @@
 """A host's own layers over the profiles that they name, as one document that remembers the layer of every value."""
 
-import difflib
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 from shakedown.desired import profiles
@@ -28,7 +26,6 @@ def merge_host(host: HostLayers, imported: Imported | None = None) -> tuple[Merg
     site: list[Layer] = []
     lowest = [Layer(imported.name, imported.values)] if imported is not None else []
     for layer in [*lowest, *host.layers]:
-        problems += _misspelt(layer)
         values = {key: value for key, value in layer.values.items() if key in KEYS}
         site.append(Layer(layer.name, _substitute(_long_form(values), host.user)))
 
@@ -86,22 +83,6 @@ def _substitute(value: Any, user: str, on_controller: bool = False) -> Any:
     if isinstance(value, list):
         return [_substitute(item, user, on_controller) for item in value]
     return value
-
-
-def _misspelt(layer: Layer) -> list[Problem]:
-    """Refuse a key that is nearly one of this project's. Host data holds other people's keys too."""
-    problems = []
-    for key, value in layer.values.items():
-        near = _nearest_key(key) if key not in KEYS else ""
-        if near:
-            problems.append(Problem(layer.name, key, shown(value), f"the key {near!r}"))
-    return problems
-
-
-@lru_cache(maxsize=4096)
-def _nearest_key(key: str) -> str:
-    """Return the key that one was meant to be, or nothing. Hosts by the thousand have the same keys."""
-    return next(iter(difflib.get_close_matches(key, KEYS, n=1, cutoff=0.75)), "")
 
 
 def _placeholders(merged: Merged) -> list[Problem]:

@@ -113,6 +113,23 @@ def _keys_in(section: Sequence[str | int]) -> list[str]:
     return [key for model in models for key in model.model_fields]
 
 
+def nested(key: str, value: Any) -> dict[str, Any]:
+    """Return a dotted key as sections: smoke.iterations. What a section of names holds is one key of it, with its dots:
+    tuning.sysctl.vm.swappiness."""
+    *sections, last = key.split(".")
+    models: list[type[BaseModel]] = [DesiredState]
+    for number, part in enumerate(sections):
+        fields = [model.model_fields[part] for model in models if part in model.model_fields]
+        models = [inside for field in fields for inside in _models_in(field.annotation)] if fields else models
+        if not models:
+            sections, last = sections[: number + 1], ".".join([*sections[number + 1 :], last])
+            break
+    values: dict[str, Any] = {last: value}
+    for part in reversed(sections):
+        values = {part: values}
+    return values
+
+
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation

@@ -22,14 +22,18 @@ from pyinfra.api.exceptions import ConnectorDataTypeError, PyinfraError
 from pyinfra.api.operations import run_ops
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state
-from pyinfra_cli.inventory import make_inventory
+from pyinfra_cli import inventory as pyinfras
 from pyinfra_cli.log import setup_logging
 from pyinfra_cli.util import load_deploy_file
 
-from shakedown.hosts import named, select
+from shakedown.desired import DesiredStateError
+from shakedown.hosts import named, nodes, select
 from shakedown.runner.inventory import resolved_of, unread_group_data
+from shakedown.runner.pyinfra import inventory_file
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.pyinfra.site_files import DEPLOYS
+
+pyinfras._get_groups_from_filename = inventory_file.groups_of  # pyinfra's own drops what it does not understand
 
 
 class InventoryError(ValueError):
@@ -60,10 +64,14 @@ def load(
     if Path(inventory).is_dir():
         raise InventoryError(f"{inventory}: a folder; expected an inventory file, as inventories/rack.py")
     try:
-        made: Inventory = make_inventory(inventory, override_data=data or {}, cwd=state.cwd)
+        hosts = ",".join(nodes(inventory)) if "[" in inventory and not Path(inventory).exists() else inventory
+        made: Inventory = pyinfras.make_inventory(hosts, override_data=data or {}, cwd=state.cwd)
+    except DesiredStateError:
+        raise
     except Exception as error:  # an inventory is a user's program: it can raise anything
         cause = getattr(error, "exception", error)  # pyinfra wraps what the file raised
-        raise InventoryError(f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}") from error
+        remedy = "" if inventory.endswith(".py") else f"; Ansible's becomes one by: shakedown init --from {inventory}"
+        raise InventoryError(f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}{remedy}") from error
     if unread := unread_group_data(inventory, made, state.cwd):
         raise InventoryError(unread)
     ctx_inventory.set(made)

@@ -1,7 +1,7 @@
 """What pyinfra's inventory says, in our words: the hosts in order, their layers, their desired states."""
 
 import getpass
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,14 @@ from pyinfra.api import Host, Inventory, State
 from shakedown.common.text import printable
 from shakedown.desired import DesiredStateError, Layer, Problem
 from shakedown.desired.layers import HostLayers, leaves
+from shakedown.desired.merging import KEYS
 from shakedown.desired.resolve import Resolved, asks
+from shakedown.desired.validation import nested
 from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import keys as pyinfra_keys
+from shakedown.runner.pyinfra.inventory_file import without_group
+from shakedown.runner.pyinfra.invocation import invocation
 
 _GROUP = "group "
 
@@ -36,7 +40,7 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
             expected = "one without control characters"
             raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
         whole = len(hosts) == len(list(state.inventory))
-        resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked)
+        resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked, _without_group(state, unasked))
         for line in resolved.notes:
             click.echo(line, err=True)
         if to_train and hosts and not any(desired.smoke for desired in resolved.states.values()):
@@ -44,10 +48,16 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
     return kept.resolved
 
 
-def resolved_of(hosts: list[Host], whole: bool, to_train: bool = False, unasked: bool = False) -> Resolved:
-    """Merge and validate the layers of the hosts. The errors include those that only the inventory shows."""
+def _without_group(state: State, unasked: bool) -> Iterable[Problem]:
+    return () if unasked else without_group(invocation.inventory, state.inventory, state.cwd, invocation.group_data)
+
+
+def resolved_of(
+    hosts: list[Host], whole: bool, to_train: bool = False, unasked: bool = False, more: Iterable[Problem] = ()
+) -> Resolved:
+    """Merge and validate the layers of the hosts. The errors include `more` and those that only an inventory shows."""
     layers = [layers_of(host) for host in hosts]
-    problems = [] if unasked else _unasked(layers)
+    problems = [*more, *([] if unasked else _unasked(layers))]
     problems += contradictions(layers)
     problems += pyinfra_keys.problems({host.name: host for host in hosts}, layers)
     try:
@@ -133,8 +143,15 @@ def layers_of(host: Host) -> HostLayers:
     layers = [Layer(f"{_GROUP}all", dict(inventory.get_data()))]
     layers += [Layer(f"{_GROUP}{group}", dict(inventory.get_group_data(group))) for group in host.groups]
     layers += [Layer(f"host {host.name}", dict(inventory.get_host_data(host.name)))]
-    layers += [Layer("--data", dict(inventory.get_override_data() or {}))]
+    layers += _command_line(inventory.get_override_data() or {})
     return HostLayers(host.name, [layer for layer in layers if layer.values], job_user(host))
+
+
+def _command_line(data: Mapping[str, Any]) -> list[Layer]:
+    """Return the layers of --data: of whole keys, then of each dotted key."""
+    dotted = {key: value for key, value in data.items() if "." in key and key.partition(".")[0] in KEYS}
+    whole = {key: value for key, value in data.items() if key not in dotted}
+    return [Layer("--data", values) for values in (whole, *(nested(key, value) for key, value in dotted.items()))]
 
 
 def job_user(host: Host) -> str:

@@ -166,6 +166,15 @@ def test_hosts_of_which_nothing_is_asked_are_refused_beside_all_other_errors(
         ('{"ssh_usr": "x"}', "group rack: ssh_usr = 'x': expected pyinfra's key 'ssh_user'"),
         ('{"ssh_keyfile": "x"}', "group rack: ssh_keyfile = 'x': expected pyinfra's key 'ssh_key'"),
         ('{"_sodo": True}', "group rack: _sodo = True: expected pyinfra's key '_sudo'"),
+        ('{"tunning": {}}', "group rack: tunning = {}: expected the key 'tuning', or site_tunning for one of the site"),
+        ('{"GPU": "x"}', "group rack: GPU = 'x': expected the key 'gpu'"),
+        ('{"app_version": 3}', "group rack: app_version = 3: expected a known key, or site_app_version"),
+        ('{"smoke.iterations": 3}', "group rack: smoke.iterations = 3: expected the section 'smoke'"),
+        ('{"become": True}', "group rack: become = True: expected pyinfra's key '_sudo'; 'become' is Ansible's word"),
+        (
+            '{"ssh_key": "id_no"}',
+            "expected a file that exists: there is no id_no (in ",
+        ),
         ('{"ssh_port": "2222"}', "group rack: ssh_port = '2222': expected a value of type int"),
     ],
 )
@@ -178,9 +187,10 @@ def test_pyinfras_own_keys_are_judged_beside_all_other_errors(tmp_path: Path, da
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("smoke.iterations=7", """expected a whole section: --data smoke='{"iterations": 7}'"""),
-        ("tuning.sysctl.vm.swappiness=1", """--data tuning='{"sysctl": {"vm.swappiness": 1}}'"""),
-        ("nonsense.value=7", "--data: nonsense.value = 7: expected"),
+        ("smoke.iterations=many", "--data: smoke.iterations = 'many': expected"),
+        ("tuning.sysctl.vm;swappiness=1", "--data: tuning.sysctl.vm;swappiness = "),
+        ("smok.iterations=7", "--data: smok.iterations = 7: expected the key 'smoke'"),
+        ("nonsense.value=7", "--data: nonsense.value = 7: expected a known key"),
         ("ssh_prot=22", "--data: ssh_prot = 22: expected pyinfra's key 'ssh_port'"),
         ("gpu", "--data gpu: expected KEY=VALUE"),
     ],
@@ -190,10 +200,46 @@ def test_what_data_of_the_command_line_cannot_mean_is_refused(tmp_path: Path, op
 
 
 def test_other_peoples_data_is_let_through(tmp_path: Path) -> None:
-    text = 'rack = (["@local"], {"gpu": "cpu", "own": 1, "_user": "x", "_sudo": False, "ssh_port": 22})\n'
+    text = 'rack = (["@local"], {"gpu": "cpu", "site_own": 1, "_user": "x", "_sudo": False, "ssh_port": 22})\n'
     (tmp_path / "site.py").write_text(text)
-    command = [str(Path(sys.executable).with_name("shakedown")), "show", "site.py", "@local", "--data", "own=2"]
+    data = ["--data", "site_own=2", "--data", "smoke.recipe=gpt-small"]
+    command = [str(Path(sys.executable).with_name("shakedown")), "show", "site.py", "@local", *data]
     assert forks.run(command, tmp_path, os.environ)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        ('("n1", {"gpu": "cpu"})', "rack, its hosts = 'n1': expected a list of hosts"),
+        ('(["n1"], ["gpu"])', "rack, its data = ['gpu']: expected a dictionary"),
+        ('("n1", "n2")', "rack = ('n1', 'n2'): expected a list of hosts and a dictionary"),
+        ('(["n1"],)', "rack = (['n1'],): expected a list of hosts and a dictionary"),
+        ('[["n1"], "n2"]', "rack = ['n1']: expected hosts without lists among them"),
+        ('["node[01-03]"]', "rack = 'node[01-03]': expected one name: nodes('node[01-03]')"),
+        ('["n1", ("n2", ["x"])]', "rack, n2 = ['x']: expected a dictionary"),
+        ('["n1", 5]', "rack = 5: expected the name of a host"),
+    ],
+)
+def test_a_group_that_pyinfra_takes_for_something_else_is_refused(tmp_path: Path, group: str, words: str) -> None:
+    wrong = refused(tmp_path, f"rack = {group}\nother = ('x', {{}})\nPORTS = [1, 2]\nDATA = {{'a': 1}}\n", "drift")
+    assert f"site.py: {words}" in wrong and "other, its hosts = 'x'" in wrong and "PORTS" not in wrong
+
+
+def test_group_data_of_no_group_is_refused_beside_other_errors(tmp_path: Path) -> None:
+    (tmp_path / "group_data").mkdir()
+    for name in ("rak", "all", "elsewhere"):
+        (tmp_path / f"group_data/{name}.py").write_text('gpu = "mi30"\n')
+    (tmp_path / "second.py").write_text('elsewhere = ["n2"]\n')
+    wrong = refused(tmp_path, 'rack = (["n1"], {"gpu": "mi3"})\n', "drift")
+    assert "group_data/rak.py: the group = rak: expected rack: no inventory beside site.py has a group" in wrong
+    assert "gpu.profile = 'mi3'" in wrong and "elsewhere.py" not in wrong
+
+
+def test_an_inventory_of_ansible_is_refused_with_the_command_that_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("all:\n  hosts:\n    n1:\n")
+    program = str(Path(sys.executable).with_name("shakedown"))
+    code, _out, err = forks.run([program, "drift", "hosts.yml"], tmp_path, os.environ)
+    assert code == 2 and "shakedown init --from hosts.yml" in err
 
 
 def test_a_broken_file_of_group_data_is_named(tmp_path: Path) -> None:

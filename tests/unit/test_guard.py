@@ -74,15 +74,30 @@ def test_group_data_that_pyinfra_does_not_read_is_no_pass(tmp_path: Path) -> Non
         (tmp_path / folder).mkdir(parents=True)
     site = tmp_path / "racks/inventories/rack.py"
     site.write_text('rack = (["@local"], {"gpu": "cpu", "tuning": {"numa_balancing": None}})\n')
-    (tmp_path / "racks/group_data/other.py").write_text("own = 1\n")
+    for name in ("inventories/other.py", "group_data/other.py"):
+        (tmp_path / "racks" / name).write_text("site_own = 1\n")
     assert pyinfra(tmp_path, site, DRIFT, "-y").returncode == 0
-    (tmp_path / "racks/group_data/rack.py").write_text("own = 1\n")
+    (tmp_path / "racks/group_data/rack.py").write_text("site_own = 1\n")
     for command in (["pyinfra", site, DRIFT, "-y"], ["shakedown", "drift", site]):
         ran = started(tmp_path, *command)
         assert ran.returncode == 2, ran.stderr
         assert "racks/group_data: rack.py would not be read" in ran.stderr and "Connected" not in ran.stderr
     assert pyinfra(tmp_path, site, DRIFT, "-y", "--group-data", tmp_path / "racks/group_data").returncode == 0
     assert pyinfra(tmp_path / "racks", site, DRIFT, "-y").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('a = ("n1", {"gpu": "cpu"})', "a, its hosts = 'n1': expected a list of hosts"),
+        ('a = (["n1"], ["gpu"])', "a, its data = ['gpu']: expected a dictionary"),
+    ],
+)
+def test_a_group_of_a_wrong_shape_is_unusable_input(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "rack.py").write_text(f"{text}\n")
+    ran = pyinfra(tmp_path, "rack.py", DRIFT, "-y")
+    assert (ran.returncode, "Traceback" in ran.stderr) == (2, False)
+    assert words in ran.stderr and "Connected" not in ran.stderr
 
 
 def test_connector_data_of_a_wrong_type_is_unusable_input(tmp_path: Path) -> None:

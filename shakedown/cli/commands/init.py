@@ -1,17 +1,24 @@
 """The command that starts a site: init."""
 
 import shlex
-import sys
 from pathlib import Path
 
 import click
 
-from shakedown.runner.pyinfra.site_files import SiteError, lay_out
+from shakedown.cli.words import unusable
+from shakedown.runner.pyinfra.site_files import SiteError, lay_out, site_files
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-def init(folder: Path) -> None:
+@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="an inventory of Ansible (INI or YAML): its hosts, groups and values as an inventory of the site; without "
+    "FOLDER, as a file here",
+)
+def init(folder: Path | None, source: Path | None) -> None:
     """Lay out a site in FOLDER: inventories, group data and deploy files, as pyinfra looks for them.
 
     It runs as it stands, on this machine. No file that is there is overwritten: all that are in the way are listed,
@@ -19,15 +26,32 @@ def init(folder: Path) -> None:
 
     \b
     shakedown init racks
+    shakedown init racks --from hosts.yml
     """
+    if folder is None and source is None:
+        raise click.UsageError("init takes a FOLDER, or --from FILE")
     try:
-        written = lay_out(folder)
+        contents = {} if folder is None else {name: path.read_bytes() for name, path in site_files().items()}
+        made, left_out = "inventories/local.py" if folder else "", list[str]()
+        if source is not None:
+            from shakedown.runner.pyinfra.from_ansible import translate  # 60 ms that another site does not need
+
+            made = f"{'inventories/' if folder else ''}{source.stem}.py"
+            text, left_out = translate(source)
+            contents[made] = text.encode()
+        written = lay_out(folder or Path(), contents)
     except SiteError as error:
-        click.echo(f"shakedown: nothing was written: remove these, or name another folder\n{error}", err=True)
-        sys.exit(2)
+        unusable(f"nothing was written: remove these, or name another folder\n{error}")
     except OSError as error:
-        click.echo(f"shakedown: {error.filename or folder}: {error.strerror or error}", err=True)
-        sys.exit(2)
+        unusable(f"{error.filename or folder}: {error.strerror or error}")
+    except ValueError as error:
+        unusable(error)
     for path in written:
         click.echo(path)
-    click.echo(f"\nto try it: cd {shlex.quote(str(folder))} && pyinfra inventories/local.py deploy/megatron.py -y")
+    for line in left_out:
+        click.echo(f"left out: {line}", err=True)
+    there = f"cd {shlex.quote(str(folder))} && " if folder else ""
+    if source is None:
+        click.echo(f"\nto try it: {there}pyinfra {made} deploy/megatron.py -y")
+    else:
+        click.echo(f"\nadd the profiles of each group to {made}; then: {there}shakedown drift {made}")

@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
+from shakedown.common.section import matching
 from shakedown.desired.models.schedulers import JobVia
 from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.values import Environment, Interface, Positive, Volumes
 from shakedown.desired.names import Text
+from shakedown.desired.sizes import UNIT
 
 EACH: Literal["each"] = "each"
 TOGETHER: Literal["together"] = "together"
@@ -24,6 +26,8 @@ def _a_day(value: str) -> str:
 
 Day = Annotated[str, AfterValidator(_a_day)]
 Share = Annotated[float, Field(gt=0, le=10)]
+
+_SHM_SIZE = re.compile(r"[1-9][0-9]*[bkmgBKMG]")  # as container engines read it
 
 
 class Smoke(Section):
@@ -101,7 +105,7 @@ class Smoke(Section):
     )
     seen_nodes: Positive | None = key(None, "fewer nodes than this in the inventory are a failure", 8, unit="nodes")
     privileged: bool = key(False, "run the container privileged, where the recipe's document does", True)
-    shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmgBKMG]?$")] | None = key(
+    shm_size: Annotated[str, AfterValidator(matching(_SHM_SIZE, UNIT))] | None = key(
         None, "size of the container's /dev/shm, over the recipe's", "64G", unit="bytes"
     )
     volumes: Volumes = key(

@@ -7,7 +7,7 @@ from pydantic import field_validator
 from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.values import Positive
 from shakedown.desired.names import NodePath
-from shakedown.desired.sizes import parse_size
+from shakedown.desired.sizes import parse_room
 
 
 class System(Section):
@@ -33,9 +33,9 @@ class System(Section):
     @field_validator("memory", mode="before")
     @classmethod
     def _size(cls, value: object) -> object:
-        return parse_size(value)
+        return parse_room(value)
 
     @field_validator("disk_free", mode="before")
     @classmethod
     def _sizes(cls, value: object) -> object:
-        return {key: parse_size(size) for key, size in value.items()} if isinstance(value, dict) else value
+        return {key: parse_room(size) for key, size in value.items()} if isinstance(value, dict) else value

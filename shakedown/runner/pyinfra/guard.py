@@ -53,6 +53,7 @@ def _arm() -> None:
     if not deploys:
         return
     invocation.inventory = params["inventory"]
+    invocation.group_data = tuple(params["group_data"] or ())
     invocation.dry = params["dry"]
     invocation.json = params["json_output"]
     invocation.verbose = bool(params["verbosity"] or params["debug"])
@@ -77,7 +78,7 @@ def _arm() -> None:
 
     # The state is initialised after the inventory and before the first connection, without a switch of greenlets in
     # between: a greenlet that is spawned now runs before those that connect.
-    gevent.spawn(prepare.before_connecting, params["group_data"] or ())
+    gevent.spawn(prepare.before_connecting)
 
 
 def _spelt(option: str, word: str) -> str:
@@ -107,8 +108,10 @@ def _errors_kept(wrong_data: Callable[[], str]) -> Iterator[None]:
     except click.exceptions.Exit:
         raise
     except Exception as error:
-        if isinstance(getattr(error, "exception", error), ConnectorDataTypeError):  # pyinfra wraps what it shows
-            _refuse(wrong_data() or str(error))
+        wrong_type = isinstance(getattr(error, "exception", error), ConnectorDataTypeError)  # pyinfra wraps it
+        words = "" if invocation.connecting else wrong_data()
+        if words or wrong_type:
+            _refuse(words or str(error))
         invocation.ended_by(error)
         raise
 

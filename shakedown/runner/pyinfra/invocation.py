@@ -44,6 +44,7 @@ class Invocation:
     """How this process was called, and what it has to answer for when it exits."""
 
     inventory: str = ""
+    group_data: tuple[str, ...] = ()  # more folders of it
     dry: bool = False
     only: tuple[str, ...] = ()  # of the trials; empty: as the desired state says
     json: bool = False

@@ -1,13 +1,14 @@
-"""pyinfra's own keys in the inventory's data: ssh_user, _sudo and so on, their names and their types.
+"""The keys at the top of the inventory's data: ours, pyinfra's own (ssh_user, _sudo and so on), and the site's.
 
 pyinfra ignores a key that it does not know, and ends with a traceback for a value of a wrong type. Which keys there are
 is read from pyinfra itself: the data of its connectors, and its global arguments.
 """
 
 import difflib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from inspect import ismodule
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from pyinfra.api import Host
@@ -16,18 +17,22 @@ from pyinfra.api.connectors import get_execution_connectors
 from pyinfra.api.util import raise_if_bad_type
 
 from shakedown.common.secrets import MASK, is_secret
+from shakedown.common.text import printable
 from shakedown.desired import Layer, Problem
 from shakedown.desired.layers import HostLayers
 from shakedown.desired.merging import KEYS
+from shakedown.runner.pyinfra import ansible
 
-_COMMAND_LINE = "--data"
-_NEAR = 0.75  # "ssh_keyfile" for ssh_key
+PYINFRAS = "pyinfra's"
+OWN = "site_"  # what a site's own keys begin with
+_NEAR = 0.6  # "ssh_keyfile" for ssh_key
 _NEAR_PRIVATE = 0.8  # "_sodo" for _sudo; a group_data file may have names of its own with an underscore before them
+_FILES = ("ssh_key", "ssh_config_file")  # of the controller; pyinfra stops at a missing key, and ignores a missing file
 
 
 @cache
 def known() -> dict[str, Any]:
-    """Every key that pyinfra reads from host data, with its type."""
+    """Return every key that pyinfra reads from host data, with its type."""
     keys = {name: kind for name, kind in all_global_arguments() if name.startswith("_")}
     for connector in get_execution_connectors().values():
         keys |= get_type_hints(connector.data_cls)
@@ -35,69 +40,58 @@ def known() -> dict[str, Any]:
 
 
 def problems(hosts: Mapping[str, Host], layers: Sequence[HostLayers]) -> list[Problem]:
-    """Return the problems of pyinfra's keys and of the keys of --data, each once for all its hosts."""
+    """Return the problems of the keys, each once for all its hosts."""
     found: dict[Problem, None] = {}
     for host in layers:
-        elsewhere = {key for layer in host.layers if layer.name != _COMMAND_LINE for key in layer.values}
         for layer in host.layers:
-            found |= dict.fromkeys(_misspelt(layer))
-            if layer.name == _COMMAND_LINE:
-                found |= dict.fromkeys(_unknown(layer, elsewhere))
-        found |= dict.fromkeys(_of_wrong_type(hosts[host.name], host.layers))
+            found |= dict.fromkeys(_unknown(layer))
+        found |= dict.fromkeys(_unusable(hosts[host.name], host.layers))
     return list(found)
 
 
-def _misspelt(layer: Layer) -> list[Problem]:
-    wrong = []
-    for key in set(layer.values) - known().keys():
-        if near := _nearest(key):
-            wrong.append(Problem(layer.name, key, _shown(key, layer.values[key]), f"pyinfra's key {near!r}"))
-    return wrong
+def _unknown(layer: Layer) -> Iterator[Problem]:
+    """Yield the keys that nothing reads. Functions and modules of a group_data file are no data."""
+    for key, value in layer.values.items():
+        if (expected := _expected(key)) and not callable(value) and not ismodule(value):
+            yield Problem(layer.name, key, _shown(key, value), expected)
 
 
 @lru_cache(maxsize=4096)
-def _nearest(key: str) -> str:
-    """pyinfra's key that one was meant to be, or nothing: hosts by the thousand have the same ones."""
-    prefix = key.partition("_")[0] + "_"
-    names = [name for name in known() if name.startswith(prefix)]
-    cutoff = _NEAR_PRIVATE if prefix == "_" else _NEAR
-    return next(iter(difflib.get_close_matches(key, names, n=1, cutoff=cutoff)), "")
+def _expected(key: str) -> str:
+    """Return what stands in place of a key, or nothing. Hosts by the thousand have the same keys."""
+    if key in KEYS or key in known() or key.startswith(OWN):
+        return ""
+    if key in ansible.WORDS:
+        return f"{ansible.WORDS[key]}; {key!r} is Ansible's word"
+    section = key.partition(".")[0]
+    if section in KEYS:  # dotted, and not on the command line
+        return f"the section {section!r} with the rest of the key in it"
+    private = key.startswith("_")
+    names = [name for name in (*KEYS, *known()) if name.startswith("_") == private]
+    near = difflib.get_close_matches(section.lower(), names, n=1, cutoff=_NEAR_PRIVATE if private else _NEAR)
+    if private and not near:
+        return ""
+    right = [f"{'the' if name in KEYS else PYINFRAS} key {name!r}" for name in near] or ["a known key"]
+    return right[0] if private else f"{right[0]}, or {OWN}{key} for one of the site's own"
 
 
-def _unknown(layer: Layer, elsewhere: set[str]) -> list[Problem]:
-    """Keys of --data that nothing reads: no section, no key of pyinfra's, and in no other layer either."""
-    wrong = []
-    for key, value in layer.values.items():
-        section, *rest = key.split(".", 2)
-        shown = _shown(key, value)
-        if rest and section in KEYS:
-            for part in reversed(rest):
-                value = {part: value}
-            form = json.dumps(value, default=str)
-            wrong.append(Problem(layer.name, key, shown, f"a whole section: --data {section}='{form}'"))
-        elif key not in KEYS and key not in known() and key not in elsewhere and not _near_others(key):
-            near = difflib.get_close_matches(key, [*KEYS, *known()], n=1, cutoff=0.5)
-            hint = f"{near[0]}? " if near else ""
-            wrong.append(Problem(layer.name, key, shown, f"{hint}one of {', '.join(KEYS)}, or a key of pyinfra's"))
-    return wrong
-
-
-def _near_others(key: str) -> bool:
-    """Whether it has been refused as a misspelling already, here or of a section."""
-    return bool(difflib.get_close_matches(key, KEYS, n=1, cutoff=_NEAR)) or bool(_misspelt(Layer("", {key: ""})))
-
-
-def _of_wrong_type(host: Host, layers: Sequence[Layer]) -> list[Problem]:
-    """Values that pyinfra would end on: of each key the one that holds, the last."""
+def _unusable(host: Host, layers: Sequence[Layer]) -> Iterator[Problem]:
+    """Yield values that pyinfra would end on: of each key the one that holds, the last."""
     holding = {key: (layer.name, value) for layer in layers for key, value in layer.values.items()}
     kinds = _kinds(host.connector_cls.data_cls)  # type: ignore[arg-type]  # it is hashable, as every class
-    wrong = []
     for key in holding.keys() & kinds.keys():
         where, value = holding[key]
         if not (_fits_as_another if isinstance(value, str | int | float) else _fits)(value, kinds[key]):
             name = getattr(kinds[key], "__name__", str(kinds[key]))
-            wrong.append(Problem(where, key, _shown(key, value), f"a value of type {name}", (host.name,)))
-    return wrong
+            yield Problem(where, key, _shown(key, value), f"a value of type {name}", (host.name,))
+        elif key in _FILES and value and not _is_file(str(value)):
+            name = printable(str(value), 200) if "PRIVATE KEY" not in str(value) else "file of that name"
+            yield Problem(where, key, _shown(key, value), f"a file that exists: there is no {name} (in {Path.cwd()})")
+
+
+@lru_cache(maxsize=4096)
+def _is_file(name: str) -> bool:
+    return Path(name).expanduser().is_file()
 
 
 @cache

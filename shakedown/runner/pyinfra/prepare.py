@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from pathlib import Path
 
 import gevent
 from pyinfra.context import ctx_inventory, ctx_state
@@ -14,20 +14,21 @@ from shakedown.runner.ending import finish, watch
 from shakedown.runner.inventory import desired_states, resolved_of, unread_group_data
 from shakedown.runner.pyinfra.connection import bind
 from shakedown.runner.pyinfra.documented import problems
+from shakedown.runner.pyinfra.inventory_file import SEVERAL, groups_of
 from shakedown.runner.pyinfra.invocation import USAGE, invocation
 from shakedown.runs.folder import why_none_can_be_kept
 
 
-def before_connecting(group_data: Sequence[str]) -> None:
+def before_connecting() -> None:
     """Check the desired states, and have the run watched, before pyinfra connects; else end the process."""
     try:
-        _prepare(group_data)
+        _prepare()
     except BaseException as error:  # unguarded, the deploy would go on
         traceback.print_exc()
         _end(f"the deploy could not be prepared: {type(error).__name__}: {error}", 1)
 
 
-def _prepare(group_data: Sequence[str]) -> None:
+def _prepare() -> None:
     state = ctx_state.get()
     while not state.initialised:
         gevent.sleep(0)
@@ -38,8 +39,11 @@ def _prepare(group_data: Sequence[str]) -> None:
     watch(state)
     try:
         compares = any(deploy.compares for deploy in invocation.deploys)
-        if compares and (unread := unread_group_data(invocation.inventory, state.inventory, state.cwd, group_data)):
+        more = invocation.group_data
+        if compares and (unread := unread_group_data(invocation.inventory, state.inventory, state.cwd, more)):
             _end(unread, USAGE)
+        if any(len(host.name) == 1 or not SEVERAL.isdisjoint(host.name) for host in state.inventory):
+            _read_again()  # a text in place of a list is a host for each of its characters
         states = desired_states(state, invocation.trains, unasked=not compares).states
         wrong = [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]
         if wrong:
@@ -62,10 +66,18 @@ def _end(message: str, code: int) -> None:
     os._exit(code)
 
 
+def _read_again() -> None:
+    """Raise DesiredStateError where pyinfra has taken a group of the inventory file for something else."""
+    if Path(invocation.inventory).is_file():
+        groups_of(invocation.inventory)
+
+
 def wrong_data() -> str:
     """Return what is wrong with an inventory on which pyinfra has ended before there was a state."""
     try:
-        resolved_of(list(ctx_inventory.get()), whole=True)
+        _read_again()
+        if ctx_inventory.isset():
+            resolved_of(list(ctx_inventory.get()), whole=True)
     except DesiredStateError as error:
         return str(error)
     return ""

@@ -1,5 +1,6 @@
 """The files of a new site: pyinfra's own layout, with thin deploy files over the installed package."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -23,17 +24,17 @@ def site_files() -> dict[str, Path]:
     return found | {f"deploy/{file.name}": file for file in sorted(DEPLOYS.glob("*.py"))}
 
 
-def lay_out(folder: Path) -> list[Path]:
-    """Copy the files into a folder, which is made if need be; returns their paths. Raises SiteError, and has then
+def lay_out(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write files into a folder, which is made if need be; returns their paths. Raises SiteError, and has then
     written nothing, where one of them is there or could not be made; OSError where writing fails on the way."""
-    files = {folder / name: source for name, source in site_files().items()}
+    files = {folder / name: content for name, content in contents.items()}
     found = [problem for path in files if (problem := _in_the_way(path, folder))]
     if found:
         raise SiteError("\n".join(dict.fromkeys(found)))
-    for path, source in files.items():
+    for path, content in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:  # x: whoever came in between keeps what is theirs
-            file.write(source.read_bytes())
+            file.write(content)
     return list(files)
 
 

@@ -62,6 +62,8 @@ class Commands:
         for section, values in (changed or {}).items():
             own = json.loads(given[section]) if section in given else {}
             given[section] = json.dumps(merge([Layer("data", own), Layer("changed", values)]).values)
+            for name in values:  # a dotted key would win
+                given.pop(f"{section}.{name}", None)
         return [
             *(word for host in hosts for word in ("--limit", host)),
             *(word for key, value in given.items() for word in ("--data", f"{key}={value}")),

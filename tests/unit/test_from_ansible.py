@@ -1,0 +1,89 @@
+"""An inventory of Ansible as one of pyinfra: what Ansible gives a host is what the host has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyinfra.api import State
+from pyinfra.context import ctx_state
+from pyinfra_cli.inventory import make_inventory
+
+from shakedown.hosts import folded
+from shakedown.runner.inventory import contradictions, layers_of
+from shakedown.runner.pyinfra.from_ansible import translate
+
+YAML = """
+all:
+  vars: {ansible_user: ops, become: "yes", ntp: 10.0.0.1}
+  hosts:
+    head: {ansible_host: 10.0.0.9}
+  children:
+    rack-7:
+      hosts:
+        node[01:08]:
+        node09: {ansible_port: 2222, note: a b}
+      vars: {ansible_user: root}
+    gpu:
+      children: {rack-7: }
+      vars: {ansible_user: nobody, tier: "{{ x }}", key: !vault abc}
+"""
+INI = """
+head ansible_host=10.0.0.9   # the login node
+[rack-7]
+node[01:08]
+node09:2222 note="a b"
+[rack-7:vars]
+ansible_user = root
+[gpu:children]
+rack-7
+[gpu:vars]
+ansible_user=nobody
+tier={{ x }}
+key={{ hidden }}
+[all:vars]
+ansible_user=ops
+become=yes
+ntp=10.0.0.1
+"""
+
+
+def made(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str], list[str]]:
+    """Return the data of each host and the hosts of each group, as pyinfra has them, and what was left out."""
+    text, left_out = translate(source)
+    target = source.with_name(f"{source.stem}_{source.suffix[1:]}.py")
+    target.write_text(text)
+    with ctx_state.use(State()):
+        inventory = make_inventory(str(target))
+    assert contradictions([layers_of(host) for host in inventory]) == []
+    groups = {name: folded(host.name for host in hosts) for name, hosts in inventory.groups.items() if hosts}
+    return {host.name: host.data.dict() for host in inventory}, groups, left_out
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.yml", YAML), ("a.ini", INI)])
+def test_hosts_groups_and_values_are_those_of_ansible(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/node02.yml").write_text("ansible_ssh_private_key_file: /root/key\n")
+    hosts, groups, left_out = made(tmp_path / name)
+    common = {"ssh_user": "root", "_sudo": True, "site_ntp": "10.0.0.1"}
+    assert hosts["node01"] == common, "the inner group decides"
+    assert hosts["node02"] == {**common, "ssh_key": "/root/key"}
+    assert hosts["node09"] == {**common, "ssh_port": 2222, "site_note": "a b"}
+    assert hosts["head"] == {**common, "ssh_user": "ops", "ssh_hostname": "10.0.0.9"}
+    assert groups["rack_7"] == groups["gpu"] == "node[01-09]" and len(hosts) == 10
+    assert left_out == [f"group gpu: {word}: a template, or encrypted" for word in ("tier", "key")]
+
+
+@pytest.mark.parametrize("text", ["- hosts: all\n", "a: [\n", "all:\n", "all: {hosts: 5}\n", "x\n"])
+def test_what_is_no_inventory_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "play.yml").write_text(text)
+    with pytest.raises(ValueError, match=r"play\.yml: "):
+        translate(tmp_path / "play.yml")
+
+
+def test_a_name_that_python_does_not_take_is_changed(tmp_path: Path) -> None:
+    (tmp_path / "a.ini").write_text("[7]\nn1\n[import]\nn2\n[nodes]\nn3\n[a-b]\nn4\n[a_b]\nn[a:c]\n[_x]\nn6\n")
+    groups = made(tmp_path / "a.ini")[1]
+    assert {"g7", "import_", "nodes_", "a_b", "a_b_", "g_x"} <= groups.keys() and groups["a_b_"] == "na,nb,nc"
