@@ -6,6 +6,8 @@ A command is one file of the folder `commands`; the file's name is the command's
 signals   Ctrl-C, SIGTERM and SIGHUP end the run in words from the first moment on
 gevent    gevent's patches, which are cheap only while few objects exist
 stream    nothing: without a reader of its output the command ends silently (the others go on)
+
+A line `SECTION = "..."` says where `--help` lists the command: one of SECTIONS, else "Find out".
 """
 
 import ast
@@ -13,7 +15,9 @@ import atexit
 import gc
 import sys
 from pathlib import Path
+from typing import Any
 
+SECTIONS = ("Prepare", "Run", "Find out", "Operate")  # of --help
 _FOLDER = Path(__file__).with_name("commands")
 COMMANDS = tuple(sorted(file.stem.replace("_", "-") for file in _FOLDER.glob("[a-z]*.py")))
 
@@ -22,11 +26,16 @@ def _source(name: str) -> str:
     return (_FOLDER / f"{name.replace('-', '_')}.py").read_text("utf-8")
 
 
-def needs(name: str) -> tuple[str, ...]:
-    """Return what a command's file asks of the process, without loading the file."""
+def _constant(name: str, constant: str, default: Any) -> Any:
+    """Return a constant of a command's file, without loading the file."""
     lines = _source(name).splitlines() if name in COMMANDS else []
-    words = next((line for line in lines if line.startswith("PREPARE = ")), "PREPARE = ()")
-    return tuple(ast.literal_eval(words.removeprefix("PREPARE = ")))
+    value = next((line for line in lines if line.startswith(f"{constant} = ")), "")
+    return ast.literal_eval(value.removeprefix(f"{constant} = ")) if value else default
+
+
+def needs(name: str) -> tuple[str, ...]:
+    """Return what a command's file asks of the process."""
+    return tuple(_constant(name, "PREPARE", ()))
 
 
 if sys.argv[0].endswith("shakedown"):
@@ -45,17 +54,17 @@ if sys.argv[0].endswith("shakedown"):
         from shakedown.runner.pyinfra import patched  # noqa: F401
 
 from importlib import import_module  # noqa: E402
-from typing import Any  # noqa: E402
 
 import click  # noqa: E402
 from click.shell_completion import CompletionItem  # noqa: E402
 
+from shakedown.cli.group import Group, summary  # noqa: E402
 from shakedown.cli.words import EXIT_CODES  # noqa: E402
 from shakedown.common.broken_pipe import go_on_without_a_reader  # noqa: E402
 from shakedown.common.log import LOG_FORMAT, configure  # noqa: E402
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group whose commands are imported when they are needed."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -70,16 +79,17 @@ class Commands(click.Group):
         """Return the names of all commands."""
         return list(COMMANDS)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a line for each command, from its source: to import all of them takes ten times as long."""
-        width = formatter.width - 6 - max(map(len, COMMANDS))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _from_source(name).get_short_help_str(width)) for name in COMMANDS])
+    def texts(self, ctx: click.Context) -> dict[str, dict[str, str]]:
+        """Return the help texts, from the sources: to import all commands takes ten times as long."""
+        sections: dict[str, dict[str, str]] = {title: {} for title in SECTIONS}
+        for name in COMMANDS:
+            sections[_constant(name, "SECTION", "Find out")][name] = _help(name)
+        return sections
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a command, from the sources too, or an option of the group."""
         names = [name for name in COMMANDS if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=_from_source(name).get_short_help_str()) for name in names]
+        found = [CompletionItem(name, help=summary(_help(name))) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -92,10 +102,10 @@ class Commands(click.Group):
         return command
 
 
-def _from_source(name: str) -> click.Command:
-    """Return a command that has the help text of the real one, and does nothing."""
+def _help(name: str) -> str:
+    """Return the help text of a command, without loading its file."""
     functions = {node.name: node for node in ast.parse(_source(name)).body if isinstance(node, ast.FunctionDef)}
-    return click.Command(name, help=ast.get_docstring(functions[name.replace("-", "_")]))
+    return ast.get_docstring(functions[name.replace("-", "_")]) or ""
 
 
 @click.group(cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})

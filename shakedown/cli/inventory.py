@@ -27,7 +27,7 @@ def over_inventory(function: Command) -> Command:
             "--data",
             multiple=True,
             metavar="KEY=VALUE",
-            help="override host data: gpu=mi300x, ssh_port=2222; repeatable",
+            help="override host data: gpu=mi300x, smoke.iterations=5, ssh_port=2222; repeatable",
         ),
         click.option(
             "--limit",

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import COMMANDS, main
+from shakedown.cli.group import summary
 from shakedown.gates.model import TOGETHER
 from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.runs.directory import RunDirectory
@@ -291,6 +292,25 @@ def test_help_teaches_the_exit_codes() -> None:
         assert command in text
 
 
+def test_help_groups_the_commands_and_cuts_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in ("30", "80", "200"):
+        monkeypatch.setenv("COLUMNS", width)
+        text = call("--help").output + call("ledger", "--help").output
+        assert "...\n" not in text.replace("[ARGS]...\n", "")
+    for title, command in (("Prepare", "init"), ("Run", "run"), ("Find out", "drift"), ("Operate", "service")):
+        assert f"\n  {command} " in text.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
+    assert all(f"\n  {command} " in text for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "near"), [("drft", "drift"), ("reprot", "report"), ("ledger ad", "add"), ("drift --limt x", "--limit")]
+)
+def test_a_name_that_is_none_brings_the_nearest(words: str, near: str) -> None:
+    result = call(*words.split())
+    assert result.exit_code == 2 and "Did you mean" in result.stderr and near in result.stderr
+    assert "Did you mean" not in call("frobnicate").stderr
+
+
 def test_parse_and_judge_take_the_same_kinds_of_input(tmp_path: Path) -> None:
     content = (LOGS / "rocm.log").read_bytes()
     packed = gzip.compress(content)
@@ -427,8 +447,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself_and_imports_none() -
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None
-        beginning = command.get_short_help_str(60).removesuffix("...")
-        assert f"  {name} " in shown and beginning in shown, name
+        assert f" {name} {summary(command.help or '')} " in " ".join(shown.split()), name
     assert "shakedown.cli" in imported.split()
     assert not [name for name in imported.split() if name.startswith("shakedown.cli.commands")]
 

@@ -14,6 +14,8 @@ from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import find_run
 from shakedown.runs.watch.reading import unfinished
 
+SECTION = "Operate"
+
 
 @click.command()
 @click.argument("run")

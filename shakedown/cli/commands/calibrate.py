@@ -13,6 +13,7 @@ from shakedown.report.formats import Calibrated
 from shakedown.state.findings import Verdict
 
 PREPARE = ("gevent",)
+SECTION = "Run"
 
 
 @click.command(epilog=EXIT_CODES)
@@ -29,7 +30,7 @@ def calibrate(
     form: str,
     output: Path | None,
 ) -> None:
-    """Make a baseline: so many runs one after the other, each as `shakedown run` does it, and what they and earlier
+    """Make a baseline of several runs: one after the other, each as `shakedown run` does it, and what they and earlier
     ones of the same job say of each figure.
 
     It says how long it will take, and ends at the first run that does not pass. Ctrl-C ends the run under way; the

@@ -14,6 +14,7 @@ from shakedown.report.formats import Findings, Run, write
 from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
 
 PREPARE = ("stream",)
+SECTION = "Run"
 
 
 @click.command(epilog=EXIT_CODES)

@@ -10,6 +10,8 @@ from shakedown.cli.words import unusable
 from shakedown.desired.cvs import Choice, CvsError, import_file
 from shakedown.report.formats import SiteLayer, write
 
+SECTION = "Prepare"
+
 
 @click.command("import-cvs")
 @click.argument("file", type=click.Path(path_type=Path))

@@ -8,6 +8,8 @@ import click
 from shakedown.cli.words import unusable
 from shakedown.runner.pyinfra.site_files import SiteError, lay_out, site_files
 
+SECTION = "Prepare"
+
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path), required=False)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
+from shakedown.cli.group import Group
 from shakedown.cli.runs import APART
 from shakedown.cli.words import unusable
 from shakedown.common.text import counted, printable
@@ -14,9 +15,10 @@ from shakedown.runs.archive.run import OpenedRun, opened_run
 from shakedown.runs.folder import run_ids
 
 PREPARE = ("stream",)
+SECTION = "Operate"
 
 
-@click.group()
+@click.group(cls=Group)
 def ledger() -> None:
     """Keep what every run has left: ledger.sqlite beside the runs, or where $SHAKEDOWN_LEDGER says (a path, a URL of
     PostgreSQL, or a file of one's own with that URL). Runs write it at their end.

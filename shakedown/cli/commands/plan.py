@@ -9,6 +9,7 @@ from shakedown.cli.output import format_of
 from shakedown.report.formats import Plans, write
 
 PREPARE = ("signals", "gevent")
+SECTION = "Prepare"
 
 
 @click.command()

@@ -11,6 +11,7 @@ from shakedown.cli.words import EXIT_CODES
 from shakedown.report.formats import Run
 
 PREPARE = ("signals", "gevent")
+SECTION = "Run"
 
 
 @click.command(epilog=EXIT_CODES)

@@ -13,6 +13,7 @@ from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import InService, write
 
 PREPARE = ("gevent",)
+SECTION = "Operate"
 
 
 @click.command(epilog=EXIT_CODES)
@@ -42,7 +43,7 @@ def service(
     taken: tuple[str, ...],
     dry: bool,
 ) -> None:
-    """Show each node: in service, suspect, being mended, or out; and, with --repair, bring suspects back.
+    """Show which nodes are in service, suspect, under repair or out, and bring suspects back with --repair.
 
     Reads the nodes, the ledger and the scheduler; changes nothing without --repair or --drain, and then only what the
     desired state allows (section service). A repaired node is in service only when it has passed under load.

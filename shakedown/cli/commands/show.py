@@ -11,6 +11,7 @@ from shakedown.hosts import named
 from shakedown.report.formats import Desired, write
 
 PREPARE = ("gevent",)
+SECTION = "Prepare"
 
 
 @click.command()

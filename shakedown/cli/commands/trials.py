@@ -7,6 +7,7 @@ from shakedown.cli.words import EXIT_CODES, unusable
 from shakedown.desired.models import Trials
 
 PREPARE = ("signals", "gevent")
+SECTION = "Run"
 
 
 @click.command(epilog=EXIT_CODES)
