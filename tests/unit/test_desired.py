@@ -195,6 +195,14 @@ def test_sizes(text, size):
     assert parse_size(text) == size
 
 
+def test_racks_take_ranges_of_hosts():
+    racks = one(("group all", {"gpu": "cpu", "trials": {"racks": {"n[1-2],n4": "leaf1", "n3": "leaf2"}}}))
+    assert racks.states["n1"].trials.racks == {"n1": "leaf1", "n2": "leaf1", "n4": "leaf1", "n3": "leaf2"}
+    assert (
+        "expected a range from low to high" in problems(("g", {"trials": {"racks": {"n[2-1]": "x"}}}))["trials.racks"]
+    )
+
+
 def test_a_size_has_a_unit():
     smoke = {"recipe": "llama3.1-8b-fp8", "image": "a", "shm_size": "64"}
     system = {"memory": "64", "disk_free": {"/": 100, "/data": "1T"}}

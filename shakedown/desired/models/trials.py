@@ -2,12 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from shakedown.desired.models.schedulers import JobVia
 from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.values import Positive
 from shakedown.desired.names import Text
+from shakedown.hosts import nodes
 
 
 class Trials(Section):
@@ -27,8 +28,8 @@ class Trials(Section):
     )
     racks: dict[Text, Text] = key(
         {},
-        "node -> what it hangs on together with others, such as its leaf switch: pairs are read by these too",
-        {"node01.rack7": "leaf1"},
+        "nodes (also ranges) -> what they hang on together, such as their leaf switch: pairs are read by these too",
+        {"node[01-16].rack7": "leaf1"},
     )
     via: JobVia = key(
         "ssh",
@@ -37,3 +38,10 @@ class Trials(Section):
     )
     limit_s: Positive = key(60, "time in which a part has to give its next figure, or is ended", 60, unit="s")
     exclude: bool = key(False, "leave the nodes that a trial names out of the smoke run", True)
+
+    @field_validator("racks", mode="before")
+    @classmethod
+    def _ranges(cls, value: object) -> object:
+        if not isinstance(value, dict) or not all(isinstance(hosts, str) for hosts in value):
+            return value
+        return {host: rack for hosts, rack in value.items() for host in nodes(hosts)}
