@@ -7,9 +7,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 from sqlalchemy import Connection, ScalarSelect, Select, and_, func, or_, select
 
+from shakedown import hosts
 from shakedown.common.frozen import Frozen
 from shakedown.common.one_line import line, name, plain
 from shakedown.ledger import schema
+from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import Ledger
 from shakedown.state.findings import Verdict
 
@@ -84,13 +86,28 @@ class Asked(Frozen):
 
 
 def history(ledger: Ledger, request: Asked) -> History:
-    """Earlier runs. Raises LedgerError."""
+    """Return earlier runs. Raises LedgerError, also where no run had such a node."""
     with ledger.reading() as connection:
         equipment = _equipment(connection, request.part) if request.part else {}
-        rows = _with_part(connection, request, equipment) if request.part else _rows(connection, request)
-        jobs = _jobs(connection, [(row["run_id"], row.get("node")) for row in rows])
-        runs = [_run(row, jobs.get(row["run_id"], [])) for row in rows]
-        return History(runs=runs, stays=_stays(connection, request, list(equipment)))
+        runs: list[RunRow] = []
+        for node in _nodes(connection, request.node) if request.node else [None]:
+            one = request.model_copy(update={"node": node})
+            rows = _with_part(connection, one, equipment) if request.part else _rows(connection, one)
+            jobs = _jobs(connection, [(row["run_id"], row.get("node")) for row in rows])
+            runs += [_run(row, jobs.get(row["run_id"], [])) for row in rows]
+        runs.sort(key=lambda run: (run.at, run.run_id), reverse=True)
+        return History(runs=runs[: request.limit], stays=_stays(connection, request, list(equipment)))
+
+
+def _nodes(connection: Connection, words: str) -> list[str]:
+    """Return the nodes that the words choose: one by its name at once, others out of all that the ledger has."""
+    column = schema.nodes.c.node
+    if connection.execute(select(column).where(column == name(words)).limit(1)).first():
+        return [words]
+    try:
+        return hosts.select([words], list(connection.scalars(select(column).distinct().order_by(column))))
+    except ValueError as error:
+        raise LedgerError(f"node {error}") from error
 
 
 def _time(seconds: int) -> datetime:

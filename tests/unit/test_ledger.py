@@ -185,7 +185,12 @@ def test_history_of_a_node_a_recipe_and_a_time(ledger: Ledger, tmp_path: Path) -
     assert hours(node="node02", recipe=RECIPE) == [1]
     assert hours(recipe=RECIPE) == [2, 1]
     assert hours(since=datetime(2026, 11, 1, 2, tzinfo=UTC)) == [3, 2]
-    assert hours(node="node", recipe=RECIPE) == []
+    with pytest.raises(LedgerError, match="node node: no such host; the nearest: node0"):
+        hours(node="node", recipe=RECIPE)
+    both = history(ledger, Asked(node="node[01-02]", recipe=RECIPE)).runs
+    assert {row.node for row in both} == {"node01", "node02"}
+    assert [row.at for row in both] == sorted((row.at for row in both), reverse=True)
+    assert len(history(ledger, Asked(node="node*", limit=3)).runs) == 3
     (row,) = history(ledger, Asked(node="node01", recipe=RECIPE, limit=1)).runs
     assert (row.node_part, row.jobs[0].figures) == ("trained", with_mean(400.0))
     assert row.kept_at.endswith(str(runs[1].path))

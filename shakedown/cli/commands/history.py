@@ -15,7 +15,7 @@ from shakedown.report.formats import Remembered, write
 
 
 @click.command()
-@click.option("--node", help="runs of this node, with its part in each")
+@click.option("--node", metavar="HOSTS", help="runs of these nodes, node[01-08] or node03, with their part in each")
 @click.option("--part", metavar="SERIAL", help="runs of this GPU, NIC or board wherever it sat, and where that was")
 @click.option("--recipe", help="runs with a job of this recipe")
 @click.option("--since", type=Since(), metavar="TIME", help="2026-11-01, 2026-11-01T06:00 (UTC), or 12h, 7d, 4w ago")

@@ -16,7 +16,7 @@ SECTION = "Prepare"
 @click.option(
     "--from",
     "source",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="an inventory of Ansible (INI or YAML): its hosts, groups and values as an inventory of the site; without "
     "FOLDER, as a file here",
 )
