@@ -14,11 +14,10 @@ process; unless the command line names a deploy of this project it does nothing 
 
 import atexit
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -30,7 +29,6 @@ from shakedown.runner.pyinfra.deploys import own_deploys
 from shakedown.runner.pyinfra.invocation import INTERRUPTED, USAGE, install_signal_handlers, invocation
 
 _SIGNS = frozenset("[],!")  # of our own language for hosts (shakedown/hosts.py), that a glob has not or reads otherwise
-_FEW = 8  # hosts that are spelt out
 
 
 class Guard:
@@ -65,33 +63,21 @@ def _arm() -> None:
                 f"--{option.replace('_', '-')}: the nodes are compared and train together, so each stage needs all of "
                 "them. Leave the option out; --parallel bounds how many are worked on at once."
             )
-    for option in ("limit", "exclude"):
-        for word in params[option] or ():
-            if not _SIGNS.isdisjoint(word):
-                _refuse(f"--{option} {word}: pyinfra reads a glob: no range, no comma, no '!'. {_spelt(option, word)}")
     install_signal_handlers()
     go_on_without_a_reader()
     from shakedown.runner.pyinfra import prepare  # 700 ms that pyinfra's runs of other deploys do not need
 
+    for option in ("limit", "exclude"):
+        for word in params[option] or ():
+            if not _SIGNS.isdisjoint(word):
+                right = prepare.spelt(option, word)
+                _refuse(f"--{option} {word}: pyinfra reads a glob: no range, no comma, no '!'. {right}")
     context.with_resource(_errors_kept(prepare.wrong_data))
     atexit.register(_leave)
 
     # The state is initialised after the inventory and before the first connection, without a switch of greenlets in
     # between: a greenlet that is spawned now runs before those that connect.
     gevent.spawn(prepare.before_connecting)
-
-
-def _spelt(option: str, word: str) -> str:
-    """Return how a choice of hosts is written for pyinfra, or for our own command where that would be long."""
-    from shakedown.hosts import globs  # 60 ms that a run without such a choice does not need
-
-    with suppress(ValueError):
-        names = globs(word)
-        if len(names) <= _FEW:
-            given = ((name.removeprefix("!"), "exclude" if name.startswith("!") else option) for name in names)
-            return f"Write: {' '.join(f'--{own} {shlex.quote(name)}' for name, own in given)}"
-    own = f"!{word}" if option == "exclude" else word
-    return f"The shakedown command reads them: --limit {shlex.quote(own)}"
 
 
 def _refuse(message: str) -> None:

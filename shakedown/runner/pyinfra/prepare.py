@@ -1,8 +1,10 @@
 """What the guard does with a run of this project's deploys, between the inventory and the first connection."""
 
 import os
+import shlex
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import gevent
@@ -10,6 +12,7 @@ from pyinfra.context import ctx_inventory, ctx_state
 
 from shakedown.common.log import LOG_FORMAT, configure
 from shakedown.desired import DesiredStateError
+from shakedown.hosts import globs
 from shakedown.runner.ending import finish, watch
 from shakedown.runner.inventory import desired_states, resolved_of, unread_group_data
 from shakedown.runner.pyinfra.connection import bind
@@ -17,6 +20,8 @@ from shakedown.runner.pyinfra.documented import problems
 from shakedown.runner.pyinfra.inventory_file import SEVERAL, groups_of
 from shakedown.runner.pyinfra.invocation import USAGE, invocation
 from shakedown.runs.folder import why_none_can_be_kept
+
+_FEW = 8  # hosts that are spelt out
 
 
 def before_connecting() -> None:
@@ -81,3 +86,14 @@ def wrong_data() -> str:
     except DesiredStateError as error:
         return str(error)
     return ""
+
+
+def spelt(option: str, word: str) -> str:
+    """Return how a choice of hosts is written for pyinfra, or for our own command where that would be long."""
+    with suppress(ValueError):
+        names = globs(word)
+        if len(names) <= _FEW:
+            given = ((name.removeprefix("!"), "exclude" if name.startswith("!") else option) for name in names)
+            return f"Write: {' '.join(f'--{own} {shlex.quote(name)}' for name, own in given)}"
+    own = f"!{word}" if option == "exclude" else word
+    return f"The shakedown command reads them: --limit {shlex.quote(own)}"
