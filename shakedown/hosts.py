@@ -246,6 +246,11 @@ class _Choice:
         found = {name: list(self._matching(name, glob)) for name, glob in wanted}
         if missing := [name for name, hosts in found.items() if not hosts]:
             self.problems.append(f"{term if len(missing) == len(found) else folded(missing)}: {self._nearest(missing)}")
+        several = {name: hosts for name, hosts in found.items() if len(hosts) > 1 and "*" not in name}
+        if several:
+            longer = named(host for hosts in several.values() for host in hosts)
+            short = folded(several)
+            self.problems.append(f"{short}: {longer} begin so: give more of the name, or {short}.* for all of them")
         return [host for hosts in found.values() for host in hosts]
 
     def _matching(self, name: str, glob: re.Pattern[str]) -> Iterable[str]:
@@ -253,12 +258,7 @@ class _Choice:
             return filter(glob.fullmatch, self._names)
         if name in self._names:
             return [name]
-        longer = self._beginnings.get(name, [])
-        if len(longer) > 1:
-            self.problems.append(
-                f"{name}: {named(longer)} begin so: give more of the name, or {name}.* for all of them"
-            )
-        return longer
+        return self._beginnings.get(name, [])
 
     @functools.cached_property
     def _beginnings(self) -> dict[str, list[str]]:

@@ -60,6 +60,8 @@ def test_short_names_hold_where_they_are_unique() -> None:
     assert select(["node05.*"], RACKS) == ["node05.rack7", "node05.rack8"]
     with pytest.raises(ValueError, match=r"^node05: node05.rack7, node05.rack8 begin so: give more of the name"):
         select(["node05"], RACKS)
+    with pytest.raises(ValueError, match=r"^node\[05-08\]: node05.rack7.* begin so: .* or node\[05-08\]\.\* for"):
+        select(["node[05-08]"], RACKS)
     with pytest.raises(ValueError, match="no such host"):
         select(["10"], ["10.0.0.1"])
 
