@@ -127,10 +127,6 @@ class Roles(_Data):
     layers: Text | None = None
     heads: Text | None = None
 
-    def items(self) -> dict[str, str]:
-        """role -> option, for the roles that there are."""
-        return {role: option for role, option in self.model_dump().items() if option is not None}
-
 
 class Launch(_Data):
     """The program's own variables for what the plan derives; None: the program has none for it."""
@@ -299,7 +295,7 @@ class Family(_Data):
     @property
     def role_options(self) -> dict[str, str]:
         """role -> option, for the roles that there are."""
-        return self.roles.items() if self.roles else {}
+        return self.roles.model_dump(exclude_none=True) if self.roles else {}
 
     @property
     def batch_option(self) -> str:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -19,11 +19,14 @@ from shakedown.gates import Gate, NodeLog
 from shakedown.gates.benchmark import figures_finite, steps_complete
 from shakedown.gates.judgement import judge
 from shakedown.gates.observed import JobEnd, LogCopies
+from shakedown.gates.parsers import PARSERS
 from shakedown.jobs.launch import LaunchPlan, run_folders
 from shakedown.jobs.plan import make_plan
 from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.logs.mad import REPORT as PERF
 from shakedown.logs.mad import Figure, Results, Step, read
+from shakedown.logs.metrics import METRICS_OF
+from shakedown.recipes.recipe import Family
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import judge_job
 from shakedown.runs.records import Evidence, JobRecord, RunRecord
@@ -376,6 +379,10 @@ def test_an_older_record_reads_with_todays_names() -> None:
     assert (read_again.plan.recipe, read_again.plan.seq_length) == (new.recipe, new.seq_length)
     without = RunRecord.model_validate({**document, "gates": [], "jobs": [{"node": "n", "benchmark": None}]})
     assert without.jobs == [JobRecord(node="n")]
+
+
+def test_every_parser_that_a_family_may_name_is_there() -> None:
+    assert set(PARSERS) == set(METRICS_OF) == set(get_args(Family.model_fields["parser"].annotation))
 
 
 def test_what_is_not_known_of_a_benchmark_is_said() -> None:
