@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import click.testing
@@ -35,21 +37,27 @@ NODES = ("node1", "node2", "node3")
 
 
 class Views:
-    """A run over three nodes whose job ends as the script says, and what each view shows of it."""
+    """A run over nodes whose job ends as the script says, and what each view shows of it."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        names: Sequence[str] = NODES,
+    ) -> None:
         monkeypatch.setenv("SHAKEDOWN_RUNS", str(folder / "runs"))
         monkeypatch.setenv("SHAKEDOWN_LEDGER", str(folder / "ledger.sqlite"))
         monkeypatch.setattr(invocation, "interrupted", False)
         monkeypatch.setattr(Examination, "verdict_of", lambda _self, _node: Verdict.OK)
         self.capsys = capsys
         self.state = State()
-        self.state.init(Inventory((list(NODES), {})), Config())
+        self.state.init(Inventory((list(names), {})), Config())
         for host in self.state.inventory:
             self.state.activate_host(host)
         watch(self.state)
-        examination = Examination(dict.fromkeys(NODES, desired("cpu", None, smoke={"recipe": "gpt-small"})))
-        for number, name in enumerate(NODES, 1):
+        examination = Examination(dict.fromkeys(names, desired("cpu", None, smoke={"recipe": "gpt-small"})))
+        for number, name in enumerate(names, 1):
             examination.readings[name] = Reading(state=bare(number))
             progress(self.state).hosts[name].examined = True
         self.session = enter(Session(self.state, examination))
@@ -59,9 +67,9 @@ class Views:
         self.play = Play(Turns(monkeypatch), folder)
         self.play.logs = self.session.directory.logs
 
-    def end(self, **nodes: Script) -> None:
+    def end(self, plan: dict[str, Any] | None = None, **nodes: Script) -> None:
         """Run the job to its end, judge it, and end the run."""
-        result = self.play(**nodes)
+        result = self.play(plan=plan, **nodes)
         plan, record = self.play.plan, self.session.record
         assert record is not None
         record.jobs.append(JobRecord(plan=plan))
@@ -74,6 +82,7 @@ class Views:
         finish(self.state)
         end = self.capsys.readouterr().err.rpartition("verdict: fail")[2]
         assert max(map(len, end.splitlines())) <= WIDTH and end.count("\n") < LINES
+        self.end_lines = f"verdict: fail{end}".splitlines()
         self.closing = re.sub(r"\n {8}", " ", end).splitlines()
         self.record = json.loads((self.folder / "run.json").read_text())
 

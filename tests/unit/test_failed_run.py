@@ -1,0 +1,147 @@
+"""The end of a failed run over 64 nodes: one screen, the right sentence on top, and no wrong name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shakedown.cli.commands.report import report
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.gates import Gate
+from shakedown.gates.consequences import split, with_origin
+from shakedown.jobs.job import job_name
+from shakedown.report.failure import of_run
+from shakedown.report.summary import LINES, WIDTH, fitted, summary_lines
+from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runs.records import JobRecord, RunNode, RunRecord
+from shakedown.state.findings import Verdict
+from tests.plays import LINE, PHASES, TORCHRUN
+from tests.turns import Script
+from tests.unit.test_naming import Views
+
+NAMES = [f"node{number:02d}" for number in range(1, 65)]
+ALL = ["  failed: node[01-64]"]  # the job over all of them failed, and no node is named
+STEPS = [(1.0, LINE.format(i=1)), (2.0, LINE.format(i=2))]
+LOST = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.17]:41234\n"
+OTHERS = Script(says=[*STEPS, (3.125, LOST)], exits=(3.5, 1))
+
+
+@pytest.fixture
+def views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Views:
+    monkeypatch.setattr(invocation, "inventory", "rack.py")
+    return Views(tmp_path, monkeypatch, capsys, NAMES)
+
+
+def on_one_screen(lines: list[str], *named: str) -> str:
+    """Check the measures of the lines, and that the first sentence names these nodes alone; return that sentence."""
+    assert len(lines) <= LINES and max(map(len, lines)) <= WIDTH, lines
+    whole = re.sub(r"\n {8}", " ", "\n".join(lines))
+    first = whole.splitlines()[0]
+    assert set(re.findall(r"node\d+", first)) == set(named)
+    assert not [word for word in re.findall(r"node\S*", whole) if word.endswith(("[", "-"))], "a name is broken"
+    assert whole.splitlines()[-1].startswith("report: ")
+    return first
+
+
+def played(views: Views, bad: Script, others: Script = OTHERS, *named: str) -> str:
+    views.end(plan={"stall_timeout_s": 20}, **{name: bad if name == "node17" else others for name in NAMES})
+    shown = views.shown(report)
+    on_one_screen(shown.splitlines(), *named)
+    failed = [line for line in views.closing if line.startswith("  failed: ")]
+    assert [line.partition(": ")[2].partition(":")[0] for line in failed] == list(named) or (
+        failed == ALL and not named
+    )
+    return on_one_screen(views.end_lines, *named)
+
+
+def test_a_killed_rank(views: Views) -> None:
+    first = played(views, Script(says=[*STEPS, (3.0, TORCHRUN)], exits=(3.25, 1)), OTHERS, "node17")
+    assert "a rank was killed from outside" in first and " UTC" in first and "(certain: " in first
+    assert "  then: shakedown run rack.py --limit node17" in views.closing
+    (gates,) = [line for line in views.closing if line.startswith("  gates: ")]
+    for name in ("ran_to_its_end", "exit_codes", "iterations_complete", "loss_falling", "ended_well"):
+        assert name in gates.partition("follow from the early end: ")[2]
+    assert not [line for line in views.closing if line.startswith("  fail: gate ")]
+    ended = views.gate("exit_codes")
+    assert not re.search(r"node(?!17)[\d\[\],-]+ ended with 1(?! after the failure began on node17)", ended), ended
+
+
+def test_out_of_memory(views: Views) -> None:
+    assert "memory" in played(views, PHASES["first iteration"](3.0), OTHERS, "node17")
+
+
+def test_a_hang_names_no_node(views: Views) -> None:
+    first = played(views, Script(says=STEPS), Script(says=STEPS))
+    assert "the job hangs" in first and "undecided" in first
+
+
+def test_ctrl_c(views: Views) -> None:
+    views.play.interrupted = lambda: "stopped by Ctrl-C" if views.play.turns.now > views.play.began + 5 else None
+    assert "the run was stopped from outside" in played(views, Script(says=STEPS), Script(says=STEPS))
+
+
+def ended(*gates: Gate, part: str = "trained") -> list[str]:
+    """Return the lines of a run with these gates and no diagnosis."""
+    record = RunRecord(run_id="r", started_at="x", inventory="rack.py", desired_digest="0", verdict=Verdict.FAIL)
+    record.nodes = [RunNode(name=name, verdict=Verdict.OK, part=part) for name in NAMES]  # type: ignore[arg-type]
+    record.gates, record.jobs = [*gates, gate("exit_codes", Verdict.OK)], [JobRecord()]
+    return list(fitted(summary_lines(of_run(record, Path("runs/r")))))
+
+
+def gate(name: str, verdict: Verdict, evidence: str = "", remedy: str | None = None, **fields: object) -> Gate:
+    return Gate(name=name, verdict=verdict, evidence=evidence, remedy=remedy, **fields)  # type: ignore[arg-type]
+
+
+def test_a_slow_node_a_bad_loss_and_a_refused_start_are_the_first_thing_said() -> None:
+    slow = gate("no_straggler", Verdict.FAIL, "node17 needs 40 % longer than its peers", "compare the node with others")
+    lines = ended(slow)
+    assert lines[1:4] == [
+        "  fail: gate no_straggler: node17 needs 40 % longer than its peers",
+        "    Compare the node with others.",
+        "  next: shakedown run rack.py",
+    ]
+    lines = ended(gate("loss_finite", Verdict.FAIL, "the loss of iteration 12-20 is not finite", wanted=20, actual=11))
+    assert lines[1].startswith("  fail: gate loss_finite: the loss of iteration 12-20")
+    refused = "node[01-64]: run x of root@other holds this node since 04:00"
+    lines = ended(gate("ran_to_its_end", Verdict.FAIL, refused), part="examined")
+    assert lines[1] == f"  fail: gate ran_to_its_end: {refused}"
+    unknown = ended(
+        gate("counters", Verdict.UNKNOWN, "not read: node17"), gate("ended_well", Verdict.UNKNOWN, "no log")
+    )
+    assert unknown[1:3] == ["  unknown: gate counters: not read: node17", "  next: shakedown run rack.py"]
+    assert "  unknown: gate ended_well: no log" in unknown and "  gates: 2 of 3 did not pass" in unknown
+    for shown in (lines, unknown):
+        on_one_screen(shown)
+
+
+def test_many_gates_of_many_nodes_stay_on_one_screen() -> None:
+    bad = [
+        gate(f"gate_{n}", Verdict.FAIL, f"{name} {'word ' * 90}", "do " * 90, job=job_name(name), node=name)
+        for n in range(9)
+        for name in NAMES
+    ]
+    lines = ended(*bad)
+    assert len(lines) <= LINES and max(map(len, lines)) <= WIDTH
+
+
+def test_what_follows_from_an_early_end_is_told_from_what_does_not() -> None:
+    early = [
+        gate("ran_to_its_end", Verdict.FAIL, actual="stopped"),
+        gate(
+            "exit_codes", Verdict.FAIL, "node17 ended with -9; node18 ended with 1", actual={"node17": -9, "node18": 1}
+        ),
+        gate("loss_falling", Verdict.FAIL, actual="rises"),
+        gate("throughput_per_gpu", Verdict.FAIL, wanted=380),
+        gate("no_kernel_fault", Verdict.FAIL, actual=1),
+        gate("no_failure_signature", Verdict.FAIL, actual=1),
+    ]
+    names = [[each.name for each in part] for part in split(early, None)]
+    assert names[0] == ["ran_to_its_end", "no_kernel_fault", "no_failure_signature"], "a gate has to say why it ended"
+    found = Diagnosis(name="x", cause="x", remedy="", confidence="certain", origin=("node17",), why="")
+    assert [each.name for each in split(early, found)[0]] == ["no_kernel_fault"]
+    whole = early[2:]
+    assert split(whole, None) == (whole, []), "the job went on to its end"
+    once = with_origin(early, found)
+    assert once[1].evidence == "node17 ended with -9; node18 ended with 1 after the failure began on node17"
+    assert with_origin(once, found) == once and with_origin(early, None) == early
+    assert once[1].actual == early[1].actual
