@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Expected, Reading
@@ -24,7 +25,7 @@ def report(benchmark: Results, reading: Reading) -> Outcome:
         wanted="at least one figure",
         actual=counted(len(benchmark.figures), "figure"),
         evidence="; ".join(benchmark.problems) or "the report and the log",
-        remedy=None if right or reading.cut else "read the log from its end: the first error of the program is there",
+        remedy=None if right or reading.cut else advice("benchmark"),
     )
 
 
@@ -40,6 +41,7 @@ def figures_finite(benchmark: Results) -> Outcome:
         wanted="finite and above 0",
         actual=f"{len(bad)} that are not" if bad else counted(len(reported), "figure"),
         evidence=shown or ", ".join(figure.source for figure in reported) or "there is no figure",
+        remedy=None if verdict is Verdict.OK else advice("benchmark"),
     )
 
 
@@ -56,6 +58,7 @@ def steps_complete(benchmark: Results) -> Outcome | None:
         wanted=counted(total_steps, "step") if total_steps is not None else "an unknown number of steps",
         actual=f"step {last}" if last is not None else "no step",
         evidence=counted(len(steps), "step line") + ("" if total_steps else "; the log does not state the total"),
+        remedy=None if verdict is Verdict.OK else advice("benchmark"),
     )
 
 
@@ -72,6 +75,7 @@ def loss_finite(benchmark: Results) -> Outcome | None:
         wanted="a finite loss on every step line",
         actual=f"{len(steps) - len(bad)} of {len(steps)}",
         evidence=f"not finite at step {bad[0]}" if bad else counted(len(steps), "step line"),
+        remedy=None if verdict is Verdict.OK else advice("loss" if bad else "benchmark"),
     )
 
 
@@ -88,12 +92,15 @@ def _expected(name: str, bound: float, figures: Sequence[Figure]) -> Outcome:
     metric = METRICS_OF["mad"][name]
     if not figures:
         evidence = "neither the report nor the log has this figure"
-        return Outcome(verdict=Verdict.UNKNOWN, wanted=bound, unit=metric.unit, evidence=evidence)
+        remedy = advice("benchmark")
+        return Outcome(verdict=Verdict.UNKNOWN, wanted=bound, unit=metric.unit, evidence=evidence, remedy=remedy)
     worst = min(figures, key=lambda figure: metric.meets(figure.value, bound))
+    met = metric.meets(worst.value, bound)
     return Outcome(
-        verdict=Verdict.OK if metric.meets(worst.value, bound) else Verdict.FAIL,
+        verdict=Verdict.OK if met else Verdict.FAIL,
         wanted=f"{metric.direction} {bound:g}",
         actual=worst.value,
         unit=metric.unit,
         evidence=worst.source,
+        remedy=None if met else advice("slow"),
     )

@@ -18,6 +18,9 @@ from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Verdict
 
 _GATES = 3  # gates that are shown with their evidence and remedy; the others by their names
+# A remedy may begin with a command.
+_PROGRAMS = {"curl", "docker", "findmnt", "getent", "ip", "kubectl", "quota", "sacct", "scontrol"}
+_PROGRAMS |= {"shakedown", "show_gids", "showmount", "systemctl", "ucx_info"}
 _NOTES = 3  # notes on nodes
 _WORDS: dict[Verdict, OutcomeKind] = {Verdict.DRIFT: "drift", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "failed"}
 
@@ -47,7 +50,7 @@ def _names(rows: Sequence[FoldedGate]) -> str:
 def sentence(remedy: str) -> str:
     """Return a remedy as a sentence."""
     text = remedy.strip()
-    text = text if text[:1].isupper() or "_" in text.split(" ")[0] else text[:1].upper() + text[1:]
+    text = text if text.partition(" ")[0].rstrip(":") in _PROGRAMS else text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) or not text else f"{text}."
 
 

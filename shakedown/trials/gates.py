@@ -41,7 +41,7 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
             wanted="as its peers",
             actual=some([_label(judged) for judged in of_node]),
             evidence=some([f"{_label(judged)}: {judged.why}" for judged in of_node]),
-            remedy=f"shakedown trials INVENTORY --only {name} again; then take {node} out of the job and look at it",
+            remedy=f"run shakedown trials INVENTORY --only {name} again; then take {node} out of the job",
             job=NODES,
             node=node,
         )
@@ -76,7 +76,7 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
 
 def _remedy(name: str, figures: Sequence[Judged]) -> str:
     """Write what would have the figures of a trial judged."""
-    again = f"shakedown trials INVENTORY --only {name} again"
+    again = f"run shakedown trials INVENTORY --only {name} again"
     too_few = any(judged.standing == "unknown" and judged.peers < peers.LEAST_PEERS for judged in figures)
     if not too_few and not any(peers.DIFFER in judged.why for judged in figures):
         return again
@@ -138,7 +138,7 @@ def _pairs(record: TrialsRecord, name: str) -> Iterator[Gate]:
                 unsure.append(text)
             else:
                 between[f"{named.kind} {named.what}"].append(text)
-    remedy = f"shakedown trials INVENTORY --only {name} again; then look at cable, port and switch"
+    remedy = f"run shakedown trials INVENTORY --only {name} again; then look at cable, port and switch"
     same: dict[str, Any] = {"name": name, "wanted": "as the others", "job": PAIRS}
     bad = {**same, "verdict": Verdict.FAIL, "remedy": remedy}
     for node, texts in own.items():
@@ -152,7 +152,7 @@ def _pairs(record: TrialsRecord, name: str) -> Iterator[Gate]:
     read = [matrix for matrix in matrices if matrix.median is not None]
     if not read:
         unsure.append("fewer cells than can be compared: at least three nodes are needed")
-        remedy = f"shakedown trials INVENTORY --only {name} with at least three nodes, or leave it out with --only"
+        remedy = f"run shakedown trials INVENTORY --only {name} with at least three nodes, or leave it out with --only"
     if unsure:
         yield Gate(**same, verdict=Verdict.UNKNOWN, actual="undecided", evidence=some(unsure), remedy=remedy)
     elif not between:

@@ -18,7 +18,9 @@ from shakedown.catalogue import Log, advice, entries
 from shakedown.cli import COMMANDS, main
 from shakedown.common.data import read_toml
 from shakedown.desired import DesiredState
+from shakedown.evidence.diagnosis.signs import _KINDS
 from shakedown.recipes.program import program
+from shakedown.report.failure import sentence
 
 PACKAGE = Path(__file__).parents[2] / "shakedown"
 # Options of the programs that nodes have, which advice may name: container engines (docs.docker.com/reference), Slurm
@@ -135,3 +137,53 @@ def test_operations_that_advice_names_exist() -> None:
 @pytest.mark.parametrize("text", ["--no-such-option", "use --expects"])
 def test_an_option_that_does_not_exist_would_be_found(text: str) -> None:
     assert not set(_OPTION.findall(text)) & options()
+
+
+VERBS = "check|compare|find|give|install|let|look|lower|power-cycle|raise|read|reboot|replace|reseat|run|set|take|use"
+_BROKEN = re.compile(
+    rf"\b(?:the|a|an) (?:{VERBS}) (?:the|a|an|at|for)\b"  # "power-cycle the reseat the GPU"
+    r"|\b(\w+) \1\b|  |\{|\}|[,;:]$| [,;]|^\W",
+)
+
+
+def remedies() -> Iterator[tuple[str, str]]:
+    """Every remedy of the catalogue, of the diagnosis, of checks and of gates."""
+    logs: tuple[Log, ...] = ("job", "rccl", "kernel")
+    yield from ((entry.name, entry.remedy) for log in logs for entry in entries(log))
+    yield from ((name, advice(name)) for name in advice_names())
+    yield from ((name, seen.remedy) for name, seen in _KINDS.items())
+    for path in sorted(
+        path for room in ("checks", "gates", "trials", "evidence") for path in (PACKAGE / room).rglob("*.py")
+    ):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.arg if isinstance(node, ast.keyword) else ""
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+            if name in ("remedy", "text") and isinstance(node, ast.keyword | ast.Assign):
+                yield from ((f"{path.name}:{line}", text) for line, text in whole(node.value))
+
+
+def whole(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Sentences without parts that are filled in."""
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in parts]
+    yield from (
+        (node.lineno, node.value) for node in found if isinstance(node.value, str) and node.value.count(" ") > 2
+    )
+
+
+def test_a_remedy_is_a_sentence_of_its_own() -> None:
+    known = [(where, text) for where, text in remedies() if text]
+    assert len(known) > 450, "the search works"
+    assert [(where, text) for where, text in known if _BROKEN.search(text) or text.count("(") != text.count(")")] == []
+    assert _BROKEN.search("power-cycle the reseat the GPU") and sentence("reseat the GPU") == "Reseat the GPU."
+
+
+def test_every_gate_that_may_not_hold_has_a_remedy() -> None:
+    """A gate without the keyword could be shown as failed or unknown, with nothing to do about it."""
+    for path in (PACKAGE / "gates").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Outcome":
+                assert {"remedy", "evidence"} <= {keyword.arg for keyword in node.keywords}, (
+                    f"{path.name}:{node.lineno}"
+                )

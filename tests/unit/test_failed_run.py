@@ -48,9 +48,8 @@ def played(views: Views, bad: Script, others: Script = OTHERS, *named: str) -> s
     shown = views.shown(report)
     on_one_screen(shown.splitlines(), *named)
     failed = [line for line in views.closing if line.startswith("  failed: ")]
-    assert [line.partition(": ")[2].partition(":")[0] for line in failed] == list(named) or (
-        failed == ALL and not named
-    )
+    one_by_one = [line.partition(": ")[2].partition(":")[0] for line in failed]
+    assert one_by_one == list(named) or (failed == ALL and not named)
     return on_one_screen(views.end_lines, *named)
 
 
