@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from shakedown.common.text import counted, printable
-from shakedown.hosts import named
+from shakedown.hosts import few
 from shakedown.report.terminal import table
 from shakedown.service.board import Board, count_by_status, step_line, when
 from shakedown.service.model import NodeService
@@ -21,18 +21,22 @@ _WHY = 160  # characters
 
 
 def board(found: Board, show_all: bool = False) -> Iterator[RenderableType]:
-    """Nodes that are not in service, one by one; the others in one line, but with `show_all`."""
+    """Yield the nodes that are not in service, those that are alike in one row; the others in one line. With
+    `show_all` each node has a row."""
     well = [node for node in found.nodes if node.standing == "in service" and not show_all]
     rest = [node for node in found.nodes if node not in well]
     if rest:
         made = table("node", "service", "since (UTC)", "why", "passed last", "next")
+        alike: dict[tuple[str, ...], list[NodeService]] = {}
         for node in rest:
-            standing = Text(_standing(node), style=_STYLES[node.standing])
-            why = printable(node.why, _WHY)
-            made.add_row(Text(node.node), standing, when(node.since), Text(why), Text(_passed(node)), Text(node.next))
+            row = (_standing(node), when(node.since), printable(node.why, _WHY), _passed(node), node.next)
+            alike.setdefault((*row, node.node if show_all else ""), []).append(node)
+        for (standing, *cells, _), nodes in alike.items():
+            names = few(node.node for node in nodes)
+            made.add_row(Text(names), Text(standing, style=_STYLES[nodes[0].standing]), *map(Text, cells))
         yield made
     if well:
-        yield Text(f"in service: {named(node.node for node in well)}")
+        yield Text(f"in service: {few(node.node for node in well)}")
     for node in rest if show_all else ():
         yield from _history(node)
     for mark in found.marks:

@@ -63,7 +63,7 @@ def texts() -> Iterator[tuple[str, str]]:
     logs: tuple[Log, ...] = ("job", "rccl", "kernel")
     for entry in (entry for log in logs for entry in entries(log)):
         yield entry.name, f"{entry.cause}; {entry.remedy}"
-    for name in (entry["name"] for entry in read_toml("shakedown.catalogue", "advice.toml")["advice"]):
+    for name in advised():
         yield name, advice(name)
     for folder in ("checks", "gates", "jobs/plan", "recipes"):
         for path in sorted((PACKAGE / folder).glob("*.py")):
@@ -73,6 +73,11 @@ def texts() -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "remedy" and isinstance(node.value, ast.Constant):
                 yield f"{path.name}:{node.value.lineno}", str(node.value.value)
+
+
+def advised() -> list[str]:
+    """The names of all advice."""
+    return [entry["name"] for entry in read_toml("shakedown.catalogue", "advice.toml")["advice"]]
 
 
 def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -142,7 +147,7 @@ def test_an_option_that_does_not_exist_would_be_found(text: str) -> None:
 VERBS = "check|compare|find|give|install|let|look|lower|power-cycle|raise|read|reboot|replace|reseat|run|set|take|use"
 _BROKEN = re.compile(
     rf"\b(?:the|a|an) (?:{VERBS}) (?:the|a|an|at|for)\b"  # "power-cycle the reseat the GPU"
-    r"|\b(\w+) \1\b|  |\{|\}|[,;:]$| [,;]|^\W",
+    r"|\b(\w+) \1\b|  |[,;:]$| [,;]|^\W",
 )
 
 
@@ -150,7 +155,7 @@ def remedies() -> Iterator[tuple[str, str]]:
     """Every remedy of the catalogue, of the diagnosis, of checks and of gates."""
     logs: tuple[Log, ...] = ("job", "rccl", "kernel")
     yield from ((entry.name, entry.remedy) for log in logs for entry in entries(log))
-    yield from ((name, advice(name)) for name in advice_names())
+    yield from ((name, advice(name)) for name in advised())
     yield from ((name, seen.remedy) for name, seen in _KINDS.items())
     for path in sorted(
         path for room in ("checks", "gates", "trials", "evidence") for path in (PACKAGE / room).rglob("*.py")

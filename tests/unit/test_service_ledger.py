@@ -86,6 +86,15 @@ def test_a_table_takes_names_as_they_are_and_shows_no_control(tmp_path: Path) ->
         assert "\x1b" not in said and "out" in said and "Slurm is away" in said
 
 
+def test_nodes_that_are_alike_are_one_row() -> None:
+    out = {f"node{n:02d}": known(accused(), step(200, "handed over")) for n in range(1, 65)}
+    board = Board([of_node(name, its, history(its)) for name, its in out.items()])
+    folded = [line for line in text_of(InService(board), "table").splitlines() if line.startswith("node")]
+    assert len(folded) == 2 and folded[1].startswith("node[01-64]  out")
+    shown_all = text_of(InService(board, show_all=True), "table")
+    assert all(f"{name} " in shown_all for name in out)
+
+
 def test_commands_are_what_a_person_would_type(tmp_path: Path) -> None:
     commands = Commands("rack.py", ('smoke={"iterations": 9}', "gpu=cpu"), parallel=4)
     assert shown(commands.mend(["node1", "node2"])).startswith(
