@@ -196,7 +196,7 @@ class Knowledge:
 
     @cached_property
     def _bad(self) -> dict[str, float]:
-        """Return the probability of each node to be always bad. `missed.py` treats nodes that fail now and then."""
+        """Return the probability of each node to be always bad. See `strategy.missed` for now and then."""
         return dict(zip(self.problem.nodes, self._beliefs.rest.nodes.tolist(), strict=True))
 
     @cached_property

@@ -3,8 +3,6 @@
 Which finding follows from which is data of the checks (`follows` of a check, and of `checks/fleet.toml`).
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from rich.text import Text
 from shakedown.common.text import counted, printable
 from shakedown.hosts import few
 from shakedown.report.terminal import table
-from shakedown.service.board import Board, count_by_status, step_line, when
+from shakedown.service.board import Board, step_line, when
 from shakedown.service.model import NodeService
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def board(found: Board, show_all: bool = False) -> Iterator[RenderableType]:
     for mark in found.marks:
         yield Text(printable(str(mark)))
     yield from (Text(printable(note)) for note in found.notes)
-    counts = ", ".join(f"{count} {standing}" for standing, count in count_by_status(found.nodes).items())
+    numbers = Counter(node.standing for node in found.nodes)
+    counts = ", ".join(f"{count} {standing}" for standing, count in numbers.items())
     yield Text(f"{counted(len(found.nodes), 'node')}: {counts}")
 
 

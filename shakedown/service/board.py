@@ -1,7 +1,6 @@
 """The service status of all nodes, as `shakedown service` shows it. Pure."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -115,7 +114,3 @@ def step_line(step: Step) -> str:
     outcome = f": {step.outcome}" if step.outcome else ""
     reason = f" ({step.why})" if step.why else ""
     return f"{when(step.at)} {what}{outcome}{reason}" + (f" [{step.run_id}]" if step.run_id else "")
-
-
-def count_by_status(nodes: Sequence[NodeService]) -> Mapping[str, int]:
-    return Counter(node.standing for node in nodes)
