@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from shakedown.common.text import counted
 from shakedown.desired.bounds import bounds, one_of
+from shakedown.desired.home import HOME
 from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
@@ -12,9 +13,11 @@ from shakedown.jobs.plan.parallelism import split
 from shakedown.jobs.plan.participants import OWN
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.recipes.batch import documented, model_parallel
-from shakedown.recipes.options import choose, environment_problems
+from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.recipe import Recipe, recipes
+from shakedown.recipes.variables import environment_problems, layer_problems
 from shakedown.schedulers.registry import find, names
+from shakedown.state.mounts import host_path
 
 
 def problems_of(desired: DesiredState) -> Iterator[Problem]:
@@ -42,10 +45,29 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
     chosen, problems = choose(recipe, smoke)
     yield from problems
     yield from environment_problems(chosen, smoke)
+    yield from layer_problems(chosen, desired)
+    if runtime == "container":
+        yield from _data_paths(chosen, smoke)
     if recipe.family.roles:
         yield from _gpus(desired, smoke, recipe)
     if EACH in smoke.scope and recipe.not_alone:
         yield Problem("smoke", "smoke.scope", EACH, recipe.not_alone)
+
+
+def _data_paths(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
+    """Refuse data that no volume brings into the container."""
+    family = chosen.recipe.family
+    real, program = family.launch.real_data, chosen.place(family.workdir or "", "").rstrip("/")
+    if (real and not chosen.matches(real)) or any(HOME in target for target in smoke.volumes.values()):
+        return
+    for name, option in {**family.options, **chosen.extra}.items():
+        value = chosen.value(name)
+        for path in str(value).split() if option.in_volume and value is not None else ():
+            own = not path.startswith("/") or (program and path.startswith(f"{program}/"))  # the image's files
+            if not own and host_path(path, smoke.volumes) is None:
+                targets = ", ".join(target.partition(":")[0] for target in smoke.volumes.values()) or "none is given"
+                expected = f"a path below one of smoke.volumes, as the container sees it ({targets})"
+                yield Problem("smoke", f"smoke.options.{name}", path, expected)
 
 
 def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from shakedown.desired.models import Smoke
 from shakedown.desired.problems import Problem
-from shakedown.recipes.program import Program, program
+from shakedown.recipes.program import ENVIRONMENT, further_option, programs
 from shakedown.recipes.recipe import Conditional, Family, Option, Recipe, Rule, Value, as_text
 
 
@@ -154,33 +154,6 @@ def _spell_out(family: Family, smoke: Smoke) -> tuple[dict[str, Value], list[Pro
     return wanted, problems
 
 
-def further_option(family: Family, name: str) -> Option | None:
-    """Return an argument or a variable that the family leaves to the program, at any of the commits that were read."""
-    if name in family.refused or name in family.launch.variables() or name.startswith(_ENVIRONMENT):
-        return None
-    rows = [known.arguments[name] for known in _programs(family) if name in known.arguments]
-    if rows:
-        values = [value for row in rows for value in row.get("values", [])]
-        return Option(
-            type=rows[0]["type"],
-            description="an argument of the program",
-            values=list(dict.fromkeys(values)) if all(row.get("values") for row in rows) else [],
-            argument=f"--{name}",
-            many=any(row.get("many", False) for row in rows),
-            loose=rows[0]["type"] == "text",
-        )
-    if any(known.takes(name, family.script) for known in _programs(family)):
-        return Option(type="text", description="a variable of the script", loose=True)
-    return None
-
-
-def _programs(family: Family) -> list[Program]:
-    return [program(name) for name in family.programs]
-
-
-# Variables of RCCL, HIP and the like: scripts hand them on, and their place is smoke.environment.
-_ENVIRONMENT = ("NCCL_", "RCCL_", "GLOO_", "TORCH_", "HIP_", "CUDA_", "HSA_", "GPU_", "HF_", "HUGGING", "WANDB_")
-
 TOKENS = ("HF_TOKEN", "HF_HUB_TOKEN", "HUGGING_FACE_HUB_TOKEN", "hf_token")
 NO_TOKEN_HERE = (
     "no token in the open: smoke.hf_token_file names a file of this machine, or HF_TOKEN is exported where this runs"
@@ -195,26 +168,13 @@ def _unknown(family: Family, name: str, value: Value) -> Problem:
         return Problem("smoke", path, repr(value), f"no such option: {family.refused[name]}")
     if name in family.launch.variables():
         return Problem("smoke", path, repr(value), "no such option: it is derived from the nodes")
-    if name.startswith(_ENVIRONMENT):
+    if name.startswith(ENVIRONMENT):
         return Problem("smoke", path, repr(value), f"no such option: it is a variable, smoke.environment.{name}")
     own = [*family.options, *family.shorthand]
-    further = [word for version in _programs(family) for word in version.names(family.script)]
+    further = [word for version in programs(family) for word in version.names(family.script)]
     near = _nearest(name, [*further, *family.refused, *own])
     known = f"did you mean {near}?" if near else f"such as {', '.join(own)}, or another of the program's own"
     return Problem("smoke", path, repr(value), f"a known option ({known})")
-
-
-def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
-    """Refuse a derived value, an option or a token among the site's own variables: they are set elsewhere."""
-    family = chosen.recipe.family
-    for name, value in smoke.environment.items():
-        path = f"smoke.environment.{name}"
-        if name in TOKENS:
-            yield Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
-        elif name in family.launch.variables():
-            yield Problem("smoke", path, repr(value), "no such variable: it is derived from the nodes")
-        elif name in chosen.variables() or (name in family.options and not family.options[name].argument):
-            yield Problem("smoke", path, repr(value), f"smoke.options.{name}")
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shakedown.common.data import read_toml
-
-if TYPE_CHECKING:
-    from shakedown.recipes.recipe import Family
+from shakedown.recipes.recipe import Family, Option
 
 _ROOT = files("shakedown.recipes") / "programs"
 
@@ -63,6 +61,41 @@ def of_image(family: Family, reference: str | None) -> list[Program]:
     """Return the versions of a family's program that may be in an image: the documented one, or any that was read."""
     own = family.images.get(reference or "")
     return [program(name) for name in ([own] if own else family.programs)]
+
+
+def further_option(family: Family, name: str) -> Option | None:
+    """Return an argument or a variable that the family leaves to the program, at any of the commits that were read."""
+    if name in family.refused or name in family.launch.variables() or name.startswith(ENVIRONMENT):
+        return None
+    rows = [known.arguments[name] for known in programs(family) if name in known.arguments]
+    if rows:
+        values = [value for row in rows for value in row.get("values", [])]
+        return Option(
+            type=rows[0]["type"],
+            description="an argument of the program",
+            values=list(dict.fromkeys(values)) if all(row.get("values") for row in rows) else [],
+            argument=f"--{name}",
+            many=any(row.get("many", False) for row in rows),
+            loose=rows[0]["type"] == "text",
+            in_volume=name.replace("_", "-") in _DATA,
+        )
+    if any(known.takes(name, family.script) for known in programs(family)):
+        return Option(type="text", description="a variable of the script", loose=True)
+    return None
+
+
+def programs(family: Family) -> list[Program]:
+    """Return the versions of a family's program that were read."""
+    return [program(name) for name in family.programs]
+
+
+# Data that a program reads, among the arguments that no family names.
+_DATA = ("data-path", "train-data-path", "valid-data-path", "test-data-path", "data-args-path", "vocab-file", "load")
+
+# Variables of RCCL, HIP and the like: scripts hand them on, and their place is smoke.environment.
+ENVIRONMENT = ("NCCL_", "RCCL_", "GLOO_", "TORCH_", "HIP_", "CUDA_", "HSA_", "GPU_", "HF_", "HUGGING", "WANDB_")
+# Of what scripts set themselves, those that reach a library all the same: the job's environment holds for torchrun.
+HANDED_ON = (*ENVIRONMENT, "TOKENIZERS_", "TE_", "NVTE_", "PYTHONPATH")
 
 
 @cache

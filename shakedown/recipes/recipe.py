@@ -54,6 +54,7 @@ class Option(_Data):
     affects_figures: bool = True  # a changed value makes the expected figures void
     many: bool = False  # an argument that takes several values, given with spaces between them
     loose: bool = False  # a text that may be written as a number
+    in_volume: bool = False  # data of the site: a container sees them through one of its volumes
 
     def parse(self, value: Value) -> Value:
         """Return the value as the program takes it. Raise ValueError with what was expected."""

@@ -46,7 +46,8 @@ def test_7_mock_data_false_asks_for_real_data(tmp_path: Path) -> None:
     found = import_file(copy_of(tmp_path, SINGLE, {**READY, "config.mock_data": "False"}), ONE)
     assert [problem.path for problem in found.open] == ["config.dataset_source"]
     assert found.values["smoke"]["options"]["DATA_PATH"] == "<changeme>"
-    plan = planned(found, nodes=1, smoke={"options": {"DATA_PATH": "/data/wiki"}})
+    site = {"options": {"DATA_PATH": "/data/wiki"}, "volumes": {"/srv/data": "/data"}}
+    plan = planned(found, nodes=1, smoke=site)
     environment = plan.nodes[0].environment
     assert (environment["MOCK_DATA"], environment["DATA_PATH"]) == ("0", "/data/wiki")
 

@@ -10,8 +10,8 @@ import pytest
 
 from shakedown.desired.models import Smoke
 from shakedown.jobs.plan import PlanError, render
-from shakedown.recipes.options import ResolvedOptions, choose, further_option
-from shakedown.recipes.program import gated, of_image, program
+from shakedown.recipes.options import ResolvedOptions, choose
+from shakedown.recipes.program import further_option, gated, of_image, program
 from shakedown.recipes.recipe import Family, Option, as_text, families, recipes
 from tests.documents import commands, variables
 from tests.plans import rack

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from shakedown.jobs.plan.draft import NodeAssignment, PlanDraft, PlannedJob
 from shakedown.logs.nccl_debug import SHOWS_WARNINGS
 from shakedown.node.launcher.standstill import FOLDER as HANG
-from shakedown.recipes.options import ResolvedOptions, environment_problems
+from shakedown.recipes.options import ResolvedOptions
+from shakedown.recipes.variables import environment_problems, variables
 from shakedown.state.node import is_unreadable
 
 # HIP, CUDA's compatibility layer and PyTorch count what ROCR leaves.
@@ -173,7 +174,7 @@ def note_environment(draft: PlanDraft, chosen: ResolvedOptions) -> None:
             draft.note(f"warning: {caution.variable}", caution.value, f"{caution.why} ({', '.join(hurt)})")
     draft.problems += environment_problems(chosen, draft.smoke)
     for name, value in draft.smoke.environment.items():
-        if name.startswith(("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")):
+        if name in variables().devices:
             draft.note(name, value, "typed by the site in smoke.environment, over the derived value")
 
 

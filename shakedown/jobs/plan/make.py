@@ -15,6 +15,7 @@ from shakedown.jobs.plan.parallelism import NO_SPLIT, Split, division
 from shakedown.jobs.plan.participants import node_count, participants, ranks_per_node, same_smoke, supported_gpus
 from shakedown.jobs.plan.runtimes import RUNTIMES
 from shakedown.jobs.plan.stragglers import straggler_limits
+from shakedown.jobs.plan.typed_devices import check_typed_devices
 from shakedown.jobs.token import TOKEN, where_from
 from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.program import gated, of_image
@@ -61,6 +62,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     hcas = hcas_of(draft)
     image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
     note_environment(draft, chosen)
+    check_typed_devices(draft)
     reference = _reference(draft)
     stragglers = straggler_limits(draft, chosen, sizes.world_size if sizes else 0, reference)
     _versions(draft, chosen, reference)

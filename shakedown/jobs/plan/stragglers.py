@@ -9,8 +9,8 @@ from shakedown.evidence.stragglers import judge
 from shakedown.evidence.stragglers.judge import LEAST_NODES
 from shakedown.evidence.stragglers.model import Limits
 from shakedown.jobs.plan.draft import PlanDraft
-from shakedown.recipes.options import ResolvedOptions, further_option
-from shakedown.recipes.program import of_image
+from shakedown.recipes.options import ResolvedOptions
+from shakedown.recipes.program import further_option, of_image
 
 _OWN = "log_straggler"  # of this project's workload, and Primus's name of Megatron's
 _SWITCHES = (_OWN, "log-straggler")

@@ -1,0 +1,88 @@
+"""Variables that a job's environment cannot set, and those that name devices of a node: variables.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.desired.models import DesiredState, Smoke
+from shakedown.desired.problems import Problem
+from shakedown.recipes.options import NO_TOKEN_HERE, TOKENS, ResolvedOptions
+from shakedown.recipes.program import HANDED_ON, program
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Derived(_Data):
+    names: list[str]  # with * for the rest of a name
+    why: str
+
+
+class Device(_Data):
+    """What a variable names, and how its list is written."""
+
+    what: Literal["interface", "hca", "any", "gid"]
+    list: Literal["nccl", "names"]
+
+
+class _Variables(_Data):
+    derived: list[_Derived]
+    devices: dict[str, Device]
+
+
+@cache
+def variables() -> _Variables:
+    """Return the data of the file."""
+    text = (files("shakedown.recipes") / "variables.toml").read_text("utf-8")
+    return _Variables.model_validate(tomllib.loads(text))
+
+
+def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
+    """Refuse among the site's own variables what another place sets: derived values, options, tokens, the script."""
+    for name, value in smoke.environment.items():
+        path = f"smoke.environment.{name}"
+        if name in TOKENS:
+            yield Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
+        elif (reason := _elsewhere(chosen, name)) is not None:
+            yield Problem("smoke", path, repr(value), reason)
+
+
+def layer_problems(chosen: ResolvedOptions, desired: DesiredState) -> Iterator[Problem]:
+    """Refuse in the environments of GPU and NIC what the plan or an option sets over them."""
+    own: dict[str, Mapping[str, str]] = {"gpu": desired.gpu.environment, "rdma": desired.rdma.environment}
+    for section, environment in own.items():
+        for name, value in environment.items():
+            path = f"{section}.environment.{name}"
+            if name in TOKENS:
+                yield Problem(section, path, "(not shown)", NO_TOKEN_HERE)
+            elif name in variables().devices:
+                expected = f"smoke.environment.{name}: here the plan's own value wins over it"
+                yield Problem(section, path, repr(value), expected)
+            elif (reason := _elsewhere(chosen, name)) is not None:
+                yield Problem(section, path, repr(value), reason)
+
+
+def _elsewhere(chosen: ResolvedOptions, name: str) -> str | None:
+    """Return what was expected in place of a variable that would do nothing; None: the variable reaches the job."""
+    family = chosen.recipe.family
+    if name in family.launch.variables():
+        return "no such variable: it is derived from the nodes"
+    for row in variables().derived:
+        if any(fnmatchcase(name, pattern) for pattern in row.names):
+            return f"no such variable: it is derived from the nodes ({row.why})"
+    if name in chosen.variables() or (name in family.options and not family.options[name].argument):
+        return f"smoke.options.{name}"
+    if name in family.refused and name == name.upper():
+        return f"no such variable: {family.refused[name]}"
+    sets = [program(known).sets.get(family.script or "", []) for known in family.programs]
+    if sets and all(name in own for own in sets) and not name.startswith(HANDED_ON):
+        return f"no such variable: {family.script} sets it itself"
+    return None
