@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from shakedown.desired.models import Smoke
 from shakedown.desired.problems import Problem
+from shakedown.recipes.megatron import option_of, rules_of
 from shakedown.recipes.program import ENVIRONMENT, further_option, programs
 from shakedown.recipes.recipe import Conditional, Family, Option, Recipe, Rule, Value, as_text
 
@@ -37,13 +38,31 @@ class ResolvedOptions:
         return otherwise if value is None else int(value)
 
     def matches(self, when: Mapping[str, Value]) -> bool:
-        """Do the options have these values?"""
-        parse = self.recipe.family.options
-        return all(self.value(name) == parse[name].parse(value) for name, value in when.items())
+        """Do the options have these values? A flag that is not set is off."""
+        return all(self._has(name, value) for name, value in when.items())
+
+    def _has(self, name: str, value: Value) -> bool:
+        option, own = option_of(self.recipe.family, name), self.value(name)
+        if option is None:
+            return False
+        return (False if own is None and option.type == "flag" else own) == option.parse(value)
 
     def is_given(self, name: str) -> bool:
         """Is the option passed to the program? A flag that is off is not."""
         return name in self.given and self.given[name] is not False
+
+    def is_on(self, name: str) -> bool:
+        """Will the program work with it, whoever passes it?"""
+        return name in self.passed() or self.value(name) not in (None, False, "false")
+
+    def passed(self) -> set[str]:
+        """Return the arguments that the program's script itself passes."""
+        return {name for part in self.conditions() for name in part.passes}
+
+    def holds(self, rule: Rule) -> bool:
+        """Return whether the condition of a rule holds."""
+        passed = self.passed()
+        return self.matches(rule.when) and all(self.is_given(name) or name in passed for name in rule.given)
 
     def conditions(self) -> list[Conditional]:
         """Return what goes with the options as they are."""
@@ -164,15 +183,16 @@ def _unknown(family: Family, name: str, value: Value) -> Problem:
     path = f"smoke.options.{name}"
     if name in TOKENS:
         return Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
-    if name in family.refused:
-        return Problem("smoke", path, repr(value), f"no such option: {family.refused[name]}")
+    if name in family.refused or name in family.names:
+        reason = family.refused.get(name) or f"it is {family.names[name]}"
+        return Problem("smoke", path, repr(value), f"no such option: {reason}")
     if name in family.launch.variables():
         return Problem("smoke", path, repr(value), "no such option: it is derived from the nodes")
     if name.startswith(ENVIRONMENT):
         return Problem("smoke", path, repr(value), f"no such option: it is a variable, smoke.environment.{name}")
     own = [*family.options, *family.shorthand]
     further = [word for version in programs(family) for word in version.names(family.script)]
-    near = _nearest(name, [*further, *family.refused, *own])
+    near = _nearest(name, [*further, *family.refused, *family.names, *own])
     known = f"did you mean {near}?" if near else f"such as {', '.join(own)}, or another of the program's own"
     return Problem("smoke", path, repr(value), f"a known option ({known})")
 
@@ -205,34 +225,48 @@ def _iterations(chosen: ResolvedOptions, smoke: Smoke) -> list[Problem]:
 
 def _apply_rules(chosen: ResolvedOptions, requested: Collection[str]) -> list[Problem]:
     problems: list[Problem] = []
-    for rule in chosen.recipe.family.rules:
-        if chosen.matches(rule.when) and all(chosen.is_given(name) for name in rule.given):
+    family = chosen.recipe.family
+    for rule in (*family.rules, *rules_of(chosen.recipe.family_name)):
+        if chosen.holds(rule):
             problems += _apply(rule, chosen, requested)
     return problems
 
 
 def _apply(rule: Rule, chosen: ResolvedOptions, requested: Collection[str]) -> Iterator[Problem]:
-    condition = " and ".join([*(f"{name} = {as_text(value)}" for name, value in rule.when.items()), *rule.given])
-    condition = f" with {condition}" if condition else ""
+    condition = condition_of(rule)
     for name, value in rule.require.items():
-        required = chosen.recipe.family.options[name].parse(value)
+        option = option_of(chosen.recipe.family, name)
+        if option is None:
+            continue
+        required = option.parse(value)
         if name not in requested:
             if chosen.value(name) != required:
                 chosen.given[name] = required
                 chosen.forced[name] = f"{condition.removeprefix(' with ')}: {rule.why}"
+                if name not in chosen.recipe.family.options:
+                    chosen.extra[name] = option
         elif (given := chosen.given.get(name, required)) != required:
             yield _broken(name, as_text(given), f"{as_text(required)}{condition}: {rule.why}")
     for name in rule.needs:
-        if chosen.value(name) is None:
-            yield _broken(name, "nothing", f"a value{condition}: {rule.why}")
+        if not chosen.is_on(name):
+            own = chosen.value(name)
+            yield _broken(name, "nothing" if own is None else as_text(own), f"a value{condition}: {rule.why}")
     for name in rule.excludes:
-        if chosen.is_given(name):
-            yield _broken(name, as_text(chosen.given[name]), f"no {name}{condition}: {rule.why}")
+        if chosen.is_on(name):
+            own = chosen.value(name)
+            shown = as_text(own) if own else "as the script passes it"
+            yield _broken(name, shown, f"no {name}{condition}: {rule.why}")
     for name, other in rule.at_least.items():
         mine, least = chosen.value(name), chosen.value(other) if isinstance(other, str) else other
         if mine is not None and least is not None and float(mine) < float(least):
             which = f"{other} = {as_text(least)}" if isinstance(other, str) else as_text(least)
             yield _broken(name, as_text(mine), f"at least {which}{condition}: {rule.why}")
+
+
+def condition_of(rule: Rule) -> str:
+    """Return the condition of a rule for a person, " with FSDP = 1"; empty: the rule always holds."""
+    words = [*(f"{name} = {as_text(value)}" for name, value in rule.when.items()), *rule.given]
+    return f" with {' and '.join(words)}" if words else ""
 
 
 def _broken(name: str, value: str, expected: str) -> Problem:

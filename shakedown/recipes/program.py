@@ -4,8 +4,6 @@ The files are written by tests/program_arguments.py from the programs themselves
 what no recipe names can be given as an option all the same.
 """
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -65,7 +63,12 @@ def of_image(family: Family, reference: str | None) -> list[Program]:
 
 def further_option(family: Family, name: str) -> Option | None:
     """Return an argument or a variable that the family leaves to the program, at any of the commits that were read."""
-    if name in family.refused or name in family.launch.variables() or name.startswith(ENVIRONMENT):
+    if (
+        name in family.refused
+        or name in family.names
+        or name in family.launch.variables()
+        or name.startswith(ENVIRONMENT)
+    ):
         return None
     rows = [known.arguments[name] for known in programs(family) if name in known.arguments]
     if rows:

@@ -153,7 +153,8 @@ class Launch(_Data):
 class Rule(_Data):
     """What goes together, and what does not. It holds where the options have the values of `when` and all of `given`
     are given: then those of `require` must have these values (others are errors, none given is set), those of `needs`
-    must be given, none of `excludes` may be, and each of `at_least` must be no less than the other or the number."""
+    must be given, none of `excludes` may be, each of `at_least` must be no less than the other or the number, and none
+    of the job's `variables` may have these values."""
 
     when: dict[Text, Value] = {}
     given: list[Text] = []
@@ -161,6 +162,7 @@ class Rule(_Data):
     needs: list[Text] = []
     excludes: list[Text] = []
     at_least: dict[Text, int | Text] = {}
+    variables: dict[Text, Text] = {}
     why: Text
 
     def names(self) -> list[str]:
@@ -176,6 +178,7 @@ class Conditional(_Data):
     environment: dict[Text, str] = {}
     arguments: list[Text] = []
     logs: list[Text] = []  # further files of the run's folder that are evidence then
+    passes: list[Text] = []  # arguments that the program's script itself passes then
 
 
 class Tokenizer(_Data):
@@ -280,6 +283,8 @@ class Family(_Data):
     options: dict[Text, Option]
     shorthand: dict[Text, dict[Text, dict[Text, Value]]] = {}  # name -> value -> the options it stands for
     refused: dict[Text, Text] = {}  # option -> why there is none
+    in_file: bool = False  # a configuration file has what no option names, and its keys have no dashes
+    names: dict[Text, Text] = {}  # argument of the program -> the option that carries it
     roles: Roles | None = None  # None: the program chooses its sizes, and each node runs it alone
     launch: Launch = Launch()
     rules: list[Rule] = []
@@ -312,16 +317,15 @@ class Family(_Data):
     def _consistent(self) -> Family:
         """Every name in the file means an option of it, so that a typing error in data is found by loading it."""
         used: list[tuple[str, Mapping[str, Any]]] = [("roles", dict.fromkeys(self.role_options.values()))]
+        used += [("names", dict.fromkeys(self.names.values()))]
         used += [(f"recipes.{name}", entry.options) for name, entry in self.recipes.items()]
-        used += [("rules", {**rule.when, **rule.require}) for rule in self.rules]
-        used += [("rules", dict.fromkeys(rule.names())) for rule in self.rules]
+        used += [("rules", {**dict.fromkeys(rule.names()), **rule.when, **rule.require}) for rule in self.rules]
         used += [("conditional", {**dict.fromkeys(part.given), **part.when}) for part in self.conditional]
         used += [("models", {**model.when, **model.sharded}) for model in self.models]
         used += [("launch.real_data", self.launch.real_data)]
         used += [("launch.cache_dir", dict.fromkeys(filter(None, (self.launch.cache_dir,))))]
-        used += [
-            (f"shorthand.{name}", meaning) for name, values in self.shorthand.items() for meaning in values.values()
-        ]
+        spelt_out = [(name, meaning) for name, values in self.shorthand.items() for meaning in values.values()]
+        used += [(f"shorthand.{name}", meaning) for name, meaning in spelt_out]
         corrected = {name: set(entry.corrected) - set(self.refused) for name, entry in self.recipes.items()}
         used += [(f"recipes.{name}.corrected", dict.fromkeys(names)) for name, names in corrected.items()]
         for where, options in used:

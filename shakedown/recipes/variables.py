@@ -1,19 +1,17 @@
 """Variables that a job's environment cannot set, and those that name devices of a node: variables.toml."""
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.common.data import read_toml
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
-from shakedown.recipes.options import NO_TOKEN_HERE, TOKENS, ResolvedOptions
+from shakedown.recipes.megatron import rules_of
+from shakedown.recipes.options import NO_TOKEN_HERE, TOKENS, ResolvedOptions, condition_of
 from shakedown.recipes.program import HANDED_ON, program
 
 
@@ -41,8 +39,7 @@ class _Variables(_Data):
 @cache
 def variables() -> _Variables:
     """Return the data of the file."""
-    text = (files("shakedown.recipes") / "variables.toml").read_text("utf-8")
-    return _Variables.model_validate(tomllib.loads(text))
+    return _Variables.model_validate(read_toml("shakedown.recipes", "variables.toml"))
 
 
 def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
@@ -51,7 +48,7 @@ def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Prob
         path = f"smoke.environment.{name}"
         if name in TOKENS:
             yield Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
-        elif (reason := _elsewhere(chosen, name)) is not None:
+        elif (reason := _elsewhere(chosen, name, value)) is not None:
             yield Problem("smoke", path, repr(value), reason)
 
 
@@ -66,12 +63,12 @@ def layer_problems(chosen: ResolvedOptions, desired: DesiredState) -> Iterator[P
             elif name in variables().devices:
                 expected = f"smoke.environment.{name}: here the plan's own value wins over it"
                 yield Problem(section, path, repr(value), expected)
-            elif (reason := _elsewhere(chosen, name)) is not None:
+            elif (reason := _elsewhere(chosen, name, value)) is not None:
                 yield Problem(section, path, repr(value), reason)
 
 
-def _elsewhere(chosen: ResolvedOptions, name: str) -> str | None:
-    """Return what was expected in place of a variable that would do nothing; None: the variable reaches the job."""
+def _elsewhere(chosen: ResolvedOptions, name: str, value: str) -> str | None:
+    """Return what was expected in place of a variable that does nothing, or ends the program; None: it may be set."""
     family = chosen.recipe.family
     if name in family.launch.variables():
         return "no such variable: it is derived from the nodes"
@@ -85,4 +82,7 @@ def _elsewhere(chosen: ResolvedOptions, name: str) -> str | None:
     sets = [program(known).sets.get(family.script or "", []) for known in family.programs]
     if sets and all(name in own for own in sets) and not name.startswith(HANDED_ON):
         return f"no such variable: {family.script} sets it itself"
+    for rule in rules_of(chosen.recipe.family_name):
+        if rule.variables.get(name) == value and chosen.holds(rule):
+            return f"another value{condition_of(rule)}: {rule.why}"
     return None

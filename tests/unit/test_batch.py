@@ -41,6 +41,9 @@ STEPS = {
 }
 
 
+DIVIDED = {name: own for name, own in recipes().items() if own.family.roles}  # the others choose their own sizes
+
+
 def divided(recipe: str, nodes: int, **options: Any) -> Split:
     """The division of a recipe's job, with a document's node for each node."""
     own = recipes()[recipe]
@@ -50,7 +53,7 @@ def divided(recipe: str, nodes: int, **options: Any) -> Split:
     return sizes
 
 
-@pytest.mark.parametrize("name", recipes())
+@pytest.mark.parametrize("name", DIVIDED)
 def test_a_recipe_trains_on_any_number_of_nodes_with_its_own_steps(name: str) -> None:
     own = recipes()[name]
     steps = documented(own).steps
@@ -60,7 +63,7 @@ def test_a_recipe_trains_on_any_number_of_nodes_with_its_own_steps(name: str) ->
         assert (sizes.micro_batches, sizes.global_batch) == (steps, steps * sizes.micro_batch * sizes.data)
 
 
-@pytest.mark.parametrize("name", [name for name, own in recipes().items() if documented(own).batch is not None])
+@pytest.mark.parametrize("name", [name for name, own in DIVIDED.items() if documented(own).batch is not None])
 def test_on_the_document_s_own_nodes_the_batch_is_the_document_s(name: str) -> None:
     own = recipes()[name]
     nodes, batch = own.entry.nodes or 1, documented(own).batch

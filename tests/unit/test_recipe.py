@@ -130,8 +130,8 @@ def test_fsdp_excludes_what_the_document_says() -> None:
     _, problems = chosen("llama3.1-8b-bf16", options=options)
     assert [problem.partition(" = ")[0] for problem in problems] == [
         "smoke: smoke.options.TP",
-        "smoke: smoke.options.PP",
         "smoke: smoke.options.SEQ_PARALLEL",
+        "smoke: smoke.options.PP",
         "smoke: smoke.options.use-distributed-optimizer",
     ]
 

@@ -1,7 +1,5 @@
 """Variables of a job: what would do nothing is refused, and what names devices is held against the node's state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

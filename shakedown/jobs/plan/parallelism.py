@@ -48,6 +48,10 @@ def split(chosen: ResolvedOptions, world_size: int) -> tuple[Split | None, list[
         if known and known % count:
             expected = f"a divisor of the model's {known} {role}"
             problems.append(Problem("smoke", f"smoke.options.{roles[parts]}", str(count), expected))
+    if context > 1 and chosen.role("seq_length") % (2 * context):
+        option, length = roles["seq_length"], chosen.role("seq_length")
+        expected = f"a multiple of 2 x context parallel {context}, which Megatron-LM requires"
+        problems.append(Problem("smoke", f"smoke.options.{option}", str(length), expected))
     if world_size % ranks:
         shape = f"tensor {tensor} x pipeline {pipeline} x context {context} parallel"
         expected = f"a multiple of {ranks} ({shape})"

@@ -1,7 +1,5 @@
 """Network devices that the site names in smoke.environment, held against each node's state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from shakedown.hosts import folded
