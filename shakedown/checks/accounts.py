@@ -61,7 +61,7 @@ def _group(group: str, account: Account) -> Comparison:
         exists = group not in _LISTED or group in account.members
         actual = "not a member" if exists else "no such group"
         remedy = Remedy(
-            text=f"make {user} a member of {group}, from the next login on",
+            text=f"make {user or 'the user'} a member of {group}, from the next login on",
             operation="tuning.groups",
             arguments={"user": user, "groups": [group]},
         )

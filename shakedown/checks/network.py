@@ -47,7 +47,7 @@ def _of(interface: str, device: str, wanted: int, setting: Setting | None, state
     evidence = f"{known.evidence.format(interface)}, the interface of {device}"
     if setting is None:
         evidence = f"{interface}, the interface of {device}, is not among the node's interfaces"
-        remedy = Remedy(text=f"find out why {interface} is gone: its driver, or a network namespace")
+        remedy = Remedy(text=f"find out why {interface or 'the interface'} is gone: its driver, or a network namespace")
         return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence, remedy=remedy)
     right = setting.running == str(wanted)
     remedy = remedy_of(known, wanted, state, right_now=right, detail=interface)

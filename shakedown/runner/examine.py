@@ -15,7 +15,7 @@ from rich.console import Console
 from shakedown.checks.examination import Examination, Reading
 from shakedown.facts.node import read_node
 from shakedown.hosts import named
-from shakedown.report import screen
+from shakedown.report import screen, terminal
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import host_keys
@@ -100,10 +100,12 @@ def tried(host: Host) -> str:
     return f"ssh to {host.data.get('ssh_hostname') or host.name}" + (f", port {port}" if port else "")
 
 
-def show_screen(out: Console, examination: Examination, view: screen.View) -> None:
-    """Show the causes of what differs."""
+def show_screen(examination: Examination, out: Console | None = None, **view: bool) -> None:
+    """Show the causes of what differs, on stderr if on no other console."""
+    out = out or terminal.console(stderr=True)
+    shown = screen.View(screen.columns(out), **view)
     findings, nodes = examination.all_findings(), len(examination.desired)
-    for line in screen.screen(findings, nodes, examination.verdict(), invocation.inventory, view):
+    for line in screen.screen(findings, nodes, examination.verdict(), invocation.inventory, shown):
         out.print(line, soft_wrap=True)
 
 
@@ -111,7 +113,7 @@ def show_findings(out: Console, examination: Examination, fixable: Mapping[str, 
     """Show the findings of all nodes on stderr (stdout belongs to pyinfra's --json). `fixable`: those of each node
     that an operation would fix, as the user that we are there."""
     out.print()
-    show_screen(out, examination, screen.View(screen.columns(out), advises=False))
+    show_screen(examination, out, advises=False)
     pending = [name for name, own in fixable.items() if own]
     out.print(f"to change: {named(pending)}" if pending else "nothing to change", markup=False)
     if few := [name for name, own in fixable.items() if len(own) < len(examination.fixable(name))]:

@@ -24,7 +24,7 @@ from shakedown.jobs.token import TOKEN, token
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.logs.mad import Results
 from shakedown.logs.metrics import METRICS_OF
-from shakedown.report import outcomes, screen
+from shakedown.report import outcomes
 from shakedown.report.summary import fitted
 from shakedown.report.trials import of_training
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
@@ -357,4 +357,4 @@ def show_judgement(current: Session) -> None:
     alone = "benchmark" if any(job.plan and job.plan.has_report for job in record.jobs) else "each node alone"
     for line in outcomes.closing(record.gates, alone):
         out.print(line)
-    show_screen(out, current.examination, screen.View(screen.columns(out), quiet=True))
+    show_screen(current.examination, out, quiet=True)

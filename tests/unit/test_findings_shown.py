@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from shakedown import checks
+from shakedown.catalogue.load import entries
 from shakedown.checks import fleet
 from shakedown.gates import Gate
 from shakedown.node.settings import SETTINGS
@@ -128,7 +130,26 @@ def test_the_node_is_as_it_should_be() -> None:
     assert different == fewer | {"groups.rack", "environment.HSA_ENABLE_SDMA"}
 
 
+VERBS = set(
+    re.findall(
+        r"[\w-]+",
+        "add bring build check choose compare correct decide disable drain enable find flash free give "
+        "install keep label leave load log look make measure mount move plug power-cycle pull put raise read "
+        "reboot reload remove repair replace report reseat run say see set start step switch take update use "
+        "wait watch write ",
+    )
+)
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a remedy begins with a verb, ends well, and has no verb where a noun belongs."""
+    first, last = text.split()[0].lower().strip("`"), text.strip()[-1]
+    broken = re.search(r"\b(the|a|an) (the|a|an|reseat|reboot the)\b|\s\s|[;,:]\s*$|  ", text)
+    return first in VERBS and last not in ",;:-" and not broken and text.count("(") == text.count(")")
+
+
 def test_every_finding_of_every_change_shows_what_differs() -> None:
+    remedies: set[str] = set()
     seen: set[tuple[str, Verdict]] = set()
     usual = checks.evaluate(EVERYTHING, HEALTHY, "n")  # shown once: nearly every change leaves them as they are
     for path, value in [((), None), *CHANGES]:
@@ -136,9 +157,13 @@ def test_every_finding_of_every_change_shows_what_differs() -> None:
         for finding in checks.evaluate(EVERYTHING, state, "n") if state else []:
             if finding.verdict != Verdict.OK and (not path or finding not in usual):
                 shows_what_differs(finding)
+                remedies.add(finding.remedy.text if finding.remedy else f"{finding.name} has none")
                 seen.add((finding.name.partition(".")[0], finding.verdict))
     assert {name for name, _ in seen} >= set(checks.checks()) - {"support"}, "every check was seen to object"
     assert len(seen) > 60
+    lines = {entry.remedy for entry in entries("kernel") if entry.severity != "noise" and entry.remedy}
+    assert len(lines) > 50 and [text for text in sorted(remedies | lines) if not is_sentence(text)] == []
+    assert not is_sentence("compare the addresses; power-cycle the reseat the GPU")
 
 
 @settings(max_examples=300, deadline=None)

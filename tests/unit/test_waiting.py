@@ -22,6 +22,19 @@ def test_nothing_is_said_of_what_takes_no_time() -> None:
     assert looked(kept, 100.0, 100.0 + FIRST_S - 0.1) == []
 
 
+def test_many_hosts_are_counted_from_the_first_second() -> None:
+    said: list[str] = []
+    kept = RunProgress(waits={f"n{number}": ("the connection", 100.0) for number in range(64)})
+    waiting = Waiting(kept, said.append)
+    for moment in (100.5, 101.0, 102.0, 104.0):
+        waiting.look(moment)
+        kept.waits.popitem()
+    assert said == ["the connection: waiting for 63 nodes", "the connection: waiting for 61 nodes"]
+    few = Waiting(RunProgress(waits={"n1": ("the connection", 100.0)}), said.append)
+    few.look(102.0)
+    assert len(said) == 2
+
+
 def test_the_oldest_is_said_with_all_that_are_at_the_same() -> None:
     kept = RunProgress(waits={f"n{number}": ("image: pull x", 100.0 + number) for number in range(1, 41)})
     kept.waits["n99"] = ("mtu: set it", 120.0)

@@ -25,7 +25,7 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
     shakedown plan inventories/rack.py
     shakedown plan inventories/rack.py --limit 'node[01-04]' --format json
     """
-    from shakedown.cli.nodes import load_state, to_its_end, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import load_state, progress, to_its_end, usable_input  # pyinfra: see there
 
     with usable_input():
         state = load_state(inventory, limit, data, parallel, verbose, to_train=True)
@@ -36,6 +36,9 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
         plans, errors = training.plans_of(examination)
         for error, names in errors.items():
             click.echo(f"shakedown: {', '.join(names)}: {error}", err=True)
+        if not examination.verdict().passes:
+            examine.show_screen(examination)
+            progress(state).shown = True
         keep(examination, *(f"no launch plan for {', '.join(names)}: see above" for names in errors.values()))
     write(Plans(plans), form)
     sys.exit(1 if errors else 0)

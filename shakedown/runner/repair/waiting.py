@@ -18,6 +18,8 @@ from shakedown.runner.progress import FEW, RunProgress, progress
 
 FIRST_S = 10.0  # that something takes before it is said
 EVERY_S = 15.0  # between two lines that differ
+BEGIN_S = 1.0  # after which a step over many hosts says how many it waits for
+STEP_S = 3.0  # between two such lines
 AGAIN_S = 60.0  # between two lines of which only the time differs
 SAID = 200  # characters of what a host said last
 BEAT_S = 5.0  # between two signs of life for those who watch the run
@@ -42,12 +44,14 @@ class Waiting:
         self._say = say
         self._shown = ""
         self._shown_at = -AGAIN_S
+        self._counted_at = -STEP_S
 
     def look(self, now: float) -> None:
         """Say what has been waited for at `now` (of the monotonic clock), if it is time for that."""
         found = self._longest(now)
         if found is None:
             self._shown = ""
+            self._count(now)
             return
         what, since, last = found
         quiet = now - self._shown_at
@@ -59,6 +63,14 @@ class Waiting:
         self._say(line)
         if self._kept.notes is not None:
             self._kept.notes.note("wait", line)
+
+    def _count(self, now: float) -> None:
+        """Say how many hosts a step over many of them waits for, from its first second."""
+        at = list(self._kept.waits.values())
+        slow = [what for what, began in at if now - began >= BEGIN_S]
+        if slow and len(at) > FEW and now - self._counted_at >= STEP_S and not self._kept.job_runs():
+            self._counted_at = now
+            self._say(f"{slow[0]}: waiting for {sum(what == slow[0] for what, _ in at)} nodes")
 
     def _longest(self, now: float) -> tuple[str, float, str] | None:
         """Return the longest wait, with all hosts that are at the same operation."""
