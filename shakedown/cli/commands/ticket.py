@@ -28,7 +28,7 @@ def ticket(run: str, node: str | None) -> None:
     were changed, trainings of a search, repairs in the ledger. Secrets are masked; names and serial numbers are not.
 
     \b
-    shakedown ticket > ticket.md
+    shakedown ticket latest
     shakedown ticket 20261128 --node node17
     """
     try:
