@@ -68,3 +68,12 @@ def test_who_reads_nodes_loads_nothing_of_runs_and_trainings(command: list[str])
         needless |= {"shakedown.runs.directory", "shakedown.runs.records", "shakedown.gates", "shakedown.trials.models"}
         needless |= {"shakedown.state.node", "rich"}
     assert not needless & loaded
+
+
+def test_a_deploy_that_keeps_nothing_loads_neither_the_ledger_s_database_nor_numpy() -> None:
+    stages = "import sys; import shakedown.runner.data, shakedown.runner.stages, shakedown.runner.trials"
+    show = "print('loaded:', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", f"{stages}; {show}"], capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert {"loaded:", "shakedown.runner.session"} <= loaded, done.stderr
+    assert not {"sqlalchemy", "numpy", "scipy", "matplotlib"} & loaded
