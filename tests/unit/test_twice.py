@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,9 +32,10 @@ def test_broken(number):
 def played(folder: Path, broken: int, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_some.py").write_text(TESTS.format(broken=broken), "utf-8")
     root = str(Path(__file__).parents[2])
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # importing them takes most of the time
     return subprocess.run(
         [sys.executable, "-m", "tests.twice", "-q", f"--rootdir={folder}", "-c", "/dev/null", *options, str(folder)],
-        cwd=root, capture_output=True, text=True, check=False,
+        cwd=root, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
@@ -44,7 +46,7 @@ def test_what_passes_alone_is_named_and_passes(tmp_path: Path) -> None:
 
 
 def test_of_groups_that_ran_at_the_same_time_only_what_failed_runs_again(tmp_path: Path) -> None:
-    done = played(tmp_path, 0, "-n", "2", "--dist", "loadgroup")
+    done = played(tmp_path, 0, "-p", "xdist", "-n", "2", "--dist", "loadgroup")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed at the second try: test_some.py::test_at_the_second_try\n" in done.stdout
     assert "1 failed, 1 passed, 1 skipped in" in done.stdout and "\n1 passed in" in done.stdout, done.stdout
