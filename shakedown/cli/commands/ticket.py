@@ -5,7 +5,7 @@ import sys
 import click
 
 from shakedown.cli.words import unusable
-from shakedown.common.text import printable
+from shakedown.hosts import select
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.service import known_of
 from shakedown.ledger.store import open_ledger
@@ -15,6 +15,7 @@ from shakedown.runs.archive.run import opened_run
 from shakedown.service.model import Step
 
 PREPARE = ("stream",)
+SECTION = "Find out"
 
 
 @click.command()
@@ -34,10 +35,7 @@ def ticket(run: str, node: str | None) -> None:
     try:
         with opened_run(run) as opened:
             record = opened.directory.load()
-            every = {entry.name for entry in record.nodes}
-            named = [node] if node else candidates(record)
-            if node and node not in every:
-                unusable(f"--node {printable(node)}: the run has {', '.join(sorted(every)[:8])}")
+            named = select([node], [entry.name for entry in record.nodes]) if node else candidates(record)
             if not named:
                 unusable(f"{record.run_id} names no node: give one with --node")
             if len(named) > 1:
