@@ -35,8 +35,11 @@ def split(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> tuple[list[Gate
         bad = [gate for gate in gates if gate.job == job and gate.verdict is not Verdict.OK]
         ends = [gate for name in _ENDS for gate in bad if gate.name == name]
         explained = diagnosis is not None and diagnosis.job in ("", job)
+        cause = diagnosis.evidence[0].text if diagnosis is not None and explained and diagnosis.evidence else ""
         for gate in bad:
-            stands = not ends or (gate is ends[0] and not explained) or not _follows(gate, explained)
+            quotes = bool(cause) and gate.actual == 1 and cause in gate.evidence  # the diagnosis says it already
+            follows = quotes or _follows(gate, explained)
+            stands = not ends or (gate is ends[0] and not explained) or not follows
             (own if stands else following).append(gate)
     return own, following
 

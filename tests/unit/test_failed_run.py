@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.cli.commands.report import report
-from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
 from shakedown.gates.consequences import split, with_origin
 from shakedown.jobs.job import job_name
@@ -138,6 +138,11 @@ def test_what_follows_from_an_early_end_is_told_from_what_does_not() -> None:
     assert names[0] == ["ran_to_its_end", "no_kernel_fault", "no_failure_signature"], "a gate has to say why it ended"
     found = Diagnosis(name="x", cause="x", remedy="", confidence="certain", origin=("node17",), why="")
     assert [each.name for each in split(early, found)[0]] == ["no_kernel_fault"]
+    sign = Sign(node="node17", name="gpu_reset", role="origin", text="amdgpu: GPU reset begin")
+    quoted = early[4].model_copy(update={"evidence": f"node17: gpu_reset (line 2): {sign.text}"})
+    seen = found.model_copy(update={"evidence": (sign,)})
+    assert split([early[0], quoted], seen)[0] == [], "the diagnosis says it already"
+    assert split([early[0], quoted.model_copy(update={"actual": 2})], seen)[0], "another line may be another fault"
     whole = early[2:]
     assert split(whole, None) == (whole, []), "the job went on to its end"
     once = with_origin(early, found)
