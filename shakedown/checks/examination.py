@@ -86,6 +86,11 @@ class Examination:
         name_missing(states, groups, self.findings)
         self.uncompared = False
 
+    def compare(self) -> None:
+        """Compare again if a node was read, and judged alone, since all were compared."""
+        if self.uncompared:
+            self.judge()
+
     def judge_alone(self, node: str) -> None:
         """Compare one node again after it was read. What it is beside the other nodes stands until `judge`, which
         costs as much as there are nodes."""

@@ -228,6 +228,7 @@ class Session:
         has failed. Then the ledger gets it, which changes no verdict."""
         if self.record is None or (self.record.finished_at is not None and not invocation.unrecorded):
             return
+        self.examination.compare()
         self.record.finished_at = self.record.finished_at or now()
         self.record.verdict = self.verdict() if verdict is None else verdict
         self.record.ended_by = invocation.error

@@ -229,8 +229,7 @@ def _recompare(state: State, host: Host) -> bool:
     the desired state does not allow, for root or for a person is no failure of this run: it is shown, and its verdict
     is `drift`."""
     current = session()
-    if current.examination.uncompared:
-        current.examination.judge()
+    current.examination.compare()
     remaining, blockers = _fixable_drift(current, host.name), current.examination.blockers(host.name)
     for finding in current.examination.findings[host.name]:
         if finding in remaining:

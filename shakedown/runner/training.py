@@ -149,6 +149,7 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
     if invocation.interrupted:
         raise RuntimeError("the run was stopped before this job began")
     note_missing(current)
+    current.examination.compare()  # where every node that was changed has failed, none has done so
     plan = plan_of(current.examination, record.run_id, current.excluded, job.node)
     record.jobs.append(JobRecord(node=job.node, plan=kept_plan(plan, current.examination)))
     begun = record.jobs[-1:] if current.plans else record.jobs  # the first has those of trials before it

@@ -112,13 +112,17 @@ def test_a_changed_rack_is_compared_once_and_each_node_judged_once(
     assert RunDirectory(next(runs.glob("2*"))).load().verdict == Verdict.OK
 
 
+@pytest.mark.parametrize("ended", [False, True])  # by what came between
 def test_a_node_that_the_change_made_another_one_fails_beside_the_others(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
+    ended: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rack = Changed(4, monkeypatch)
     rack.now = {"n2": {"system.kernel": "6.8.0"}}
     assert all(rack.on_all(stages._recheck).values()), "which is said when all were read"
     assert not rack.session.examination.blockers("n2")
+    if ended:
+        rack.session.close()
+    assert rack.calls["outliers"] == ended
     assert rack.on_all(stages._recompare) == {"n1": True, "n2": False, "n3": True, "n4": True}
     assert [finding.name for finding in rack.session.examination.blockers("n2")] == ["fleet.kernel"]
     assert rack.session.run_of("n2").verdict == Verdict.FAIL
