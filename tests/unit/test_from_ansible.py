@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyinfra.api import State
-from pyinfra.context import ctx_state
-from pyinfra_cli.inventory import make_inventory
 
-from shakedown.hosts import folded
-from shakedown.runner.inventory import contradictions, layers_of
 from shakedown.runner.pyinfra.from_ansible import translate
 
 YAML = """
@@ -54,11 +52,25 @@ def made(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str], list[
     text, left_out = translate(source)
     target = source.with_name(f"{source.stem}_{source.suffix[1:]}.py")
     target.write_text(text)
-    with ctx_state.use(State()):
-        inventory = make_inventory(str(target))
-    assert contradictions([layers_of(host) for host in inventory]) == []
-    groups = {name: folded(host.name for host in hosts) for name, hosts in inventory.groups.items() if hosts}
-    return {host.name: host.data.dict() for host in inventory}, groups, left_out
+    command = [sys.executable, "-c", MAKES, str(target)]  # pyinfra's command line patches the process that imports it
+    read = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return read["hosts"], read["groups"], left_out
+
+
+MAKES = """
+import json, sys
+from pyinfra_cli.inventory import make_inventory
+from pyinfra.api import State
+from pyinfra.context import ctx_state
+from shakedown.hosts import folded
+from shakedown.runner.inventory import contradictions, layers_of
+
+with ctx_state.use(State()):
+    inventory = make_inventory(sys.argv[1])
+assert contradictions([layers_of(host) for host in inventory]) == []
+groups = {name: folded(host.name for host in hosts) for name, hosts in inventory.groups.items() if hosts}
+print(json.dumps({"hosts": {host.name: host.data.dict() for host in inventory}, "groups": groups}))
+"""
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.yml", YAML), ("a.ini", INI)])

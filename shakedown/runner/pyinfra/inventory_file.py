@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pyinfra.api import Inventory
-from pyinfra_cli import inventory as pyinfras
-from pyinfra_cli.util import exec_file
 
 from shakedown.desired import DesiredStateError, Problem
 from shakedown.desired.problems import shown
@@ -21,6 +19,10 @@ SEVERAL = frozenset("[], \n")  # in a name: it is several, or none
 def groups_of(file: str) -> dict[str, Any]:
     """Run an inventory file and return its groups, as pyinfra takes them. Raise DesiredStateError with every group that
     pyinfra would take for something else."""
+    # pyinfra's command line has gevent patch the process that imports it.
+    from pyinfra_cli import inventory as pyinfras
+    from pyinfra_cli.util import exec_file
+
     values: dict[str, Any] = exec_file(file, return_locals=True)
     wrong = [problem for name, value in values.items() if name[:1] != "_" for problem in _misread(file, name, value)]
     if wrong:
