@@ -70,7 +70,7 @@ def test_an_archive_is_judged_as_the_run_is(tmp_path: Path, options: list[str], 
     assert digest == hashlib.sha256(contents(archive)[f"{top}/manifest.json"]).hexdigest()
     assert digest in of_archive.output
     shown = call("report", archive)
-    assert shown.exit_code == of_run.exit_code and "trained" in shown.output
+    assert shown.exit_code == of_run.exit_code and top in shown.output
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
 
 

@@ -22,7 +22,7 @@ SETTINGS = Settings(
     sysctl={"net.ipv4.tcp_rmem": "4096 131072 6291456"},
     numa_balancing="0",
     limits={"memlock": "unlimited", "nofile": 1024},
-    disk_free={"/": 1000000},
+    disk_free={"/": 1 << 30},
 )
 
 

@@ -29,6 +29,7 @@ def test_a_reader_that_goes_changes_no_exit_code(tmp_path: Path) -> None:
 
 def test_ctrl_c_in_a_command_that_needs_no_node_is_no_failure(tmp_path: Path) -> None:
     begun = "import click, sys\nfrom shakedown.cli import main\n"
-    stopped = "@main.command()\ndef wait():\n    raise KeyboardInterrupt\nmain.get_command = lambda *_: wait\nmain()\n"
+    stopped = "@main.command()\ndef wait():\n    raise KeyboardInterrupt\n"
+    stopped += "main.resolve_command = lambda *_: ('wait', wait, [])\nmain()\n"
     done = subprocess.run([sys.executable, "-c", begun + stopped, "wait"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (130, "shakedown: interrupted\n")

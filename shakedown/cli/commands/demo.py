@@ -11,9 +11,11 @@ import click
 from shakedown.cli.output import format_and_output, show_document, with_all
 from shakedown.cli.words import EXIT_CODES, unusable
 from shakedown.report.formats import Findings, Run, write
+from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
 
 PREPARE = ("stream",)
+SECTION = "Prepare"
 SECTION = "Run"
 
 
@@ -53,8 +55,6 @@ def demo(
             click.echo(f"{fault.name:{width}}  {fault.what}")
         return
     chosen = () if names == ("none",) else _known(names) or DEFAULT
-    from shakedown.runner.demo.play import Demo  # 600 ms that --help and the list do not need
-
     run = Demo(Scenario.of(count, chosen, seed), folder, seed, lambda event: _say(event.text, event.kind))
     _say(f"{count} simulated nodes; no hardware is used. Faults: {', '.join(chosen) or 'none'}")
     findings = run.examine()

@@ -21,9 +21,8 @@ def groups_of(file: str) -> dict[str, Any]:
     pyinfra would take for something else."""
     # pyinfra's command line has gevent patch the process that imports it.
     from pyinfra_cli import inventory as pyinfras
-    from pyinfra_cli.util import exec_file
 
-    values: dict[str, Any] = exec_file(file, return_locals=True)
+    values: dict[str, Any] = pyinfras.exec_file(file, return_locals=True)
     wrong = [problem for name, value in values.items() if name[:1] != "_" for problem in _misread(file, name, value)]
     if wrong:
         raise DesiredStateError(wrong)
@@ -50,6 +49,8 @@ def _misread(file: str, name: str, value: Any) -> Iterator[Problem]:
             yield Problem(file, name, shown(host), "hosts without lists among them, as [*nodes(...), *nodes(...)]")
         elif not isinstance(host, str) or not host:
             yield Problem(file, name, shown(host), "the name of a host, or a pair of the name and its data")
+        elif not host.isprintable():
+            yield Problem(file, name, shown(host), "a name of printable characters")
         elif host[0] != "@" and not SEVERAL.isdisjoint(host):
             yield Problem(file, name, shown(host), f"one name: nodes({host!r}) makes several of it")
         if not isinstance(data, dict):
