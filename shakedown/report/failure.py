@@ -84,7 +84,8 @@ def of_run(record: RunRecord, directory: Path | None) -> Summary:
         notices=[f"{few(nodes)}: {note}" for note, nodes in alike.items()][:_NOTES],
         interrupted=any(job.ended_by == "interrupted" for job in record.jobs),
     )
-    return with_job(summary, record, directory, f" {record.run_id}")
+    apart = record.simulated and directory is not None  # in no folder in which a run is looked for by its id
+    return with_job(summary, record, directory, f" {shlex.quote(str(directory)) if apart else record.run_id}")
 
 
 def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: str = "") -> Summary:

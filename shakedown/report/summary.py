@@ -116,9 +116,13 @@ def _course(summary: Summary, headline: bool) -> Iterator[str]:
 
 def fitted(lines: Iterable[str], width: int = WIDTH, most: int = LINES) -> Iterator[str]:
     """Yield the lines for a screen: each wrapped between words, the first one on four lines at most and the others on
-    three. Where they are too many, the ones before the last are left out."""
+    three. Where they are too many, the ones before the last are left out. The files and the command of the report are
+    never cut: a person copies them."""
     shown: list[str] = []
     for line in lines:
+        if line.startswith("report: "):
+            shown += [line] if len(line) <= width else line.replace(", evidence: ", "\nevidence: ").split("\n")
+            continue
         indent = line[: len(line) - len(line.lstrip())]
         cut = " ".join(word if len(word) < width - 10 else f"{word[: width - 13]}..." for word in line.split())
         shown += textwrap.wrap(

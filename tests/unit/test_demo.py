@@ -118,6 +118,19 @@ def test_the_command_lists_its_faults_and_shows_the_rack(tmp_path: Path, monkeyp
     document = json.loads(ran.stdout)
     assert document["simulated"] is True and document["diagnosis"]["name"] == faults()[DEFAULT[-1]].cause
     assert {path.name for path in tmp_path.iterdir()} == {"simulated-runs"}
+    (where,) = (tmp_path / "simulated-runs").glob(f"{SIMULATED}-*")
+    shown = CliRunner().invoke(main, ["report", str(where)])
+    assert shown.exit_code == 1 and f"shakedown report {where} -v" in " ".join(shown.stdout.split()), shown.stdout
+
+
+def test_sixty_four_nodes_with_seven_faults_fit_on_two_screens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = CliRunner().invoke(main, ["demo"])
+    lines = ran.stdout.splitlines()
+    end = next(number for number, line in enumerate(lines) if line.startswith("verdict: fail: "))
+    assert lines[0].startswith(SIMULATED) and end <= 25 and len(lines) - end <= 25, ran.stdout
+    assert max(map(len, lines)) <= 100, ran.stdout
+    assert lines[2].split()[:2] == ["FAIL", "gpu_count"] and "node63" in lines[end], ran.stdout
 
 
 def test_a_ticket_names_the_node_its_parts_and_what_was_seen(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def demo(
     _say(f"{count} simulated nodes; no hardware is used. Faults: {', '.join(chosen) or 'none'}")
     findings = run.examine()
     if form == "table" and output is None:
+        click.echo(f"{SIMULATED}: nothing below was measured")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         verdict = run.examination.verdict()
         write(Findings(verdict, count, findings, show_all, inventory=f"{SIMULATED} rack", at=at), form)
