@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -85,10 +86,11 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
     newest, first = json.loads(remembered.out)["runs"]
     assert (newest["verdict"], first["verdict"], first["node_part"]) == ("ok", "ok", "trained")
     assert newest["jobs"][0]["figures"].keys() >= {"throughput_per_gpu", "tokens_per_gpu"}
-    kept = product.run("shakedown", "ledger", "export").out
+    kept = _of_runs(product.run("shakedown", "ledger", "export").out)
     (product.folder / "runs/ledger.sqlite").unlink()
     assert product.run("shakedown", "ledger", "add", "--all").code == 0
-    assert product.run("shakedown", "ledger", "export").out == kept, "made anew from the runs it is the same"
+    anew = _of_runs(product.run("shakedown", "ledger", "export").out)
+    assert anew == kept, "made anew from the runs it is the same"
     compared = product.run("shakedown", "compare", first["run_id"], newest["run_id"])
     assert "numa_balancing" in compared.out and "not of equals: another parameters" in compared.out, compared.text
 
@@ -119,13 +121,18 @@ def test_shakedown_run_brings_up_nodes_of_which_only_some_have_drifted(lab: Rack
     assert record["plan"]["world_size"] == 3
 
 
+def _of_runs(export: str) -> list[str]:
+    """Return the lines of runs: a check without --ledger is in its run directory alone."""
+    return [line for line in export.splitlines() if '"kind": "drift"' not in line]
+
+
 def test_a_dry_run_shows_findings_changes_and_plan_and_changes_nothing(lab: Rack, product: Product) -> None:
     inventory = lab.inventory(product.folder / "lab.py", smoke())
     before = [_written(node) for node in lab]
     for options in (["--dry"], ["--dry", "-y"]):
         ran = product.deploy(inventory, "megatron", *options)
         assert ran.code == 3, ran.text
-        assert "switch automatic NUMA balancing off" in ran.err
+        assert re.search(r"\n DRIFT numa_balancing +node\[1-3\] +1, wanted 0 +fixable\n", ran.err), ran.text
         assert "to change: node1, node2, node3" in ran.err
         assert "--master-port" in ran.err, "the plan with each node's command"
     assert all(node.read(NUMA).strip() == "1" for node in lab)
