@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,7 @@ def test_the_command_lists_its_faults_and_shows_the_rack(tmp_path: Path, monkeyp
     assert {path.name for path in tmp_path.iterdir()} == {"simulated-runs"}
     (where,) = (tmp_path / "simulated-runs").glob(f"{SIMULATED}-*")
     shown = CliRunner().invoke(main, ["report", str(where)])
-    assert shown.exit_code == 1 and f"shakedown report {where} -v" in " ".join(shown.stdout.split()), shown.stdout
+    assert shown.exit_code == 1 and f"shakedown report {shlex.quote(str(where))} -v" in shown.stdout, shown.stdout
 
 
 def test_sixty_four_nodes_with_seven_faults_fit_on_two_screens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,8 @@ class Changed:
         write = RunDirectory.write
 
         def written(directory: RunDirectory, name: str, text: str) -> None:
-            self.calls[name] += 1
+            own = self.session.directory
+            self.calls[name] += own is not None and directory.path == own.path  # a save of an earlier test may be late
             write(directory, name, text)
 
         monkeypatch.setattr(RunDirectory, "write", written)
@@ -135,7 +136,7 @@ def test_a_save_that_waits_is_made_once_for_all_that_ask(runs: Path, monkeypatch
         rack.session.fail(rack.session.host(name), "of no use")
     assert not rack.calls["run.json"]
     gevent.sleep(0.1)
-    assert 1 <= rack.calls["run.json"] <= 2
+    assert rack.calls["run.json"] == 1
     kept = RunDirectory(next(runs.glob("2*"))).load()
     assert [node.why for node in kept.nodes] == ["of no use"] * 16
 
