@@ -129,14 +129,14 @@ def draw(every: Sequence[Place], count: int, seed: int) -> list[Mutant]:
     return list(itertools.islice(made, count))
 
 
-def tests_of(module: str, area: Sequence[str]) -> list[str]:
-    """Return every test that names the module, and then the area's: most changes are noticed by the first ones."""
+def tests_of(module: str, area: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the tests that name the module, and the area's others: most changes are noticed by the first ones."""
     dotted = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     dotted = dotted if dotted.startswith("shakedown.") else f"shakedown.{dotted}"
     package, _, name = dotted.rpartition(".")
     naming = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(package)} import .*\b{name}\b|/{name}\.py\b")
     first = [test for test in files(["tests/unit/test_*.py", "tests/property/test_*.py"]) if naming.search(_text(test))]
-    return list(dict.fromkeys([*first, *area]))
+    return first, [test for test in area if test not in first]
 
 
 @cache
@@ -172,33 +172,36 @@ def copy(folder: Path) -> Path:
     return folder
 
 
-def passes(folder: Path, tests: Sequence[str]) -> bool:
-    """Say whether the tests pass in a copy; those that pyinfra patches with gevent in a process of their own."""
+def failure(folder: Path, tests: Sequence[str]) -> str | None:
+    """Return the test that fails in a copy, or None; those that pyinfra patches run in a process of their own."""
     patched = [test for test in tests if test.startswith(PATCHED)]
     others = [test for test in tests if test not in patched]
-    return all(_passes(folder, part) for part in (patched, others) if part)
+    return next((failed for part in (patched, others) if part and (failed := _failure(folder, part))), None)
 
 
-def _passes(folder: Path, tests: Sequence[str]) -> bool:
+def _failure(folder: Path, tests: Sequence[str]) -> str | None:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S,
-            check=False, start_new_session=True,
+            check=False, start_new_session=True, text=True, errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+        return f"no end within {TIMEOUT_S} s"
+    if done.returncode == 0:
+        return None
+    ended = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return ended[1] if ended else f"pytest ended with {done.returncode}"
 
 
-def survives(mutant: Mutant, folder: Path, tests: Sequence[str]) -> bool:
-    """Whether nobody notices the change."""
+def noticed_by(mutant: Mutant, folder: Path, *stages: Sequence[str]) -> str | None:
+    """Return the test that fails once the change is made, or None. A later stage runs where an earlier one passes."""
     target = folder / mutant.module
     before = target.read_text("utf-8")
     target.write_text(mutant.code, "utf-8")
     try:
-        return passes(folder, tests)
+        return next((failed for tests in stages if (failed := failure(folder, tests))), None)
     finally:
         target.write_text(before, "utf-8")
 
@@ -225,16 +228,16 @@ def main() -> int:
 
         def attempt(mutant: Mutant) -> bool:
             with _borrowed(free) as folder:
-                lives = survives(mutant, folder, tests_of(mutant.module, tests[mutant.area]))
-            print(f"\nnot noticed: {mutant}" if lives else ".", end="\n" if lives else "", flush=True)
-            return lives
+                test = noticed_by(mutant, folder, *tests_of(mutant.module, tests[mutant.area]))
+            print(f"noticed: {mutant.module}: {test}" if test else f"not noticed: {mutant}", flush=True)
+            return test is None
 
-        def sound(name: str) -> bool:
+        def broken_test(name: str) -> str | None:
             with _borrowed(free) as folder:
-                return passes(folder, tests[name])
+                return failure(folder, tests[name])
 
         with ThreadPoolExecutor(free.qsize()) as pool:
-            broken = [name for name, well in zip(chosen, pool.map(sound, chosen), strict=True) if not well]
+            broken = list(filter(None, pool.map(broken_test, chosen)))
             if broken:
                 print(f"the tests fail without any change: {', '.join(broken)}")
                 return 2
