@@ -20,9 +20,9 @@ class Step:
     value: str = ""
 
 
-def remember(setting: str, steps: list[Step]) -> FunctionCommand:
-    """Keep what stood there, unless an earlier change of the same setting has done so. Needs root, as every change
-    does, and so is the command that says it."""
+def remember(setting: str, steps: list[Step], once: bool = True) -> FunctionCommand:
+    """Keep what stood there; with `once`, unless an earlier change of the same setting has done so. Needs root, as
+    every change does, and so is the command that says it."""
     text = json.dumps({"setting": setting, "restore": [asdict(step) for step in steps]}, sort_keys=True)
     return atomic.command(
         "write",
@@ -30,6 +30,6 @@ def remember(setting: str, steps: list[Step]) -> FunctionCommand:
         lines=[text],
         mode="0600",
         folder_mode="0700",
-        once=True,
+        once=once,
         root=f"changing {setting} needs root: use _sudo=True",
     )

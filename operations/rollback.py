@@ -80,6 +80,26 @@ def _partition(step: Step) -> StringCommand:
     return StringCommand(command, QuoteString(step.value))
 
 
+_REMOVE = {"apt": "dpkg --remove", "dnf": "rpm --erase"}
+
+
+def _package(step: Step) -> StringCommand:
+    """Remove a package and what came with it. dpkg and rpm refuse what another package needs; apt and dnf would remove
+    that package too. What came with it and is needed since stays."""
+    manager, *names = step.value.split()
+    return StringCommand(
+        f"export DEBIAN_FRONTEND=noninteractive {_SBIN}",
+        f'[ -z "$({step.target.partition(".")[0]} ps -q 2>/dev/null)" ] ||',
+        f"{{ echo 'containers run, so {step.target} stays: stop them first' >&2; exit 1; }};",
+        f"gone() {{ {'! rpm --query $1 >/dev/null 2>&1' if manager == 'dnf' else 'false'}; }};",
+        f"left=' {' '.join(names)}'; {_REMOVE[manager]} $left >/dev/null 2>&1 || true;",
+        'while [ -n "$left" ]; do rest=; for p in $left; do',
+        f'gone $p || {_REMOVE[manager]} $p >/dev/null 2>&1 || rest="$rest $p"; done;',
+        '[ "$rest" != "$left" ] || break; left=$rest; done;',
+        f"gone {step.target} || {_REMOVE[manager]} {step.target}",
+    )
+
+
 def _service(step: Step) -> StringCommand:
     unit = QuoteString(step.target)
     stop = [] if "active" in step.value.split() else [StringCommand("systemctl stop", unit)]
@@ -98,6 +118,7 @@ UNDO: dict[str, Callable[[Step], StringCommand]] = {
     "access": _access,
     "partition": _partition,
     "service": _service,
+    "package": _package,
 }
 # By assets/files.py, one command each.
 FILES: dict[str, Callable[[Step], FunctionCommand]] = {
@@ -115,6 +136,7 @@ SHAPES = {
     "access": r"/dev(/[\w.:@+-]+)+=0?[0-7]{3,4} \S+",
     "partition": r"[\da-f:.]+ (memory|compute)=\w+",
     "service": r"[\w.:@\\-]+=(active|enabled|active enabled)?",
+    "package": r"[a-z\d][\w.+-]*=(apt|dnf)( [a-z\d][\w.+:-]*)+",
     "kept": rf"/[^\0]*={re.escape(KEPT)}/[\w@.~-]+",
     "created": r"/[^\0]*=",
 }
@@ -142,8 +164,9 @@ def rollback() -> Commands:
         host.noop("shakedown has changed nothing on this node")
         return
     settings, broken = _settings(records["files"])
-    # A group goes after its members.
-    steps = sorted((step for records in settings.values() for step in records), key=lambda step: step.kind == "group")
+    # A package goes after its service, and a group after its members.
+    last = ("package", "group")
+    steps = sorted((step for records in settings.values() for step in records), key=lambda step: step.kind in last)
     if broken:
         yield refuse(f"not a record of shakedown, so nothing is restored: {', '.join(broken)}")
         return
@@ -200,6 +223,8 @@ def _words(step: Step) -> str:
         return f"{step.value} leaves {step.target}"
     if step.kind == "kept":
         return f"{step.target} as it was"
+    if step.kind == "package":
+        return f"{', '.join(step.value.split()[1:])} removed"
     if step.kind == "service":
         return f"{step.target} -> {step.value or 'inactive'}"
     return f"{step.target} -> {step.value}" if step.value else f"{step.target} removed"

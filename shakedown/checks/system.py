@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from shakedown.checks import check
 from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import missing
-from shakedown.desired.models import DesiredState
+from shakedown.common.data import read_toml
+from shakedown.desired.models import ContainerEngine, DesiredState
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.mounts import file_system
 from shakedown.state.node import NodeState, is_unreadable
@@ -18,6 +19,7 @@ RAM_SHARE = 0.9
 # As the distributions name them, in order of preference.
 TIME_SERVICES = ["chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntpd.service"]
 ENGINES = ["docker.service"]  # podman has no daemon
+PACKAGES = read_toml("shakedown.checks", "engines.toml")
 
 
 @check("container_engine", "system.container_engine")
@@ -27,8 +29,7 @@ def container_engine(desired: DesiredState, state: NodeState) -> Comparison | No
     if wanted is None:
         return None
     engine = state.containers.engine
-    label = "docker or podman" if wanted == "any" else wanted
-    install = Remedy(text=f"install {label} and let the job's user talk to it (group docker)")
+    label = "docker or podman" if wanted.name == "any" else wanted.name
     if is_unreadable(engine) and not missing(engine):
         if engine.unreadable == "not permitted":
             join = Remedy(text="put the job's user into the group docker (which makes it root), or use _sudo=True")
@@ -39,14 +40,37 @@ def container_engine(desired: DesiredState, state: NodeState) -> Comparison | No
             arguments={"names": ENGINES},
         )
         return unknown(label, engine, remedy=start)
-    right = not is_unreadable(engine) and wanted in ("any", engine)
+    right = not is_unreadable(engine) and wanted.name in ("any", engine)
+    remedy = _install(wanted, label, state)
     version = "" if is_unreadable(state.containers.version) else state.containers.version
     return Comparison(
-        verdict=Verdict.OK if right else Verdict.FAIL,
+        verdict=Verdict.OK if right else Verdict.DRIFT if remedy.operation else Verdict.FAIL,
         wanted=label,
         actual="none" if is_unreadable(engine) else f"{engine} {version}".strip(),
         evidence=str(engine) if is_unreadable(engine) else "",
-        remedy=None if right else install,
+        remedy=None if right else remedy,
+    )
+
+
+def _install(wanted: ContainerEngine, label: str, state: NodeState) -> Remedy:
+    """Return how a missing engine gets there: by its package, where that is requested and the distribution has it."""
+    by_hand = f"install {label} and let the job's user talk to it (group docker)"
+    system = state.system.os_id
+    if not wanted.install:
+        return Remedy(text=f"{by_hand}, or set system.container_engine.install: True")
+    if is_unreadable(system):
+        return Remedy(text=f"{by_hand}: /etc/os-release, which names the distribution, could not be read")
+    manager, engines = next(
+        ((name, part["engines"]) for name, part in PACKAGES.items() if system in part["systems"]), ("", {})
+    )
+    name = next((name for name in engines if wanted.name in ("any", name)), None)
+    if name is None:
+        instead = f", or set system.container_engine.name to {' or '.join(engines)}" if engines else ""
+        return Remedy(text=f"{by_hand}: shakedown knows no package of {label} for {system}{instead}")
+    return Remedy(
+        text=f"install {engines[name]} with {manager}",
+        operation="engine.installed",
+        arguments={"engine": name, "package": engines[name], "manager": manager},
     )
 
 

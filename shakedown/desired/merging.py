@@ -57,13 +57,17 @@ def _named_profiles(chosen: Merged) -> tuple[list[Layer], list[Problem]]:
 
 
 def _long_form(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Expand the short forms people write: gpu = "mi300x", nic = "thor2", images = {"megatron": "name:tag"}."""
+    """Expand the short forms people write: gpu = "mi300x", nic = "thor2", images = {"megatron": "name:tag"}, and
+    container_engine = "docker" in the section system."""
     long = {key: value for key, value in values.items() if key not in ("nic", "cvs")}
     if isinstance(long.get("gpu"), str):
         long["gpu"] = {"profile": long["gpu"]}
     if "nic" in values:
         rdma = long.get("rdma", {})
         long["rdma"] = {**rdma, "family": values["nic"]} if isinstance(rdma, Mapping) else rdma
+    system = long.get("system")
+    if isinstance(system, Mapping) and isinstance(name := system.get("container_engine"), str):
+        long["system"] = {**system, "container_engine": {"name": name}}
     if isinstance(long.get("images"), Mapping):
         long["images"] = {
             name: {"reference": image} if isinstance(image, str) else image for name, image in long["images"].items()

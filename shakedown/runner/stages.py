@@ -11,7 +11,7 @@ from pyinfra.api.exceptions import NestedOperationError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
-from shakedown.operations import boot, cmdline, provider, services, tuning
+from shakedown.operations import boot, cmdline, engine, provider, services, tuning
 from shakedown.operations import devices as device_operations
 from shakedown.operations import images as image_operations
 from shakedown.operations import reboot as reboots
@@ -81,7 +81,8 @@ def drivers() -> None:
 
 
 def images() -> None:
-    """Pull container images, by digest."""
+    """Have a container engine, and pull container images, by digest."""
+    fix(engine.installed)
     fix(image_operations.pull, more=_from_site)
 
 

@@ -73,7 +73,8 @@ ASKED: dict[str, tuple[Any, list[str]]] = {
     "rdma.provider.sha256": ("a" * 64, ["provider_library"]),
     "rdma.provider.config_dirs": (["/etc/libibverbs.d"], ["provider_driver"]),
     "images": ({"one": {"reference": "a/b:1"}, "two": {"reference": f"a/b@{DIGEST}"}}, ["images.one", "images.two"]),
-    "system.container_engine": ("docker", ["container_engine"]),
+    "system.container_engine": ({"name": "docker"}, ["container_engine"]),
+    "system.container_engine.name": ("docker", ["container_engine"]),
     "system.clock_synchronised": (True, ["clock"]),
     "system.clock_skew_s": (30.0, ["fleet.clock_skew"]),
     "system.memory": ("32G", ["memory"]),
@@ -91,6 +92,7 @@ _REBOOT = "how a node may be rebooted"
 _OPERATION = "made and proved by its own operation, whose end the deploy reports; the probe is not told of its paths"
 NO_CHECK = {
     "reports": "what a run writes on the controller; no node has it",
+    "system.container_engine.install": "what a deploy may do where the engine is missing",
     "gpu.profile": "which layer is read; gpu_model compares the hardware with what stands in it",
     "rdma.family": "which layer is read; rdma_count compares the hardware with what stands in it",
     "rdma.devices": "which devices are meant: the findings of the section are of these",

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from shakedown.checks.system import clock, container_engine, disk_free
+from shakedown.desired.layers import Layer, merge
+from shakedown.desired.merging import _long_form
 from shakedown.state.findings import Finding
 from tests.states import GIB, bare, desired, healthy, unreadable, with_
 
@@ -52,6 +54,57 @@ def test_an_engine_that_does_not_answer_is_started_and_one_that_is_forbidden_is_
     assert (dead.verdict, dead.remedy.operation) == ("unknown", "services.running")
     closed = seen(container_engine, {"containers.engine": unreadable("not permitted", "docker.sock")})
     assert (closed.verdict, closed.remedy.operation) == ("unknown", None)
+
+
+MISSING = {"containers.engine": unreadable("missing")}
+
+
+@pytest.mark.parametrize(
+    ("system", "name", "package", "manager"),
+    [
+        ("debian", "any", "docker.io", "apt"),
+        ("ubuntu", "podman", "podman", "apt"),
+        ("rocky", "any", "podman", "dnf"),
+        ("rhel", "podman", "podman", "dnf"),
+    ],
+)
+def test_a_missing_engine_is_installed_where_that_is_asked(system: str, name: str, package: str, manager: str) -> None:
+    asked = {"name": name, "install": True}
+    finding = seen(container_engine, {**MISSING, "system.os_id": system}, container_engine=asked)
+    assert finding.remedy is not None
+    assert (finding.verdict, finding.remedy.operation) == ("drift", "engine.installed")
+    arguments = finding.remedy.arguments
+    assert (arguments["package"], arguments["manager"]) == (package, manager)
+    assert finding.remedy.text == f"install {package} with {manager}"
+
+
+@pytest.mark.parametrize(
+    ("system", "name", "words"),
+    [
+        ("rhel", "docker", "no package of docker for rhel, or set system.container_engine.name to podman"),
+        ("sles", "any", "no package of docker or podman for sles"),
+        (unreadable("missing"), "docker", "/etc/os-release"),
+    ],
+)
+def test_an_engine_without_a_known_package_is_a_persons_work(system: Any, name: str, words: str) -> None:
+    asked = {"name": name, "install": True}
+    finding = seen(container_engine, {**MISSING, "system.os_id": system}, container_engine=asked)
+    assert finding.remedy is not None
+    assert (finding.verdict, finding.remedy.operation) == ("fail", None)
+    assert words in finding.remedy.text
+
+
+def test_a_missing_engine_is_a_persons_work_where_nobody_asks_to_install_it() -> None:
+    finding = seen(container_engine, MISSING, container_engine="docker")
+    assert finding.remedy is not None
+    assert (finding.verdict, finding.remedy.operation) == ("fail", None)
+    assert finding.remedy.text.endswith("or set system.container_engine.install: True")
+
+
+def test_an_engine_asked_for_by_a_lower_layer_is_installed_by_one_key_of_a_higher_one() -> None:
+    layers = [{"container_engine": "docker"}, {"container_engine": {"install": True}}]
+    merged = merge([Layer(str(number), _long_form({"system": layer})) for number, layer in enumerate(layers)])
+    assert merged.values["system"]["container_engine"] == {"name": "docker", "install": True}
 
 
 def test_a_clock_that_nothing_keeps_fails() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -152,6 +154,56 @@ def test_records_of_one_setting_are_restored_under_its_name() -> None:
 )
 def test_a_service_is_stopped_or_disabled_only_as_it_was(was: str, commands: str) -> None:
     assert rollback.UNDO["service"](Step("service", "irq.service", was)).get_raw_value() == commands
+
+
+REMOVES = """#!/bin/sh
+# As dpkg and rpm remove: not what another package needs, and rpm not what is not there.
+[ "$1" != --query ] || { [ -e "$2" ]; exit $?; }
+shift
+code=0
+for p; do
+    [ -e "$p" ] || { [ "${0##*/}" = dpkg ] || code=1; continue; }
+    if grep -qx "$p" *; then code=1; echo "$p is needed" >&2; else rm "$p"; fi
+done
+exit $code
+"""
+
+
+@pytest.mark.parametrize(("manager", "tool"), [("apt", "dpkg"), ("dnf", "rpm")])
+@pytest.mark.parametrize(
+    ("there", "running", "left", "code"),
+    [
+        ({"podman": "conmon", "conmon": "crun", "crun": "", "bash": ""}, "", {"bash"}, 0),
+        ({"podman": "conmon", "conmon": "crun", "crun": "", "k8s": "crun"}, "", {"crun", "k8s"}, 0),
+        ({"bash": ""}, "", {"bash"}, 0),
+        ({"podman": "", "crun": "", "ui": "podman"}, "", {"podman", "ui"}, 1),
+        ({"podman": "crun", "crun": ""}, "4f2a", {"podman", "crun"}, 1),
+    ],
+    ids=["all", "needed since", "gone before", "the engine is needed", "containers run"],
+)
+def test_only_packages_that_came_with_the_engine_are_removed(
+    tmp_path: Path, manager: str, tool: str, there: dict[str, str], running: str, left: set[str], code: int
+) -> None:
+    tools, packages = tmp_path / "tools", tmp_path / "packages"
+    for folder in (tools, packages):
+        folder.mkdir()
+    for name, text in ((tool, REMOVES), ("podman", f"#!/bin/sh\necho {running}\n")):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    for name, needed in there.items():
+        (packages / name).write_text(f"{needed}\n")
+    step = Step("package", "podman", f"{manager} podman crun conmon")
+    assert rollback._fits(step)
+    script = f"set -e; {rollback.UNDO['package'](step).get_raw_value()}"
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    ran = subprocess.run(["sh", "-c", script], cwd=packages, env=environment, capture_output=True, text=True)
+    assert ({path.name for path in packages.iterdir()}, ran.returncode) == (left, code), ran.stderr
+    assert not code or "podman" in ran.stderr
+
+
+@pytest.mark.parametrize("value", ["apt", "apt $(id)", "zypper podman", "apt -f", "apt a;b"])
+def test_a_record_of_packages_that_could_mean_anything_else_is_refused(value: str) -> None:
+    assert not rollback._fits(Step("package", "podman", value))
 
 
 @pytest.mark.parametrize(("kind", "made"), [("absent", True), ("venv", False)])

@@ -19,6 +19,7 @@ settings = {
     "boot.cpu_governor": [Step("file", f"/sys/cpu{n}", "powersave") for n in range(128)],
     "groups": [Step("member", "render", "ada"), Step("group", "render")],
     "services": [Step("service", "irqbalance.service", "")],
+    "package.docker.io": [Step("package", "docker.io", "apt docker.io runc")],
     "conf": [Step("created", f"/etc/{n}") for n in range(9)],
     "x\x1b[2J": [Step("kept", "/etc/a", "/var/lib/a")],
 }
@@ -41,6 +42,7 @@ def test_each_setting_is_told_with_what_stood_there_and_what_comes_back(tmp_path
         "boot.cpu_governor: performance -> powersave (128 files)",
         "groups: ada leaves render, render removed",
         "services: irqbalance.service -> inactive",
+        "package.docker.io: docker.io, runc removed",
         "conf: /etc/0 removed, /etc/1 removed, /etc/2 removed, /etc/3 removed and 5 more",
         "x: /etc/a as it was",
     ]

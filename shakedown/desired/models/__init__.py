@@ -14,7 +14,7 @@ from shakedown.desired.models.service import Bmc, Rolling, Service
 from shakedown.desired.models.smoke import EACH, TOGETHER, Smoke
 from shakedown.desired.models.software import DataFile, Dataset, Packages, Source
 from shakedown.desired.models.state import NO_PROMISE, DesiredState
-from shakedown.desired.models.system import System
+from shakedown.desired.models.system import ContainerEngine, System
 from shakedown.desired.models.trials import Trials
 from shakedown.desired.models.tuning import Tuning
 
@@ -25,6 +25,7 @@ __all__ = [
     "Agent",
     "Benchmark",
     "Bmc",
+    "ContainerEngine",
     "DataFile",
     "Dataset",
     "DesiredState",

@@ -10,10 +10,17 @@ from shakedown.desired.names import NodePath
 from shakedown.desired.sizes import parse_room
 
 
+class ContainerEngine(Section):
+    """The engine that runs containers. `"docker"` alone stands for `{"name": "docker"}`."""
+
+    name: Literal["any", "docker", "podman"] = key("any", "which engine runs containers", "docker")
+    install: bool = key(False, "whether a deploy installs the distribution's package where the engine is missing", True)
+
+
 class System(Section):
     """What the node needs besides tuning."""
 
-    container_engine: Literal["any", "docker", "podman"] | None = key(None, "which engine runs containers", "docker")
+    container_engine: ContainerEngine | None = key(None, "the engine that runs containers")
     clock_synchronised: bool | None = key(None, "whether the node's clock is kept by NTP or PTP", True)
     clock_skew_s: float | None = key(None, "how far the clocks of an inventory's nodes may be apart", 30.0, unit="s")
     memory: Positive | None = key(None, "RAM that there must be at least", "32G", unit="bytes")
