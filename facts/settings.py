@@ -1,11 +1,14 @@
 """Kernel settings and the files that keep them: what is there now, for operations that change them."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from pyinfra.api.exceptions import OperationValueError
 
 from shakedown.facts.base import Fact
+from shakedown.node import rocm
+from shakedown.transport.program import command, program
 
 # Paths and shell patterns only: a pattern is expanded by the shell, so nothing else may reach it.
 _PATTERN = re.compile(r"/[\w./*?\[\]@:+-]*")
@@ -139,6 +142,26 @@ class Tools(Fact[dict[str, str]]):
 
     def process(self, output: Any) -> dict[str, str]:
         return dict(line.split(maxsplit=1) for line in output)
+
+
+class RocmProgram(Fact[str]):
+    """
+    Returns the path of a program of ROCm, in whatever layout ROCm is installed; its bare name where there is none.
+
+    .. code:: python
+
+        "/opt/rocm/core-10.0/bin/amd-smi"
+    """
+
+    @staticmethod
+    def default() -> str:
+        return ""
+
+    def command(self, tool: str) -> str:
+        return command(f"{program(Path(str(rocm.__file__)))}\nprint(program({tool!r}) or {tool!r})")
+
+    def process(self, output: Any) -> str:
+        return str(output[-1])
 
 
 class GrubbyArguments(Fact[list[list[str]]]):

@@ -3,6 +3,7 @@ The files under /dev that a job opens, and the partitions of the GPUs. A driver 
 group are set now, and at every boot by a udev rule of this project.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from shakedown.facts.files import Access
-from shakedown.facts.settings import Contents, Modules, Tools
+from shakedown.facts.settings import Contents, Modules, RocmProgram, Tools
 from shakedown.node.devices import ACCESS
 from shakedown.operations import atomic
 from shakedown.operations import names as checked
@@ -21,9 +22,6 @@ from shakedown.operations.record import Step, remember
 RULES = "/etc/udev/rules.d/70-shakedown.rules"
 PARTITIONS = "/sys/bus/pci/devices/*/current_{kind}_partition"
 GPU_USERS = "/sys/class/kfd/kfd/proc/*"
-
-# A new memory mode reloads the driver on every GPU; a hung one must not hold the deploy.
-AMD_SMI = "PATH=$PATH:/opt/rocm/bin timeout -k 10 300 amd-smi set"
 
 
 @dataclass(frozen=True)
@@ -135,13 +133,19 @@ def gpu_partition(compute: str | None = None, memory: str | None = None) -> Comm
             steps = [Step("partition", f"{bdf} {kind}", before[kind][bdf]) for bdf in wrong[kind]]
             yield remember(f"gpu_partition.{kind}", steps)
             # amd-smi asks whether the terms of a driver reload are accepted.
-            yield StringCommand(f"echo Y | {AMD_SMI} --gpu all --{kind}-partition", QuoteString(mode))
+            yield StringCommand(f"echo Y | {amd_smi()} --gpu all --{kind}-partition", QuoteString(mode))
 
     def left() -> str | None:
         bad = [f"{bdf} is {now}" for k in wanted for bdf, now in _partitions(k).items() if now != wanted[k]]
         return f"amd-smi reported success, but {', '.join(bad)}" if bad else None
 
     yield verify(left)
+
+
+def amd_smi() -> str:
+    """Return the beginning of a command that sets something. A new memory mode reloads the driver on every GPU; a hung
+    one must not hold the deploy."""
+    return f"timeout -k 10 300 {shlex.quote(host.get_fact(RocmProgram, tool='amd-smi'))} set"
 
 
 def _partitions(kind: str) -> dict[str, str]:

@@ -76,7 +76,7 @@ def _access(step: Step) -> StringCommand:
 
 def _partition(step: Step) -> StringCommand:
     bdf, kind = step.target.split()
-    command = f"echo Y | {devices.AMD_SMI} --gpu {bdf} --{kind}-partition"
+    command = f"echo Y | {devices.amd_smi()} --gpu {bdf} --{kind}-partition"
     return StringCommand(command, QuoteString(step.value))
 
 

@@ -273,6 +273,7 @@ def rocm_version(desired: DesiredState, state: NodeState) -> Comparison | None:
     if least is None:
         return None
     installed = state.rocm_version
+    source = "/opt/rocm/.info/version" if is_unreadable(state.rocm_file) else state.rocm_file
     remedy = Remedy(text=f"install ROCm {least} or newer: drivers are not exchanged from here")
     if is_unreadable(installed) and not missing(installed):
         return unknown(f">= {least}", installed)
@@ -288,7 +289,7 @@ def rocm_version(desired: DesiredState, state: NodeState) -> Comparison | None:
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=f">= {least}",
         actual=actual,
-        evidence="/opt/rocm/.info/version" if version else str(installed),
+        evidence=source if version else str(installed),
         remedy=None if right else remedy,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState
+from shakedown.node.rocm import numbers
 from shakedown.state import images as references
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import Image, NodeState, is_unreadable
@@ -76,7 +77,7 @@ def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | N
         part = re.sub(r"\.version$", "", re.sub(r"[_-]", ".", label.lower())).rpartition(".")[2]
         if part in versions:
             labelled[part] = value
-    wrong = [part for part, value in labelled.items() if not re.match(re.escape(versions[part]) + r"(?!\d)", value)]
+    wrong = [part for part, value in labelled.items() if not _begins_with(numbers(value), numbers(versions[part]))]
     silent = [part for part in versions if part not in labelled]
     shown = ", ".join(f"{part} {value}" for part, value in labelled.items()) or None
     if wrong:
@@ -84,6 +85,10 @@ def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | N
     if silent:
         return Verdict.UNKNOWN, shown, f"another digest than the document's, and no label names {', '.join(silent)}"
     return Verdict.OK, shown, "by the image's labels"
+
+
+def _begins_with(version: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return version[: len(wanted)] == wanted
 
 
 def _recipe(desired: DesiredState) -> Recipe | None:

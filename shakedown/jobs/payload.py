@@ -30,6 +30,7 @@ _SAMPLER_MODULES = (
     "lossless",
     "pci",
     "rdma",
+    "rocm",
     "smi",
     "tree",
     "udev",

@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import Optional
 
+from .rocm import numbers
 from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*")+')
@@ -56,7 +57,7 @@ def _loader_entries(tree: Tree, kernel: str) -> list[str]:
         environment = dict(line.split("=", 1) for line in tree.lines(grubenv) if "=" in line)
     saved = environment.get("saved_entry", "") + ".conf"
     running = [name for name in names if name.endswith("-{}.conf".format(kernel))]
-    chosen = saved if saved in names else (running or names)[-1]
+    chosen = saved if saved in names else max(running or names, key=numbers)
     lines = tree.lines("/boot/loader/entries/" + chosen)
     options = [line.split(None, 1)[1] for line in lines if line.startswith("options ")]
     return parse_words(_filled_in(" ".join(options), environment))

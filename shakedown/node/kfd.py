@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .smi import rocm_home
+from . import rocm
 from .tree import Part, Tree, Unreadable, attempt, attempt_or
 
 _KFD = "/sys/class/kfd/kfd"
@@ -58,16 +58,18 @@ def read_processes(tree: Tree) -> list[Part]:
     return found
 
 
-def rocm_version(tree: Tree) -> str:
-    """Return ROCm's version by either layout of its files."""
-    home = rocm_home(tree)
-    if home is None:
-        raise Unreadable("missing", "/opt/rocm")
-    cores = [home + "/" + name for name in reversed(tree.names(home)) if name.startswith("core-")]
-    path = tree.first(*(folder + "/.info/version" for folder in [home, *cores]))
+def rocm_file(tree: Tree) -> str:
+    """Return the path of what has ROCm's version: its own file, or a wheel's folder."""
+    path = rocm.find(tree.root, ".info/version", "../rocm_sdk_core-*.dist-info")
     if path is None:
-        raise Unreadable("missing", home + "/.info/version")
-    version = tree.text(path)
+        raise Unreadable("missing", rocm.TOP + "/.info/version")
+    return path
+
+
+def rocm_version(tree: Tree) -> str:
+    """Return ROCm's version."""
+    path = rocm_file(tree)
+    version = path.rpartition("rocm_sdk_core-")[2][: -len(".dist-info")] if path.endswith("-info") else tree.text(path)
     if not version[:1].isdigit():
         raise Unreadable("malformed", "{}: {}".format(path, version))
     return version

@@ -5,15 +5,19 @@ The node's own package is preferred, since it matches the library that is instal
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from typing import Any, Callable, Optional
 
+from . import rocm
 from .tree import Part, Tree, Unreadable, attempt, pick
 
-_LIBRARY_FOLDERS = (
-    "/opt/rocm/lib", "/opt/rocm/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
-)  # fmt: skip
+_LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+# The first number of libamd_smi's version, by the first ROCm that had it (CHANGELOG.md of amdsmi in rocm-systems at
+# 0116a072). A package of PyPI has ROCm's version; AMD's own packages have the library's.
+_ABI_BY_ROCM = (((10,), 27), ((7,), 26), ((6, 4), 25), ((6, 1), 24), ((6,), 23))
+_LIBRARY = "libamd_smi.so*"
 _WHY_BY_STATUS = {
     "NOT_SUPPORTED": "missing",
     "NOT_YET_IMPLEMENTED": "missing",
@@ -25,39 +29,72 @@ _WHY_BY_STATUS = {
 }
 
 
-def rocm_home(tree: Tree) -> Optional[str]:
-    """Return /opt/rocm, or the newest versioned folder where the link is not there."""
-    versioned = [name for name in tree.names("/opt") if name.startswith("rocm-")]
-    return tree.first("/opt/rocm", *("/opt/" + name for name in reversed(versioned)))
-
-
 def library_path(tree: Tree) -> str:
     """Return the path of libamd_smi.so. Importing the package to find out costs 25 ms of CPU."""
-    home = rocm_home(tree)
-    for folder in ((home + "/lib",) if home else ()) + _LIBRARY_FOLDERS:
-        found = [name for name in tree.names(folder, in_order=False) if name.startswith("libamd_smi.so")]
-        if found:
-            return folder + "/" + min(found)
-    raise Unreadable("missing", "libamd_smi.so")
+    found = rocm.find(tree.root, *("{}/{}".format(folder, _LIBRARY) for folder in ("lib", "lib64")))
+    for folder in () if found else _LIBRARY_FOLDERS:
+        names = tree.matching(folder, _LIBRARY)
+        found = found or (folder + "/" + max(names, key=rocm.numbers) if names else None)
+    if found is None:
+        raise Unreadable("missing", "libamd_smi.so")
+    return found
 
 
-def import_package(tree: Tree) -> Any:
-    """Import the Python package `amdsmi`. Raises Unreadable where it or its library cannot be loaded."""
-    home = rocm_home(tree)
-    if home:
-        os.environ["ROCM_PATH"] = tree.path(home)
-        os.environ.pop("ROCM_HOME", None)
+def library_abi(path: str) -> int:
+    """Return the first number of the library's version: structures are the same within it alone."""
+    version = (ctypes.c_uint32 * 8)()  # major (before 25 the year, which was the same), minor, release, a pointer
+    try:
+        status = ctypes.CDLL(path).amdsmi_get_lib_version(version)
+    except (OSError, AttributeError) as error:
+        raise Unreadable("failed", "import amdsmi: {}: {}".format(type(error).__name__, error)) from None
+    if status:
+        raise Unreadable("failed", "{}: amdsmi_get_lib_version: status {}".format(path, status))
+    return int(version[0])
+
+
+def package_abi(folder: str) -> Optional[int]:
+    """Return the library version that a folder's package was generated for; None: it does not say."""
+    try:
+        with open(folder + "/amdsmi/_version.py", encoding="utf-8") as file:
+            found = rocm.numbers(file.read(1000).partition("=")[2])
+    except (OSError, ValueError):
+        return None
+    if found and found[0] >= _ABI_BY_ROCM[-1][1]:
+        return found[0]
+    return next((abi for first, abi in _ABI_BY_ROCM if found >= first), None)
+
+
+def import_package(tree: Tree, library: str) -> Any:
+    """Import the Python package `amdsmi` that was generated for this library. Raises Unreadable where there is none."""
+    path = tree.path(library)
+    above = os.path.dirname(os.path.dirname(path))
+    abi = library_abi(path)
     carried = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "fallback")
-    own = [tree.path(home + "/share/amd_smi")] if home else []
+    beside = [above + "/share/amd_smi"]
+    if tree.path("/usr/lib") in (above, os.path.dirname(path)):  # a distribution's own
+        beside = [tree.path(folder) for folder in ("/usr/share/amd_smi", "/usr/lib/python3/dist-packages")]
+    others = [tree.path(folder) + "/share/amd_smi" for folder in rocm.folders(tree.root)]
     if tree.live:
         import site  # the probe starts without it (-S), which hides the node's site-packages
 
-        own += [*site.getsitepackages(), "/usr/lib/python3/dist-packages", "/usr/share/amd_smi"]  # the last: Debian's
-    sys.path[:] = own + sys.path + [carried]
+        others += site.getsitepackages()
+    there = [folder for folder in [*beside, *others, *sys.path, carried] if os.path.isdir(folder + "/amdsmi")]
+    fitting = [folder for folder in there if package_abi(folder) in ((abi, None) if folder in beside else (abi,))]
+    if not fitting:
+        packages = ", ".join("{} for {}".format(folder, package_abi(folder)) for folder in there) or "none"
+        words = "libamd_smi.so of version {} needs the Python package generated with it (python3-amdsmi); there is: {}"
+        raise Unreadable("missing", words.format(abi, packages))
+    os.environ["ROCM_PATH"], os.environ["AMDSMI_LIB_OVERRIDE"] = above, path
+    os.environ.pop("ROCM_HOME", None)
+    sys.path.insert(0, fitting[0])
     try:
         import amdsmi
     except Exception as error:  # KeyError where the library is missing, AttributeError where it is of another version
         raise Unreadable("failed", "import amdsmi: {}: {}".format(type(error).__name__, error)) from None
+    version = ask(amdsmi.amdsmi_get_lib_version)
+    loaded = version.get("year", version["major"])
+    if loaded != abi:
+        raise Unreadable("failed", "amdsmi loads a libamd_smi.so of version {}, not {}".format(loaded, library))
     return amdsmi
 
 
@@ -145,8 +182,7 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
 def read(tree: Tree, library: Any) -> Part:
     """Return the library's version, and one part per GPU. `library`: its path, or why there is none. Raises Unreadable
     where the library does not answer."""
-    pick(library)
-    amdsmi = import_package(tree)
+    amdsmi = import_package(tree, pick(library))
     ask(lambda: amdsmi.amdsmi_init() or "done")
     version = ask(amdsmi.amdsmi_get_lib_version)
     handles: list[Any] = ask(amdsmi.amdsmi_get_processor_handles)

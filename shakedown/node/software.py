@@ -7,7 +7,7 @@ import os
 import re
 from typing import Optional
 
-from .smi import rocm_home
+from . import rocm
 from .tree import Part, Tree, Unreadable, attempt, attempt_or
 
 # PATH's folders, those of RHEL's openmpi and mpich packages, and where MPI is put that was built for ROCm.
@@ -35,11 +35,11 @@ def mpi(tree: Tree) -> str:
 
 def rccl(tree: Tree) -> str:
     """Return the library with its version: of the development package's header, else of its file name."""
-    home = rocm_home(tree)
-    path = tree.first(*(folder + "/" + _RCCL for folder in ((home + "/lib",) if home else ()) + _LIBRARIES))
+    path = rocm.find(tree.root, "lib/" + _RCCL) or tree.first(*(folder + "/" + _RCCL for folder in _LIBRARIES))
     if path is None:
         raise Unreadable("missing", _RCCL)
-    header = tree.first(*(home + name for name in ("/include/rccl/rccl.h", "/include/rccl.h"))) if home else None
+    above = path.rpartition("/lib/")[0]
+    header = tree.first(above + "/include/rccl/rccl.h", above + "/include/rccl.h")
     version = parse_version(attempt_or([], tree.lines, header) if header else [])
     version = version or os.path.basename(os.path.realpath(tree.path(path))).partition(".so.")[2]
     return "{} ({})".format(version, path)

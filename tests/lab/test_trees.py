@@ -61,7 +61,7 @@ def test_of_healthy_nodes_only_what_is_the_machine_s_is_reported(
     by_name = {finding["name"]: finding for finding in findings if finding["node"] == "node2"}
     # Seen, and not merely not objected to: what the tree holds is what was read.
     assert by_name["gpu_count"]["actual"] == by_name["rdma_count"]["actual"] == 8
-    assert by_name["gpu_tool"]["actual"] == "25.5.1"
+    assert by_name["gpu_tool"]["actual"] == "26.0.2"
     assert by_name["rdma_gid"]["actual"] == f"index {1 if nic == 'ainic' else 3}"
     assert "gpu_firmware.CP_MEC1" in by_name["fleet"]["evidence"]
     assert {f"mtu.ens{index}np0" for index in range(8)} < set(by_name)

@@ -2,6 +2,7 @@
 
    What it says stands in libamd_smi.conf beside the library, read anew by each process:
        gpus=8  device=74a1  name=AMD Instinct MI300X  vram=206158430208  compute_partition=SPX  memory_partition=NPS1
+       abi=26                                            (first number of the version that it reports)
        serial=0x1000                                     (of the first GPU; each later one has the next number)
        uncorrectable=0  replays=0  xgmi_down=0           (of the GPU `bad`, 0 being the first)
        throttled_ppt=500  throttled_hbm=0                (the same: so many of 1000 turns from one call to the next)
@@ -91,7 +92,7 @@ uint32_t amdsmi_shut_down(void) { ENTER; return SUCCESS; }
 
 uint32_t amdsmi_get_lib_version(library_version *version) {
     ENTER;
-    *version = (library_version){25, 5, 1, "lab"};
+    *version = (library_version){number("abi", "26"), 0, 2, "lab"};
     return SUCCESS;
 }
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shakedown.node.smi import package_abi
 from shakedown.state.node import Gpu, NodeState, is_unreadable
 from tests.libamd_smi.build import build, configure
 from tests.node_trees import make_tree
@@ -35,7 +38,7 @@ def gpus(state: NodeState) -> list[Gpu]:
 
 def test_eight_healthy_gpus(root: Path) -> None:
     state = seen(root)
-    assert state.gpu_tool == "25.5.1"
+    assert state.gpu_tool == "26.0.2"
     assert len(gpus(state)) == 8
     for gpu in gpus(state):
         assert (gpu.model, gpu.vram_bytes, gpu.driver) == ("AMD Instinct MI300X", 192 * 2**30, "6.12.12")
@@ -68,7 +71,7 @@ def test_an_error_of_one_call_costs_one_value(root: Path, status: int, why: str)
 
 def test_a_library_that_knows_nothing_of_xgmi(root: Path) -> None:
     state = seen(root, "error=amdsmi_get_gpu_xgmi_link_status:2")
-    assert state.gpu_tool == "25.5.1"
+    assert state.gpu_tool == "26.0.2"
     for gpu in gpus(state):
         assert is_unreadable(gpu.xgmi_links) and gpu.xgmi_links.unreadable == "missing"
 
@@ -116,3 +119,38 @@ def test_a_library_of_another_version(root: Path, tmp_path: Path) -> None:
     subprocess.run(["gcc", "-shared", "-o", library, "-x", "c", "-"], input=b"int amdsmi_init;", check=True)
     state = read(node)
     assert is_unreadable(state.gpu_tool) and "import amdsmi: AttributeError" in state.gpu_tool.detail
+
+
+def own_package(root: Path, version: str) -> None:
+    """The node's own package beside its library, generated for the library's version."""
+    folder = root / "opt/rocm/share/amd_smi/amdsmi"
+    shutil.copytree(str(distribution("amdsmi").locate_file("amdsmi")), folder)
+    (folder / "_version.py").write_text(f'__version__ = "{version}"')
+
+
+def test_a_package_for_another_library_is_never_used(root: Path) -> None:
+    """libamd_smi 27 has 64 bits where the carried package declares 32: it would write past the structure."""
+    state = seen(root, abi=27)
+    assert is_unreadable(state.gpu_tool) and state.gpu_tool.unreadable == "missing"
+    assert "libamd_smi.so of version 27 needs" in state.gpu_tool.detail and "for 26" in state.gpu_tool.detail
+    for gpu in gpus(state):
+        assert is_unreadable(gpu.firmware) and gpu.compute_partition == "SPX", "the driver's files still answer"
+
+
+def test_the_node_s_own_package_goes_with_its_library(tmp_path: Path) -> None:
+    node = make_tree(tmp_path, count=1, gid_entries=4)
+    build(node / "opt/rocm/lib")
+    own_package(node, "27.0.0+abcdef")
+    assert seen(node, abi=27).gpu_tool == "27.0.2"
+    assert seen(node, abi=26).gpu_tool == "26.0.2", "by the carried one: the node's own is for another library"
+
+
+@pytest.mark.parametrize(
+    ("version", "abi"),
+    [("7.0.2", 26), ("26.0.2+39589fda", 26), ("6.4.1", 25), ("6.10.0", 25), ("10.0.0", 27), ("27.1.0", 27), ("", None)],
+)
+def test_what_a_package_was_generated_for(tmp_path: Path, version: str, abi: int | None) -> None:
+    (tmp_path / "amdsmi").mkdir()
+    (tmp_path / "amdsmi/_version.py").write_text(f'__version__ = "{version}"\n')
+    assert package_abi(str(tmp_path)) == abi
+    assert package_abi(str(tmp_path / "nothing")) is None

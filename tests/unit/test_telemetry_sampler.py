@@ -130,6 +130,15 @@ def test_a_library_that_hangs_or_crashes_costs_what_only_it_knows(tree: Path, sa
     assert ("no answer" if what == "hang" else "its process died") in why
 
 
+def test_a_library_of_another_version_is_not_asked(tree: Path, sampled: Sampled) -> None:
+    configure(tree / "opt/rocm/lib", abi=27)
+    sampled.start("--root", str(tree))
+    sampled.until_samples(2)
+    found = of(sampled.end())
+    assert found.channels["gpu/*/power_w"].median == 132, "by the driver's own file"
+    assert "libamd_smi.so of version 27 needs" in found.unreadable["gpu/*/throttle_power_s"]
+
+
 def test_what_cannot_be_read_is_said_once(tree: Path, sampled: Sampled) -> None:
     configure(tree / "opt/rocm/lib")
     sampled.start("--root", str(tree))

@@ -72,13 +72,15 @@ def test_rvs_says_of_each_gpu_what_it_did_and_whether_that_was_enough() -> None:
 
 
 def test_rvs_takes_the_configuration_of_the_gpu_and_its_numbers_are_ours(tmp_path: Path) -> None:
+    root, folder = str(tmp_path), tmp_path / "opt/rocm/extras-10/share/rocm-validation-suite/conf"
     for name in ("gst_single.conf", "MI355X/gst_single.conf", "MI355X/iet_stress.conf"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert rvs.configuration("gst", "mi355x", tmp_path) == tmp_path / "MI355X/gst_single.conf"
-    assert rvs.configuration("gst", "mi300x", tmp_path) == tmp_path / "gst_single.conf"
-    assert rvs.configuration("iet", "mi355x", tmp_path) == tmp_path / "MI355X/iet_stress.conf"
-    assert rvs.configuration("iet", "mi300x", tmp_path) is None
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).touch()
+    assert rvs.configuration("gst", "mi355x", root) == folder / "MI355X/gst_single.conf"
+    assert rvs.configuration("gst", "mi300x", root) == folder / "gst_single.conf"
+    assert rvs.configuration("iet", "mi355x", root) == folder / "MI355X/iet_stress.conf"
+    assert rvs.configuration("iet", "mi300x", root) is None
+    assert rvs.configuration("gst", "mi300x", f"{root}/nothing") is None
     for node, number in (("0", "0"), ("2", "42583"), ("10", "1590")):
         (tmp_path / "nodes" / node).mkdir(parents=True)
         (tmp_path / "nodes" / node / "gpu_id").write_text(f"{number}\n")
@@ -117,9 +119,10 @@ def test_babelstream_and_rvs_measure_every_gpu(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "rvs").write_text(f'#!/bin/sh\n[ "$1" = -c ] && cat {SAMPLES / "rvs_gst.txt"}\n')
     for name in ("hip-stream", "rvs"):
         (tmp_path / name).chmod(0o755)
-    (tmp_path / "gst_single.conf").touch()
-    monkeypatch.setattr(rvs, "CONF", tmp_path)
-    monkeypatch.setattr(rvs.configuration, "__defaults__", (tmp_path,))
+    conf = tmp_path / "rocm/share/rocm-validation-suite/conf/gst_single.conf"
+    conf.parent.mkdir(parents=True)
+    conf.touch()
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "rocm"))
     found = list(trials()["babelstream"].function(Place("node", None, gpus=3)))
     triad = {each.part: each.value for each in found if each.figure == "Triad"}
     assert triad == {"gpu0": 10.0 / 1000, "gpu1": 11.0 / 1000, "gpu2": 12.0 / 1000}

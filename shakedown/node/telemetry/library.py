@@ -143,7 +143,7 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
 
 def _gpus(tree: Tree) -> List[Tuple[str, Any, Any]]:
     """Return (BDF, the package, handle) of each GPU."""
-    module = smi.import_package(tree)
+    module = smi.import_package(tree, smi.library_path(tree))
     smi.ask(lambda: module.amdsmi_init() or "done")
     handles = smi.ask(module.amdsmi_get_processor_handles)
     return [(smi.ask(module.amdsmi_get_gpu_device_bdf, handle).lower(), module, handle) for handle in handles]

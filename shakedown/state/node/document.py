@@ -45,7 +45,8 @@ class NodeState(Part):
     gpu_tool: Reading[str]  # amdsmi's library version; why not, otherwise
     gpu_processes: Reading[list[GpuProcess]]
     kfd: Kfd
-    rocm_version: Reading[str]  # /opt/rocm/.info/version, /opt/rocm/core-*/.info/version
+    rocm_version: Reading[str]  # of the layout that node/rocm.py finds first
+    rocm_file: Reading[str] = NOT_READ  # "/opt/rocm/core/.info/version"
     software: Software = Software()
     rdma: Reading[list[RdmaDevice]]  # in PCI order, then by name
     interfaces: Reading[list[Interface]]

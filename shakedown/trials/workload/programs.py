@@ -11,8 +11,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from . import rocm
+
 OUTPUT = 16 << 20  # bytes of output that are kept; a program that prints more is ended
-PLACES = ("/opt/rocm/bin", "/opt/rccl-tests/build", "/usr/local/bin", "/workspace/rccl-tests/build")
+PLACES = ("/opt/rccl-tests/build", "/usr/local/bin", "/workspace/rccl-tests/build")  # besides ROCm's own
 
 
 class Failed(RuntimeError):
@@ -21,7 +23,7 @@ class Failed(RuntimeError):
 
 def find(program: str) -> str | None:
     """Return the path of a program; None: it is not installed."""
-    return shutil.which(program) or shutil.which(program, path=os.pathsep.join(PLACES))
+    return rocm.program(program) or shutil.which(program, path=os.pathsep.join(PLACES))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-CONF = Path("/opt/rocm/share/rocm-validation-suite/conf")
+from . import rocm
+
+_CONF = "share/rocm-validation-suite/conf"
 _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
@@ -25,9 +27,12 @@ class Stress(NamedTuple):
     missed: str = ""
 
 
-def configuration(module: str, model: str, folder: Path = CONF) -> Path | None:
+def configuration(module: str, model: str, root: str = "") -> Path | None:
     """Find the configuration of a module; None: there is none. The GPU model's comes first, the short form first."""
-    for place in (folder / model.upper(), folder):
+    folder = rocm.find(root, _CONF)
+    if folder is None:
+        return None
+    for place in (Path(root + folder) / model.upper(), Path(root + folder)):
         for name in (f"{module}_single.conf", f"{module}.conf", f"{module}_stress.conf"):
             if (place / name).is_file():
                 return place / name
