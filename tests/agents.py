@@ -76,4 +76,5 @@ class OnTheNode:
 
 def of_the_controller(findings: list[Finding]) -> list[Any]:
     """The same of findings that the controller has made."""
-    return [[str(each), str(each.fixed_by), json.loads(each.model_dump_json())] for each in findings]
+    dumps = [{**json.loads(each.model_dump_json()), "waiver": each.waiver} for each in findings]
+    return [[str(each), str(each.fixed_by), dump] for each, dump in zip(findings, dumps, strict=True)]

@@ -81,7 +81,7 @@ def _asked_for(desired: DesiredState) -> dict[str, Any]:
 
 def _sections() -> set[str]:
     named = {key.partition(".")[0] for keys in checks.answers().values() for key in keys}
-    return named & set(DesiredState.model_fields)
+    return (named | {"waivers"}) & set(DesiredState.model_fields)
 
 
 def _recipes(desired: DesiredState) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from shakedown.checks.waivers import on_node, waive
 from shakedown.desired.models import DesiredState
 from shakedown.state.findings import Comparison, Finding, Remedy, Verdict
 from shakedown.state.node import NodeState
@@ -54,18 +55,20 @@ REPORT = Remedy(text="report the error as a fault of this project, with the node
 _CHECKS: dict[str, Check] = {}
 _ANSWERS: dict[str, tuple[str, ...]] = {}
 _FOLLOWS: dict[str, tuple[str, ...]] = {}
+_NOT_WAIVABLE: set[str] = set()
 _MODULES: dict[str, str] = {}  # the one that a check is written in
 
 
 def check(
-    name: str, *keys: str, follows: Iterable[str] = ()
+    name: str, *keys: str, follows: Iterable[str] = (), waivable: bool = True
 ) -> Callable[[Callable[[DesiredState, NodeState], Compared]], Check]:
     """Register a check under the name that its findings begin with. It answers these keys of the desired state; a
     section stands for all that is in it. What stands in the module is then the function that gives the findings of a
     node.
 
     `follows` names the findings whose fault brings about one of this check on the same node, as patterns: a report
-    folds the consequence under its cause. After a pattern, "/part" asks that the evidence names a part of the cause."""
+    folds the consequence under its cause. After a pattern, "/part" asks that the evidence names a part of the cause.
+    `waivable`: a site may accept the finding for a time."""
 
     def register(function: Callable[[DesiredState, NodeState], Compared]) -> Check:
         @functools.wraps(function)
@@ -81,6 +84,8 @@ def check(
             raise ValueError(f"two checks are named {name!r}")
         _CHECKS[name], _ANSWERS[name], _MODULES[name] = findings, keys, getattr(function, "func", function).__module__
         _FOLLOWS[name] = tuple(follows)
+        if not waivable:
+            _NOT_WAIVABLE.add(name)
         return findings
 
     return register
@@ -98,10 +103,18 @@ def follows() -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType(_FOLLOWS)
 
 
+def not_waivable() -> frozenset[str]:
+    """Return the checks whose findings no site can waive."""
+    checks()
+    return frozenset(_NOT_WAIVABLE)
+
+
 def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
-    """All findings of one node, in the order of MODULES. Never raises for a bad node: a check that does becomes an
-    unknown finding which names it and the error, because what could not be compared is not known to be right."""
+    """All findings of one node, in the order of MODULES, the waived ones as advice. Never raises for a bad node: a
+    check that does becomes an unknown finding which names it and the error, because what could not be compared is not
+    known to be right."""
     findings: list[Finding] = []
+    desired = on_node(desired, node)
     for name, function in checks().items():
         try:
             found = function(desired, state, node)
@@ -110,7 +123,7 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
             failed = Comparison(Verdict.UNKNOWN, wanted="a comparison", evidence=evidence, remedy=REPORT)
             findings.append(failed.finding(name, node))
-    return findings
+    return waive(findings, desired, state, _NOT_WAIVABLE) if desired.waivers else findings
 
 
 @functools.lru_cache

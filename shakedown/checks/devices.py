@@ -20,7 +20,7 @@ VERBS_MODE = "0666"  # what rdma-core's own udev rules give uverbs and rdma_cm
 VERBS_MODULES = ["ib_uverbs", "rdma_ucm", "ib_umad"]
 
 
-@check("kfd", "gpu.count", "gpu.modules", follows=GPUS)
+@check("kfd", "gpu.count", "gpu.modules", follows=GPUS, waivable=False)
 def kfd(desired: DesiredState, state: NodeState) -> Comparison | None:
     """/dev/kfd is the driver's (its major), belongs to render, and the job's user can open it."""
     modules = desired.gpu.modules

@@ -4,7 +4,7 @@ Pure: the states come in, the findings go out. `runner/examine.py` reads the nod
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -12,9 +12,11 @@ from pydantic import ValidationError
 from shakedown import checks
 from shakedown.checks import fleet, kernel_peers
 from shakedown.checks.missing import name_missing
-from shakedown.common.text import printable
+from shakedown.checks.waivers import on_node, waive
+from shakedown.common.text import counted, printable
 from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
+from shakedown.hosts import few
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict, worst
 from shakedown.state.node import NodeState, share_given
 
@@ -79,6 +81,10 @@ class Examination:
         self._beside.clear()
         for finding in found:
             self._beside[finding.node].append(finding)
+        for node, beside in self._beside.items():
+            if self.desired[node].waivers:
+                desired = on_node(self.desired[node], node)
+                self._beside[node] = waive(beside, desired, states.get(node), checks.not_waivable())
         self.findings = {}
         for node in self.desired:
             if node in self.readings:
@@ -154,12 +160,27 @@ class Examination:
 
     def warnings(self) -> dict[str, list[str]]:
         """Return the names of the findings that are advice, by node; they have no part in any verdict."""
-        found = {n: [f.name for f in findings if f.verdict == Verdict.WARN] for n, findings in self.findings.items()}
+        found = {
+            node: [finding.name for finding in findings if finding.verdict == Verdict.WARN and not finding.waiver]
+            for node, findings in self.findings.items()
+        }
         return {node: names for node, names in found.items() if names}
 
     def fixable(self, node: str) -> list[Finding]:
         """Return the findings of a node that an operation would fix."""
         return [finding for finding in self.findings.get(node, []) if finding.fixed_by == FixedBy.OPERATION]
+
+
+def resting(findings: Iterable[Finding]) -> str:
+    """Return which nodes' verdicts rest on which waivers, in a sentence; nothing where none does."""
+    nodes: dict[str, dict[str, None]] = defaultdict(dict)
+    for finding in findings:
+        if finding.waiver:
+            nodes[finding.waiver][finding.node] = None
+    count = len({node for held in nodes.values() for node in held})
+    what = ", ".join(f"{printable(name)} ({few(held)})" for name, held in nodes.items())
+    rest = "verdict of 1 node rests" if count == 1 else f"verdicts of {count} nodes rest"
+    return f"the {rest} on {counted(len(nodes), 'waiver')}: {what}" if nodes else ""
 
 
 def _not_compared(node: str, error: Exception) -> Finding:

@@ -21,7 +21,7 @@ VRAM_SHARE = 0.98
 MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
 
 
-@check("gpu_count", "gpu.count")
+@check("gpu_count", "gpu.count", waivable=False)
 def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     """As many GPUs on the PCI bus as the profile says; none where it is the CPU profile."""
     wanted = desired.gpu.count
@@ -164,7 +164,7 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("gpu_ecc", "gpu.count", "gpu.corrected_errors", follows=GPUS)
+@check("gpu_ecc", "gpu.count", "gpu.corrected_errors", follows=GPUS, waivable=False)
 def gpu_ecc(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """No uncorrectable memory error since the driver was loaded. Corrected errors are advice: the node may train, and
     memory that needs many corrections is the memory that fails next."""

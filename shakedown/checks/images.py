@@ -13,7 +13,7 @@ from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import NodeState, is_unreadable
 
 
-@check("images", "images", follows=("container_engine",))
+@check("images", "images", follows=("container_engine",), waivable=False)
 def images(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """Each declared image is in the engine's store, under the digest it is pinned to."""
     for name, image in desired.images.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shakedown.catalogue.kernel import matcher
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
+from shakedown.checks.waivers import waived_lines
 from shakedown.common.text import counted, printable
 from shakedown.desired.hca import devices_of
 from shakedown.desired.models import DesiredState
@@ -17,7 +18,7 @@ _SHOWN, _LONGEST = 3, 300  # lines of a verdict, and characters of a line
 _NO_ENTRY = "read the lines with dmesg -T: the catalogue has no entry for them; a reboot clears the log"
 
 
-@check("kernel_log", "system.kernel_log_clean", follows=("gpu_*/part", "rdma_*/part"))
+@check("kernel_log", "system.kernel_log_clean", follows=("gpu_*/part", "rdma_*/part"), waivable=False)
 def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
     """No fault in the kernel's log since boot: no line that the catalogue knows as one, no unknown line of priority 0
     to 2. A corrected error warns, and so does an unknown line of priority 3. Of links those of RDMA devices count that
@@ -28,17 +29,19 @@ def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
     if is_unreadable(records):
         return unknown(_WANTED, records)
     lines = judge(matcher(), records, links_in_use(desired, state), settled=True)
-    failed = [line for line in lines if line.verdict == "fail"]
-    warned = [line for line in lines if line.verdict == "warn"]
+    waived, name = waived_lines(lines, desired, state)
+    failed = [line for line in lines if line.verdict == "fail" and line.number not in waived]
+    warned = [line for line in lines if line.verdict == "warn" or line.number in waived]
     others = [line for line in lines if line.verdict == "ok"]
     worst = failed or warned
-    parts = [_shown(failed), _shown(warned), _shown(others, "a program's fault: ")]
+    parts = [*dict.fromkeys(waived.values()), _shown(failed), _shown(warned), _shown(others, "a program's fault: ")]
     return Comparison(
         verdict=Verdict.FAIL if failed else Verdict.WARN if warned else Verdict.OK,
         wanted=_WANTED,
         actual=_counts(len(failed), len(warned)) if worst else _WANTED,
         evidence="\n".join(part for part in parts if part),
         remedy=Remedy(text=worst[-1].remedy or _NO_ENTRY, risk=Risk.REBOOT) if worst else None,
+        waiver=name if not failed else None,
     )
 
 

@@ -14,7 +14,7 @@ from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import NodeState, ProviderLibrary, is_unreadable
 
 
-@check("provider_library", "rdma.provider")
+@check("provider_library", "rdma.provider", waivable=False)
 def provider_library(desired: DesiredState, state: NodeState) -> Comparison | None:
     """One provider library of the family, of libibverbs' own ABI number, at the place the container mounts it from."""
     provider = desired.rdma.provider

@@ -1,5 +1,7 @@
 """What comes from nodes, logs and sites, as one line of bounded length that any database takes."""
 
+import re
+
 from shakedown.common.text import printable
 
 VERDICT = 10
@@ -16,7 +18,7 @@ def line(value: object, limit: int = TEXT) -> str:
 
 def plain(serial: str) -> str:
     """Return a number without what tools write into it differently: case, colons, 0x and zeros in front."""
-    return serial.strip().lower().removeprefix("0x").replace(":", "").replace("-", "").replace(" ", "").lstrip("0")
+    return re.sub("^0x|[-: ]", "", serial.strip().lower()).lstrip("0")
 
 
 def name(value: object) -> str:

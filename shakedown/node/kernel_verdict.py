@@ -109,7 +109,7 @@ def _follow(detail: Event, stated: Event) -> None:
 class Line:
     """One record that counts, or that is worth showing. `verdict`: "fail", "warn" or "ok"."""
 
-    __slots__ = ("known", "message", "name", "number", "part", "priority", "remedy", "verdict")
+    __slots__ = ("known", "message", "name", "number", "part", "priority", "raised", "remedy", "verdict")
 
     def __init__(self, record: Any, event: Optional[Event], verdict: str) -> None:
         self.number: int = record.number
@@ -118,6 +118,7 @@ class Line:
         self.verdict = verdict
         self.name = str(event.entry["name"]) if event else ""
         self.part = event.part if event else "kernel"
+        self.raised = event is not None and event.severity != event.entry["severity"]  # by another line of its event
         self.remedy = str(event.entry["remedy"]) if event else ""
         # An entry of any message of a driver names the part, and not what happened.
         self.known = event is not None and not event.entry["general"]

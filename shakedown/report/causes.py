@@ -72,7 +72,7 @@ class Cause:
     def note(self) -> str:
         """How it is fixed, in a word or two: "fixable, reboot", "new login", "advice"; nothing for a person's work."""
         if self.verdict == Verdict.WARN:
-            return "advice"
+            return "waived" if self.finding.waiver else "advice"
         by, remedy = self.finding.fixed_by, self.finding.remedy
         words = ["fixable"] if self.fixable else []
         if by == FixedBy.LOGIN or (self.fixable and "next login" in self.action):

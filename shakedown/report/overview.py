@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shakedown.checks.examination import resting
 from shakedown.common.secrets import masked_model
 from shakedown.common.text import counted, printable
 from shakedown.evidence.diagnosis import words
@@ -97,8 +98,13 @@ def _of_findings(document: Findings) -> Overview:
         finished=document.at,
         names=names,
         findings=document.findings,
+        notes=_rests(document.findings),
         actions=tuple(_of_findings_actions(document.findings)),
     )
+
+
+def _rests(findings: Sequence[Finding]) -> list[str]:
+    return [resting(findings)] if any(finding.waiver for finding in findings) else []
 
 
 def _of_ledger(document: Remembered) -> Overview:
@@ -174,7 +180,10 @@ def _of_run(document: Run) -> Overview:
         findings=record.findings,
         gates=gates,
         jobs=record.jobs,
-        notes=[printable(f"{node.name}: {note}", TEXT) for node in record.nodes for note in node.notes],
+        notes=[
+            *_rests(record.findings),
+            *(printable(f"{node.name}: {note}", TEXT) for node in record.nodes for note in node.notes),
+        ],
         actions=(
             *_suspects(result),
             *died_of,

@@ -84,8 +84,10 @@ def _headline(findings: Sequence[Finding], nodes: int, verdict: Verdict, found: 
     usual = Counter(Counter(finding.node for finding in findings).values()).most_common(1)
     left = f"{counted(nodes, 'node')}, {counted(usual[0][0], 'check')}{' each' if nodes > 1 else ''}" if usual else ""
     advice = sum(cause.verdict == Verdict.WARN for cause in found)
+    waived = sum(bool(cause.finding.waiver) for cause in found)
     parts = [counted(len(found) - advice, "cause")] if len(found) > advice else []
-    parts += [f"{advice} of advice"] if advice else []
+    parts += [f"{advice - waived} of advice"] if advice > waived else []
+    parts += [f"{waived} waived"] if waived else []
     word, right = WORDS.get(verdict, verdict.upper()), ", ".join(parts)
     gap = max(view.columns - len(left) - len(word) - len(right) - 3 * bool(right), 2)
     line = _line(f"{left or 'nothing was examined'}{' ' * gap}")

@@ -61,6 +61,7 @@ class Summary:
     lacking: Sequence[str] = ()  # what was asked for besides, and is not there
     notices: Sequence[str] = ()  # what could not be written, though the verdict stands
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> the findings that are advice
+    waived: str = ""  # which verdicts rest on waivers
     busy: Mapping[str, float] = field(default_factory=dict)  # node -> seconds for which a job may still hold it
     evidence: str = ""
     dry: bool = False
@@ -88,6 +89,8 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     else:
         for node, key in summary.new_keys.items():
             yield f"new host key of {printable(node)}, compare it: {printable(key)}"
+    if summary.waived:
+        yield printable(summary.waived, WHY)
     yield from (f"beside the verdict: {printable(notice, WHY)}" for notice in summary.notices)
     yield summary.report or f"evidence: {summary.evidence or 'none was kept'}"
 

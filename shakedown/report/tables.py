@@ -9,7 +9,7 @@ from rich.text import Text
 from shakedown.common.text import counted
 from shakedown.evidence.diagnosis.words import lines
 from shakedown.report import past, screen, service, terminal
-from shakedown.report.formats import Calibrated, Compared, Findings, InService, Judged, Remembered, Run
+from shakedown.report.formats import Calibrated, Compared, Findings, InService, Judged, Remembered, Run, Waivers
 
 
 @functools.singledispatch
@@ -60,6 +60,15 @@ def _(document: Compared) -> Iterator[RenderableType]:
 def _(document: Calibrated) -> Iterator[RenderableType]:
     yield from past.calibration(document.rows)
     yield Text(f"\n{counted(len(document.runs), 'run')}: {', '.join(document.runs)}")
+
+
+@rendered.register
+def _(document: Waivers) -> Iterator[RenderableType]:
+    if not document.rows:
+        yield Text("the inventory has no waivers")
+    for row in document.rows:
+        yield Text(f"{row['name']}: {row['what']} on {row['where']}: {row['status']}")
+        yield Text(f"    {row['reason']} ({row['owner']}); {row['rests'] or 'nothing rests on it'}")
 
 
 @rendered.register

@@ -10,7 +10,7 @@ from pyinfra.api import Host, State
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.state import BaseStateCallback
 
-from shakedown.checks.examination import Examination
+from shakedown.checks.examination import Examination, resting
 from shakedown.common.text import printable
 from shakedown.operations.commands import RESTORES, refuse
 from shakedown.report import terminal
@@ -219,6 +219,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         lacking=lacking,
         notices=end.notices if end else (),
         warnings=examination.warnings() if examination else {},
+        waived=resting(examination.all_findings()) if examination else "",
         new_keys=host_keys.new_keys(hosts),
         busy=end.busy if end else {},
         evidence=end.evidence if end else kept.evidence,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import ModuleType
 
 from shakedown.desired import contradictions
 from shakedown.desired import resolve as layers
@@ -11,6 +12,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 from shakedown.desired.resolve import Feature, Resolved
 from shakedown.recipes import datasets
+from shakedown.runner import waivers
 from shakedown.trials import preflight as trials
 
 
@@ -19,21 +21,23 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
     return layers.resolve(hosts, FEATURES, whole, to_train)
 
 
+def _preflight() -> ModuleType:
+    from shakedown.jobs import preflight  # 100 ms that a comparison without a job does not need
+
+    return preflight
+
+
 def _smoke(state: DesiredState) -> Iterator[Problem]:
     if state.smoke is not None:
-        from shakedown.jobs import preflight  # 100 ms that a comparison without a job does not need
-
-        yield from preflight.problems_of(state)
+        yield from _preflight().problems_of(state)
 
 
 def _smoke_of_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterator[tuple[str, Problem]]:
     if any(state.smoke for state in states.values()):
-        from shakedown.jobs import preflight  # as above
-
         if whole:
-            yield from preflight.count_problems(states)
+            yield from _preflight().count_problems(states)
         if to_train:
-            yield from preflight.division_problems(states)
+            yield from _preflight().division_problems(states)
 
 
 def _trials(state: DesiredState) -> Iterator[Problem]:
@@ -60,4 +64,5 @@ FEATURES = (
     Feature(_smoke, _smoke_of_hosts),
     Feature(_trials),
     Feature(_datasets),
+    Feature(waivers.problems_of, waivers.without_node),
 )

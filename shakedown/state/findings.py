@@ -93,7 +93,8 @@ class Finding(Frozen):
     """One setting of one node: the verdict, what was wanted, what is, where that was read, and what would fix it.
 
     `actual` is what runs now. For a setting that can be kept across a reboot, `persisted` is what the node would come
-    up with; `reboot_pending` says that the wanted value is written down and waits for a boot.
+    up with; `reboot_pending` says that the wanted value is written down and waits for a boot. `waiver` names the site's
+    waiver that makes a failure or a drift advice.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Finding(Frozen):
     unit: str | None = None
     evidence: str = ""
     remedy: Remedy | None = None
+    waiver: str | None = Field(default=None, exclude_if=lambda waiver: waiver is None)
 
     @model_validator(mode="after")
     def _advice_declares_nothing(self) -> Finding:
@@ -148,6 +150,7 @@ class Comparison:
     unit: str | None = None
     evidence: str = ""
     remedy: Remedy | None = None
+    waiver: str | None = None
     detail: str = ""
 
     def about(self, detail: str) -> Comparison:

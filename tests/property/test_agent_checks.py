@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.unit.test_asked_and_answered import STATES as ANSWERS
 
 IMAGES = {"megatron": "rocm/megatron-lm:v25.5_py310"}
 SMOKE = {"recipe": "llama3.1-8b-fp8", "image": "megatron"}
+WAIVER = {"reason": "ordered", "owner": "anna", "until": str(datetime.now(UTC).date() + timedelta(days=30))}
 DESIRED = {
     "mi300x": desired(),
     "with everything": desired(
@@ -32,6 +34,11 @@ DESIRED = {
         smoke={**SMOKE, "environment": {"NVTE_CK_USES_BWD_V3": "1", "HF_TOKEN": "hf_abcdefghijk"}},
         tuning={"sysctl": {"kernel.panic": 10}, "modules": ["nvme_tcp"], "memlock": 1024, "pcie_acs": "off"},
         system={"mpi": "installed", "memory": "3T", "disk_free": {"{home}/data": "1G"}, "reboot": "when needed"},
+        waivers={
+            "small": {**WAIVER, "finding": "memory", "hosts": ["node*"]},
+            "slow": {**WAIVER, "finding": "rdma_rate", "parts": ["b83f:d203:0001:0003"]},
+            "disk": {**WAIVER, "entry": "nvme_timeout", "hosts": ["node01"]},
+        },
     ),
     "another document": desired(
         "mi325x",
@@ -49,6 +56,7 @@ IMAGE = {
 STATES = {
     "healthy": healthy(),
     "with an image": with_(healthy(2), {"containers.images": [IMAGE]}),
+    "slow": with_(healthy(), {("rdma", 3, "rate_gbps"): 200.0}),
     "bare": bare(),
     "half": healthy(gpus=4, hcas=3),
 }

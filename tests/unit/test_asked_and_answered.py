@@ -120,6 +120,7 @@ WHOLE_SECTIONS = {
     "agent": "what asks on the node; deploy/agent.py",
     "pulls": _PULL,
     "rolling": "how a run goes through the nodes",
+    "waivers": "which findings a site accepts for a time; every check is judged by them",
     "service": "what may be done with suspects; shakedown service",
     "slurm": "how jobs are started there; its own nodes say whether they may be touched",
     "kubernetes": "how jobs are started there",

@@ -17,6 +17,7 @@ from shakedown.desired.models.state import NO_PROMISE, DesiredState
 from shakedown.desired.models.system import ContainerEngine, System
 from shakedown.desired.models.trials import Trials
 from shakedown.desired.models.tuning import Tuning
+from shakedown.desired.models.waivers import Waiver
 
 __all__ = [
     "EACH",
@@ -44,4 +45,5 @@ __all__ = [
     "System",
     "Trials",
     "Tuning",
+    "Waiver",
 ]

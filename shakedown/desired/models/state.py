@@ -18,10 +18,11 @@ from shakedown.desired.models.software import Dataset, Source
 from shakedown.desired.models.system import System
 from shakedown.desired.models.trials import Trials
 from shakedown.desired.models.tuning import Tuning
+from shakedown.desired.models.waivers import Waiver
 from shakedown.desired.names import Text
 from shakedown.schedulers import registry
 
-NO_PROMISE = {"pulls", "reports", "rolling"}
+NO_PROMISE = {"pulls", "reports", "rolling", "waivers"}
 """Sections that ask nothing of a node."""
 
 
@@ -49,6 +50,7 @@ class _Fixed(Section):
     agent: Agent | None = key(None, "the agent on the nodes, deploy/agent.py")
     rolling: Rolling = key(Rolling(), "a run in batches, `shakedown run --batch 10%`")
     service: Service | None = key(None, "the way back into service, shakedown service")
+    waivers: dict[Text, Waiver] = key({}, "known exceptions, each for a time")
     reports: list[Report] = key(
         ["html"],
         "reports that a run writes into its directory, those of all hosts together; run.json is always there",

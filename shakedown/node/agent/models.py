@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 from ..kernel_match import Matcher
 
@@ -53,10 +53,12 @@ def is_unreadable(reading: Any) -> bool:
 
 
 class Field:
-    """A default that is made anew for each object, from the object if it takes one."""
+    """A default, or one that is made anew for each object, from the object if it takes one."""
 
-    def __init__(self, default_factory: Callable[..., Any]) -> None:
-        self.make = default_factory
+    def __init__(
+        self, default: Any = None, default_factory: Optional[Callable[..., Any]] = None, exclude_if: Any = None
+    ) -> None:
+        self.make: Callable[..., Any] = default_factory or (lambda: default)
 
     def value(self, owner: Model) -> Any:
         return self.make(owner) if getattr(getattr(self.make, "__code__", None), "co_argcount", 0) else self.make()
@@ -86,6 +88,9 @@ class Model(dict):  # type: ignore[type-arg]  # of Python 3.8
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(as_json(self))
+
+    def model_copy(self, update: Dict[str, Any]) -> Model:
+        return Model(self, **update)
 
     def model_dump(self, exclude_none: bool = False) -> Dict[str, Any]:
         document: Dict[str, Any] = json.loads(as_json(self))

@@ -124,6 +124,13 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Waivers:
+    """What `waivers` lists: the waivers of an inventory, each with what rests on it."""
+
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class InService:
     """What `service` shows: the service of all nodes."""
 
@@ -132,7 +139,7 @@ class InService:
 
 
 Document = TypeVar(
-    "Document", Findings, Judged, Run, Desired, Plans, SiteLayer, Remembered, Compared, Calibrated, InService
+    "Document", Findings, Judged, Run, Desired, Plans, SiteLayer, Remembered, Compared, Calibrated, Waivers, InService
 )
 _FORMATS: dict[str, dict[type, Callable[[Any], Iterable[Part]]]] = {}
 

@@ -16,6 +16,7 @@ from shakedown.report.formats import (
     Remembered,
     Run,
     SiteLayer,
+    Waivers,
     shows,
 )
 from shakedown.state.findings import Verdict
@@ -95,6 +96,11 @@ def compared(document: Compared) -> Iterator[str]:
 @shows(Calibrated)
 def calibrated(document: Calibrated) -> Iterator[str]:
     yield _text({"runs": document.runs, "baselines": document.rows})
+
+
+@shows(Waivers)
+def waivers(document: Waivers) -> Iterator[str]:
+    yield _text({"waivers": document.rows})
 
 
 @shows(InService)

@@ -6,7 +6,18 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from shakedown.report.formats import Calibrated, Compared, Desired, Findings, InService, Judged, Remembered, Run, shows
+from shakedown.report.formats import (
+    Calibrated,
+    Compared,
+    Desired,
+    Findings,
+    InService,
+    Judged,
+    Remembered,
+    Run,
+    Waivers,
+    shows,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +31,7 @@ def _show(document: Any) -> Iterator[RenderableType]:
     yield from rendered(document)
 
 
-KINDS: tuple[Any, ...] = (Findings, Judged, Run, Remembered, Compared, Calibrated, InService)
+KINDS: tuple[Any, ...] = (Findings, Judged, Run, Remembered, Compared, Calibrated, Waivers, InService)
 for kind in KINDS:
     shows(kind)(_show)
 

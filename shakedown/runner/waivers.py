@@ -1,0 +1,72 @@
+"""What a waiver may say: a finding or an entry that there is, and that a site may accept, for at most 90 days."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date, timedelta
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from shakedown.catalogue.load import entries
+from shakedown.catalogue.model import Entry
+from shakedown.checks import answers, not_waivable
+from shakedown.checks.waivers import today, waivable
+from shakedown.desired.models import DesiredState
+from shakedown.desired.problems import Problem
+
+LONGEST = timedelta(days=90)
+
+
+def problems_of(state: DesiredState) -> Iterator[Problem]:
+    """Yield what is wrong with the waivers of one host."""
+    latest = str(date.fromisoformat(today()) + LONGEST)
+    for name, waiver in state.waivers.items():
+        path = f"waivers.{name}"
+        if waiver.until > latest:
+            yield Problem("", f"{path}.until", repr(waiver.until), f"a day until {latest}: at most 90 days ahead")
+        key: Literal["finding", "entry"] = "finding" if waiver.finding is not None else "entry"
+        expected = _of_finding(waiver.finding) if waiver.finding is not None else _of_entry(waiver.entry or "")
+        if expected:
+            yield Problem("", f"{path}.{key}", repr(getattr(waiver, key)), expected)
+
+
+def without_node(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterator[tuple[str, Problem]]:
+    """Yield each host of a waiver that is no host of the inventory, at a host that has the waiver."""
+    holders = {
+        (name, tuple(waiver.hosts)): host for host, state in states.items() for name, waiver in state.waivers.items()
+    }
+    for (name, words), host in holders.items() if whole else ():
+        unknown = [word for word in words if not any(fnmatchcase(node, word) for node in states)]
+        if unknown:
+            yield host, Problem("", f"waivers.{name}.hosts", ", ".join(unknown), "hosts of the inventory, by full name")
+
+
+def _of_finding(name: str) -> str:
+    """Return what is expected in place of the name of a finding; nothing where the name is right."""
+    check = name.partition(".")[0]
+    if check != "fleet" and check not in answers():
+        return f"the name of a finding{_nearest(check, answers())}; gates cannot be waived"
+    if not waivable(name, not_waivable()):
+        return "another finding: missing GPUs, uncorrected errors, wrong files and the identity of a node stay failures"
+    return ""
+
+
+def _of_entry(name: str) -> str:
+    """Return what is expected in place of the name of an entry; nothing where the name is right."""
+    known = {entry.name: entry for entry in entries("kernel")}
+    if name not in known:
+        return "an entry of the catalogue for the kernel's log" + _nearest(name, known)
+    if known[name].severity in ("user", "noise"):
+        return f"an entry that is a fault: {known[name].severity} fails no node"
+    return "" if accepts(known[name]) else "another entry: fatal and uncorrected errors stay failures"
+
+
+def accepts(entry: Entry) -> bool:
+    """Return whether a site may accept the lines of an entry. Of a bank or of a group of lines others say how grave it
+    is."""
+    own = entry.severity == "corrected" or not (entry.bank or entry.group)
+    return own and entry.severity != "fatal" and "uncorrect" not in entry.name
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f", such as {near[0]}" if near else ""
