@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+from shakedown.desired.models import Smoke
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.jobs.plan import make_plan
+from shakedown.recipes.configurations import configurations
+from shakedown.recipes.fitting import fit
+from shakedown.recipes.recipe import Recipe, recipes
 from tests.states import GIB, bare, desired, healthy, image, with_
 
 RUN_ID = "20261121T060000-abcdef"
 IMAGE = "rocm/megatron-lm:v25.4"
 DIGEST = "sha256:" + "ab" * 32
+
+
+@cache
+def shipped() -> dict[str, Recipe]:
+    """Every recipe, with the values for the first GPU that AMD publishes some for."""
+    with_values = {}
+    for name, recipe in recipes().items():
+        of_gpus = recipe.entry.experiment is not None
+        gpus = configurations(recipe.family_name).published(str(recipe.entry.experiment)) if of_gpus else ["mi300x"]
+        with_values[name], problems = fit(recipe, Smoke(recipe=name), gpus[:1])
+        assert problems == []
+    return with_values
 
 
 def rack(

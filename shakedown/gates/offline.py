@@ -12,6 +12,7 @@ from shakedown.gates.judgement import Judgement, judge_observed
 from shakedown.gates.observed import LogCopies
 from shakedown.jobs.plan.expectations import published
 from shakedown.logs.job_shape import RANKS_PER_NODE, JobShape, shape_of
+from shakedown.recipes.fitting import fit
 from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.recipe import recipes
 
@@ -101,7 +102,11 @@ def _chosen(request: Request) -> ResolvedOptions | None:
         raise ValueError("; ".join(faults))
     if request.recipe is None:
         return None
-    chosen, _problems = choose(recipes()[request.recipe], Smoke(recipe=request.recipe))
+    smoke = Smoke(recipe=request.recipe)
+    recipe, problems = fit(recipes()[request.recipe], smoke, [request.gpu])
+    if problems:
+        raise ValueError("; ".join(f"--recipe {request.recipe}: expected {problem.expected}" for problem in problems))
+    chosen, _problems = choose(recipe, smoke)
     return chosen
 
 

@@ -14,7 +14,7 @@ from shakedown.jobs.plan import make_plan
 from shakedown.jobs.preflight import ranks_of
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.recipes.batch import share
-from shakedown.recipes.recipe import recipes
+from shakedown.recipes.fitting import recipe_for
 from shakedown.runs import copies
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Outcome, Training, short
@@ -37,7 +37,7 @@ def _scale(desired: DesiredState, part: int, nodes: int) -> DesiredState:
     smoke = desired.smoke
     if smoke is None:
         return desired
-    recipe = recipes().get(smoke.recipe)
+    recipe = recipe_for(smoke, [desired.gpu.profile])
     options = dict(smoke.options)
     if recipe is not None:
         options = share(recipe, smoke, part, nodes, ranks_of(desired, smoke, recipe) or 1)

@@ -13,6 +13,7 @@ from shakedown.jobs.plan.parallelism import split
 from shakedown.jobs.plan.participants import OWN
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.recipes.batch import documented, model_parallel
+from shakedown.recipes.fitting import fit, recipe_for
 from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.recipe import Recipe, recipes
 from shakedown.recipes.variables import environment_problems, layer_problems
@@ -42,6 +43,8 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
         documented = recipe.family.container.image
         hint = f" (documented: {documented})" if documented else ""
         yield Problem("smoke", "smoke.image", "nothing", f"the name of an image in images{hint}")
+    recipe, unfit = fit(recipe, smoke, [desired.gpu.profile])
+    yield from unfit
     chosen, problems = choose(recipe, smoke)
     yield from problems
     yield from environment_problems(chosen, smoke)
@@ -62,7 +65,8 @@ def _data_paths(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
         return
     for name, option in {**family.options, **chosen.extra}.items():
         value = chosen.value(name)
-        for path in str(value).split() if option.in_volume and value is not None else ():
+        here = name in chosen.recipe.entry.sent or value is None
+        for path in str(value).split() if option.in_volume and not here else ():
             own = not path.startswith("/") or (program and path.startswith(f"{program}/"))  # the image's files
             if not own and host_path(path, smoke.volumes) is None:
                 targets = ", ".join(target.partition(":")[0] for target in smoke.volumes.values()) or "none is given"
@@ -123,7 +127,7 @@ def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, 
     with_smoke = {name: desired for name, desired in hosts.items() if desired.smoke is not None}
     for first, desired in list(with_smoke.items())[:1]:
         smoke = desired.smoke
-        recipe = recipes().get(smoke.recipe) if smoke else None
+        recipe = recipe_for(smoke, [desired.gpu.profile]) if smoke else None
         if smoke is None or recipe is None or any(not _same(smoke, other.smoke) for other in with_smoke.values()):
             continue  # it has its own error, or the plan says what differs
         ranks = ranks_of(desired, smoke, recipe)

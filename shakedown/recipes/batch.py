@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from shakedown.common.text import counted
 from shakedown.desired.models import Smoke
+from shakedown.recipes.option import Value
 from shakedown.recipes.options import ResolvedOptions, choose
-from shakedown.recipes.recipe import Recipe, Value
+from shakedown.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from shakedown.common.data import read_toml
+from shakedown.recipes.option import Option, Value
 from shakedown.recipes.program import further_option
-from shakedown.recipes.recipe import Family, Option, Rule, Value, families
+from shakedown.recipes.recipe import Family, Rule, families
 
 _TRUE_FALSE = ["true", "false"]  # the flags of configuration files
 

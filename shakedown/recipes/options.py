@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from shakedown.desired.models import Smoke
 from shakedown.desired.problems import Problem
 from shakedown.recipes.megatron import option_of, rules_of
+from shakedown.recipes.option import Option, Value, as_text
 from shakedown.recipes.program import ENVIRONMENT, further_option, programs
-from shakedown.recipes.recipe import Conditional, Family, Option, Recipe, Rule, Value, as_text
+from shakedown.recipes.recipe import Conditional, Family, Recipe, Rule
+
+SENT = {"config": "experiment.yaml"}
+"""Options whose file of the controller goes with the job: their name in the run's folder."""
 
 
 @dataclass
@@ -42,6 +46,8 @@ class ResolvedOptions:
         return all(self._has(name, value) for name, value in when.items())
 
     def _has(self, name: str, value: Value) -> bool:
+        if name in self.recipe.family.facts:
+            return self.recipe.entry.facts.get(name) == value
         option, own = option_of(self.recipe.family, name), self.value(name)
         if option is None:
             return False
@@ -80,7 +86,8 @@ class ResolvedOptions:
                     *([] if option.type == "flag" else value.split() if option.many else [value]),
                 ]
         for part in self.conditions():
-            words += [self._filled(word) for word in part.arguments]
+            if not any(word.removeprefix("--") in self.given for word in part.arguments):
+                words += [self._filled(word) for word in part.arguments]
         return words
 
     def _filled(self, word: str) -> str:
@@ -111,7 +118,8 @@ class ResolvedOptions:
         """Return a word of the family's command or working folder, with the options that stand in it filled in."""
         placed = {name: option for name, option in self.recipe.family.options.items() if option.placed}
         values = {name: as_text(value) for name in placed if (value := self.value(name)) is not None}
-        for name, value in {**values, "run_dir": run_dir}.items():
+        sent = {name: f"{run_dir}/{SENT[name]}" for name in self.recipe.entry.sent}
+        for name, value in {**values, **sent, "run_dir": run_dir}.items():
             words = words.replace(f"{{{name}}}", value)
         return words
 

@@ -12,7 +12,8 @@ from importlib.resources import files
 from typing import Any
 
 from shakedown.common.data import read_toml
-from shakedown.recipes.recipe import Family, Option
+from shakedown.recipes.option import Option
+from shakedown.recipes.recipe import Family
 
 _ROOT = files("shakedown.recipes") / "programs"
 

@@ -6,113 +6,22 @@ figures that are expected of it.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shakedown.desired.layers import Layer, merge
 from shakedown.desired.sizes import parse_size
+from shakedown.recipes.configurations import entries
 from shakedown.recipes.documents import Document, DocumentName, documents
-
-Value = bool | int | float | str
-Text = Annotated[str, Field(min_length=1)]
+from shakedown.recipes.option import Option, Text, Value
+from shakedown.recipes.option import RecipeData as _Data
 
 _ROOT = files("shakedown.recipes") / "families"
-
-
-def as_text(value: Value) -> str:
-    """Return a value as scripts take it: flags as 1 and 0, numbers without loss."""
-    if isinstance(value, bool):
-        return str(int(value))
-    short = f"{value:g}" if isinstance(value, float) else str(value)
-    return short if not isinstance(value, float) or float(short) == value else repr(value)
-
-
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Option(_Data):
-    """One documented option of a family: the environment variable of its own name, or an argument."""
-
-    type: Literal["flag", "int", "float", "choice", "text", "path"]
-    description: Text
-    default: Value | None = None  # the program's own: planned with, and passed only where a role needs it
-    values: list[int | str] = []  # the only ones allowed; empty: any of the type
-    aliases: dict[str, int | str] = {}  # spellings of the document that the program itself does not take
-    minimum: float | None = None
-    maximum: float | None = None
-    argument: Text | None = None  # "--seq-length": appended to a command line; see Family.arguments
-    placed: bool = False  # stands in command or workdir as {name}, and nowhere else
-    micro_batches: int | None = None  # a global batch that no document gives: the recipes' accumulation steps
-    required: bool = False  # the site has to say: a path of its own data
-    affects_figures: bool = True  # a changed value makes the expected figures void
-    many: bool = False  # an argument that takes several values, given with spaces between them
-    loose: bool = False  # a text that may be written as a number
-    in_volume: bool = False  # data of the site: a container sees them through one of its volumes
-
-    def parse(self, value: Value) -> Value:
-        """Return the value as the program takes it. Raise ValueError with what was expected."""
-        if isinstance(value, str):
-            value = self.aliases.get(value, value)
-        if self.many:
-            return self._parse_many(value)
-        if self.loose and type(value) in (int, float):
-            value = as_text(value)
-        kind = type(value)
-        if self.type == "flag" and value in (0, 1) and kind in (bool, int) and self._allows(value):
-            return bool(value)
-        if self.type == "int" and kind is int and self._allows(value):
-            return value
-        if self.type == "float" and kind in (int, float) and math.isfinite(float(value)) and self._allows(value):
-            return float(value)
-        if self.type in ("choice", "text", "path") and kind is str and value and self._allows(value):
-            return value
-        raise ValueError(self.expected())
-
-    def _parse_many(self, value: Value) -> str:
-        single = self.model_copy(update={"many": False})
-        words = value.split() if isinstance(value, str) else [as_text(value)]
-        if not words:
-            raise ValueError(self.expected())
-        for word in words:
-            try:
-                single.parse({"int": int, "float": float}.get(self.type, str)(word))
-            except ValueError:
-                raise ValueError(self.expected()) from None
-        return " ".join(words)
-
-    def _allows(self, value: Value) -> bool:
-        if self.values and value not in self.values:
-            return False
-        if isinstance(value, str):
-            return value.isprintable()
-        low, high = self.minimum, self.maximum
-        return (low is None or value >= low) and (high is None or value <= high)
-
-    def expected(self) -> str:
-        """Describe what may stand here, for a person."""
-        if self.many:
-            single = self.model_copy(update={"many": False}).expected()
-            return f"one or more values with spaces between them, each {single}"
-        if self.values:
-            return f"one of {', '.join(str(value) for value in [*self.values, *self.aliases])}"
-        words = {"flag": "0 or 1", "int": "a whole number", "float": "a number", "text": "a text", "path": "a path"}
-        bounds = [("at least", self.minimum), ("at most", self.maximum)]
-        return ", ".join([words[self.type], *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)])
-
-    @model_validator(mode="after")
-    def _sound(self) -> Option:
-        if self.type == "choice" and not self.values:
-            raise ValueError("a choice needs values")
-        if self.default is not None:
-            self.parse(self.default)
-        return self
 
 
 class Roles(_Data):
@@ -125,6 +34,7 @@ class Roles(_Data):
     tensor_parallel: Text | None = None
     pipeline_parallel: Text | None = None
     context_parallel: Text | None = None
+    expert_parallel: Text | None = None
     layers: Text | None = None
     heads: Text | None = None
 
@@ -257,6 +167,10 @@ class Entry(_Data):
     options: dict[Text, Value] = {}
     corrected: dict[Text, Text] = {}  # options whose documented value cannot work -> what it is, and why not
     expect: list[Expect] = []
+    experiment: Text | None = None  # of the family's configurations: the GPU's file has the values (fitting.py)
+    facts: dict[Text, Value] = {}  # of that file and GPU, for `when`: the family's `facts`
+    origin: dict[Text, Text] = {}  # option -> where its value comes from, for the plan
+    sent: dict[Text, str] = {}  # option -> text of a file of the controller that goes with the job in its place
 
 
 class Family(_Data):
@@ -283,6 +197,8 @@ class Family(_Data):
     options: dict[Text, Option]
     shorthand: dict[Text, dict[Text, dict[Text, Value]]] = {}  # name -> value -> the options it stands for
     refused: dict[Text, Text] = {}  # option -> why there is none
+    configurations: bool = False  # NAME.toml has the values of its recipes, for each GPU
+    facts: list[Text] = []  # that `when` may name beside options: set with the values of the GPU's file
     in_file: bool = False  # a configuration file has what no option names, and its keys have no dashes
     names: dict[Text, Text] = {}  # argument of the program -> the option that carries it
     roles: Roles | None = None  # None: the program chooses its sizes, and each node runs it alone
@@ -330,6 +246,8 @@ class Family(_Data):
         used += [(f"recipes.{name}.corrected", dict.fromkeys(names)) for name, names in corrected.items()]
         for where, options in used:
             for name, value in options.items():
+                if name in self.facts:
+                    continue
                 if name not in self.options:
                     raise ValueError(f"{where}: {name} is no option of this family")
                 if value is not None:
@@ -376,6 +294,8 @@ def families() -> dict[str, Family]:
 def _document(name: str) -> dict[str, Any]:
     """Return a family's file; where it says `like`, over that other family's without its recipes and models."""
     own = tomllib.loads((_ROOT / f"{name}.toml").read_text("utf-8"))
+    if own.get("configurations"):
+        own["recipes"] = entries(name)
     if "like" not in own:
         return own
     base = {key: value for key, value in _document(own.pop("like")).items() if key not in ("recipes", "models")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shakedown.recipes.configurations import configurations
 from shakedown.recipes.documents import Document
 from shakedown.recipes.documents import documents as every
 from shakedown.recipes.recipe import Recipe
@@ -29,12 +30,26 @@ def recipes() -> str:
     return table(head, rows)
 
 
+def _of_gpus(family: str, experiment: str) -> tuple[str, str]:
+    """The nodes that each GPU's file is made for, and its micro batch / global batch."""
+    known = configurations(family)
+    files = {gpu: known.files[known.file(gpu, experiment)] for gpu in known.published(experiment)}
+    nodes = sorted({file.nodes or 1 for file in files.values()})
+    batches = {
+        gpu: f"{file.options['micro_batch_size']}/{file.options['global_batch_size']}" for gpu, file in files.items()
+    }
+    shown = ", ".join(f"{gpu} {batch}" for gpu, batch in batches.items() if gpu != "mi350x")
+    return "any" if nodes == [1] else f"made for {' or '.join(map(str, nodes))}", shown
+
+
 def _row(recipe: Recipe) -> tuple[str, ...]:
     family, entry = recipe.family, recipe.entry
     sizes = {name: entry.options.get(name) for name in family.role_options.values()}
     shown = " ".join(f"{name}={value}" for name, value in sizes.items() if value is not None)
     most = family.limits.max_nodes if family.limits else None
     nodes = str(entry.nodes or (f"at most {most}" if most else "any"))
+    if entry.experiment:
+        nodes, shown = _of_gpus(recipe.family_name, entry.experiment)
     figures = [
         f"{'/'.join(each.gpus)} x {each.nodes}: "
         + ", ".join(f"{name} {value:g}" for name, value in each.figures.items())

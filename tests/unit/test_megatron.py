@@ -9,6 +9,7 @@ from shakedown.recipes.megatron import megatron_rules, option_of, rules_of
 from shakedown.recipes.options import choose
 from shakedown.recipes.program import program
 from shakedown.recipes.recipe import Rule, families, recipes
+from tests.plans import shipped
 from tests.unit.test_preflight import LLAMA, found
 
 DATA = {"data-path": "/d", "vocab-file": "/v", "merge-file": "/m"}
@@ -22,7 +23,7 @@ RULES = [rule for rule in megatron_rules() if not rule.variables]
 
 
 def problems_of(recipe: str, **options: Any) -> list[str]:
-    return [str(problem) for problem in choose(recipes()[recipe], Smoke(recipe=recipe, options=options))[1]]
+    return [str(problem) for problem in choose(shipped()[recipe], Smoke(recipe=recipe, options=options))[1]]
 
 
 def some_value(name: str) -> Any:

@@ -10,9 +10,10 @@ import pytest
 
 from shakedown.desired.models import Smoke
 from shakedown.jobs.plan import PlanError, render
+from shakedown.recipes.option import Option, as_text
 from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.program import further_option, gated, of_image, program
-from shakedown.recipes.recipe import Family, Option, as_text, families, recipes
+from shakedown.recipes.recipe import Family, families, recipes
 from tests.documents import commands, variables
 from tests.plans import rack
 from tests.program_arguments import variables_of

@@ -14,6 +14,13 @@ from tests.states import unreadable
 from tests.unit.test_preflight import LLAMA, found
 
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES", "WORLD_SIZE", "RANK", "LOCAL_RANK", "PET_NNODES")
+SIZES = {  # of a file that only the nodes have
+    "micro_batch_size": 1,
+    "global_batch_size": 8,
+    "seq_length": 512,
+    "tensor_model_parallel_size": 1,
+    "pipeline_model_parallel_size": 1,
+}
 TWO = "llama3.1-8b-fp8-2nodes"
 
 
@@ -149,9 +156,10 @@ def test_without_rdma_its_names_are_not_looked_at_and_what_cannot_be_read_is_no_
         ("llama2-7b-fp8", {"MOCK_DATA": 0, "DATA_PATH": "/data/x", "vocab-file": "/v"}, ["DATA_PATH", "vocab-file"]),
         ("deepseek-v2-lite", {"MOCK_DATA": 0}, ["DATA_DIR"]),
         ("stanford-gpt", {"data-path": "/d", "vocab-file": "/data/v", "merge-file": "/m"}, ["data-path", "merge-file"]),
-        ("primus-llama3.1-8b-fp8", {"config": "/mine/x.yaml"}, ["config"]),
-        ("primus-llama3.1-8b-fp8", {"train_data_path": "/mine/x"}, ["train_data_path"]),
-        ("primus-llama3.1-8b-fp8", {"config": "/workspace/Primus/examples/x.yaml"}, []),
+        ("primus-llama3.1-8b-fp8", {**SIZES, "config": "/mine/x.yaml"}, ["checkout", "config"]),
+        ("primus-llama3.1-8b-fp8", {"train_data_path": "/mine/x"}, ["checkout", "train_data_path"]),
+        ("primus-llama3.1-8b-fp8", {**SIZES, "config": "/primus/examples/x.yaml"}, ["checkout"]),
+        ("primus-llama3.1-8b-fp8", {"checkout": "/workspace/Primus"}, ["checkout"]),
         ("llama3.1-8b-fp8", {}, []),
         ("deepseek-v2-lite", {"DATA_DIR": "/nowhere"}, []),
     ],
@@ -162,7 +170,17 @@ def test_data_reach_a_container_through_a_volume_only(recipe: str, options: dict
     assert set(problems) == {f"smoke.options.{name}" for name in wrong}
     for text in problems.values():
         assert "expected a path below one of smoke.volumes, as the container sees it (" in text
-    every = {"/srv": "/data", "/a": "/d", "/b": "/m", "/c": "/v", "/e": "/mine", "/f": "/more", "/g": "/root"}
+    every = {
+        "/h": "/primus",
+        "/i": "/workspace",
+        "/srv": "/data",
+        "/a": "/d",
+        "/b": "/m",
+        "/c": "/v",
+        "/e": "/mine",
+        "/f": "/more",
+        "/g": "/root",
+    }
     assert of_recipe(recipe, options=options, volumes=every) == {}
 
 

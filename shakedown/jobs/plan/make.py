@@ -17,6 +17,7 @@ from shakedown.jobs.plan.runtimes import RUNTIMES
 from shakedown.jobs.plan.stragglers import straggler_limits
 from shakedown.jobs.plan.typed_devices import check_typed_devices
 from shakedown.jobs.token import TOKEN, where_from
+from shakedown.recipes.fitting import fit
 from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.program import gated, of_image
 from shakedown.recipes.recipe import recipes
@@ -48,7 +49,8 @@ def make_plan(
         unknown = Problem("smoke", "smoke.recipe", repr(smoke.recipe), f"one of {', '.join(recipes())}")
         raise PlanError([*problems, unknown])
     mine, theirs = {name: desired[name] for name in names}, {name: states[name] for name in names}
-    draft = PlanDraft(run_id, recipe, mine, theirs, smoke, alone is not None, problems=problems)
+    recipe, unfit = fit(recipe, smoke, {own.gpu.profile for own in mine.values()})
+    draft = PlanDraft(run_id, recipe, mine, theirs, smoke, alone is not None, problems=[*problems, *unfit])
     return _complete(draft, missing if alone is None else {})
 
 
@@ -132,6 +134,9 @@ def _options(draft: PlanDraft) -> ResolvedOptions:
     """Choose the options, and note those that a rule or a correction sets."""
     chosen, problems = choose(draft.recipe, draft.smoke)
     draft.problems += problems
+    for name, source in draft.recipe.entry.origin.items():
+        own, value = draft.recipe.entry.options[name], chosen.value(name)
+        draft.note(name, own, source) if own == value else draft.note(name, value, f"the site's; {own} in {source}")
     for name, reason in chosen.forced.items():
         draft.note(name, chosen.given[name], reason)
     for name, reason in draft.recipe.entry.corrected.items():

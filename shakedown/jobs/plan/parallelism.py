@@ -56,6 +56,11 @@ def split(chosen: ResolvedOptions, world_size: int) -> tuple[Split | None, list[
         shape = f"tensor {tensor} x pipeline {pipeline} x context {context} parallel"
         expected = f"a multiple of {ranks} ({shape})"
         return None, [*problems, Problem("plan", "world_size", str(world_size), expected)]
+    expert = chosen.role("expert_parallel")
+    if world_size % (tensor * pipeline * expert):
+        shape = f"tensor {tensor} x pipeline {pipeline} x expert {expert} parallel"
+        expected = f"a multiple of {tensor * pipeline * expert} ({shape})"
+        return None, [*problems, Problem("plan", "world_size", str(world_size), expected)]
     data = world_size // ranks
     replica = micro * data
     if batch not in chosen.requested:

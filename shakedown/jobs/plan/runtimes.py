@@ -13,6 +13,7 @@ from shakedown.jobs.launch import CONTAINER_LABEL, NodePlan, remove_containers, 
 from shakedown.jobs.plan.draft import NodeAssignment, PlannedJob
 from shakedown.jobs.plan.environment import environment
 from shakedown.node.launcher.processes import MARK
+from shakedown.recipes.options import SENT
 from shakedown.recipes.recipe import Container
 
 ENV_FILE = "environment"
@@ -28,7 +29,8 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     """One node's ranks in one container."""
     family = job.chosen.recipe.family
     variables = environment(job, node, FOLDER)
-    written = {"job.sh": _JOB, ENV_FILE: _env_file(variables, secrets(job))}
+    sent = {SENT[name]: text for name, text in job.chosen.recipe.entry.sent.items()}
+    written = {"job.sh": _JOB, ENV_FILE: _env_file(variables, secrets(job)), **sent}
     arguments = job.chosen.arguments()
     if arguments and family.arguments == "torchrun":
         written[ARGUMENTS] = "".join(f"{word}\n" for word in arguments)

@@ -5,7 +5,7 @@ from typing import Any
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.jobs.preflight import ranks_of
 from shakedown.recipes.batch import share
-from shakedown.recipes.recipe import recipes
+from shakedown.recipes.fitting import recipe_for
 from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.service import Picture
 from shakedown.service.decide import Proposal
@@ -34,7 +34,7 @@ def loads(commands: Commands, picture: Picture, proposal: Proposal, partners: li
 
 def _batch(desired: DesiredState, smoke: Smoke, part: int, nodes: int) -> dict[str, Any]:
     """Return the site's global batch at the size of the load; nothing where the site gives none."""
-    recipe = recipes().get(smoke.recipe)
+    recipe = recipe_for(smoke, [desired.gpu.profile])
     option = recipe.family.batch_option if recipe else ""
     if recipe is None or option not in smoke.options:
         return {}
