@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from shakedown.evidence.diagnosis.first import first, with_culprit
+from shakedown.evidence.diagnosis.first import STOOD_STILL, first, with_culprit
 from shakedown.evidence.diagnosis.names import names_in
 from shakedown.evidence.results import Failure, JobResult, Outcome
 from shakedown.evidence.telemetry.timing import Timing
+from shakedown.hosts import few
 from shakedown.jobs.faults import Faults
 from shakedown.jobs.hang import HangRecorder, StepTimes
 from shakedown.jobs.job import Clock, Event, Job, Timeouts
@@ -127,7 +128,7 @@ class _Supervisor:
 
     def run(self) -> JobResult:
         """Go through the parts of the job."""
-        self._say("phase", "preparing " + ", ".join(member.name for member in self._members))
+        self._say("phase", f"preparing {few(self._names)}")
         for member in self._members:
             self._scheduler.spawn(lambda member=member: member.run(self._secrets))  # type: ignore[misc]
         try:
@@ -178,7 +179,7 @@ class _Supervisor:
         if failures:
             self._faults.stopped()
             cause = first(failures, self._addresses, self._names)
-            self._say("failure", cause.text, cause.node)
+            self._say("failure", cause.text, cause.node if cause.kind not in STOOD_STILL else None)
             more = "; a further Ctrl-C stops waiting for them" if cause.kind == "interrupted" else ""
             self._say("phase", f"stopping all nodes{more}")
             differ = any(failure.kind == MISMATCH for failure in failures)

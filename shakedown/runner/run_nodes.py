@@ -51,6 +51,7 @@ def _node(
         part = "trained" if name in trained else "measured"
     return RunNode(
         name=name,
+        group=current.examination.groups.get(name, ""),
         verdict=worst([current.examination.verdict_of(name), *([ended[0]] if ended else [])]),
         part=part,
         why=run.failure or run.excluded or run.lost or (ended[1] if ended else ""),

@@ -305,7 +305,7 @@ class Session:
     def exclude(self, name: str, why: str, verdict: Verdict) -> None:
         """Exclude a node from what follows; the first reason counts."""
         if self.notes and not self.run_of(name).excluded:
-            self.notes.note("decision", f"goes no further: {why}", node=name)
+            self.notes.note("decision", f"goes no further: {why}", node=name, verdict=verdict)
         self.run_of(name).exclude(why, verdict)
 
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:

@@ -40,6 +40,7 @@ class RunNode(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str
+    group: str = ""  # the group of the inventory that it is compared within, as a rack
     verdict: Verdict  # of its worst finding, and of its part in the job
     part: Literal["trained", "measured", "excluded", "unreached", "examined"]
     why: str = ""  # why it was excluded, or how its part in the job ended

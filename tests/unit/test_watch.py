@@ -187,6 +187,17 @@ def test_a_controller_that_hangs_is_said_to(tmp_path: Path) -> None:
     notes.close()
 
 
+def test_a_pipe_of_few_characters_gets_those_that_it_knows(tmp_path: Path) -> None:
+    directory, notes, _ = begun(tmp_path)
+    notes.note("failure", "gr\u00f6\u00dfer \u2026 \U0001f600", node="a")
+    notes.close()
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "shakedown"), "watch", str(directory.path)],
+        capture_output=True, text=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 4 and "FAILED a: gr??er ? ?" in done.stdout and not done.stderr, done.stderr
+
+
 @pytest.mark.parametrize(("verdict", "code"), [(Verdict.OK, 0), (Verdict.FAIL, 1), (Verdict.DRIFT, 3)])
 def test_a_run_that_is_over_exits_as_it_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: Verdict, code: int

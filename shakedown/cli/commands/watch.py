@@ -1,5 +1,6 @@
 """The command that follows a run from another terminal: watch."""
 
+import signal
 import sys
 from dataclasses import replace
 
@@ -19,8 +20,9 @@ PREPARE = ("stream",)
 @click.command(epilog=EXIT_CODES)
 @click.argument("run", default="latest")
 def watch(run: str) -> None:
-    """Follow a run that goes on in another terminal, to its end: the stage and what it waits for, the jobs with loss
-    and TFLOP/s, the time left, and the first failure. On a terminal one picture, elsewhere lines of what changes.
+    """Follow a run that goes on in another terminal, to its end: a cell for each node, the stage and what it waits
+    for, the jobs with loss and TFLOP/s, the time left, the gates, the first failure and the last events. On a
+    terminal one screen, elsewhere lines of what changes.
 
     RUN is its id, a part that only its id begins with, latest, or its directory. Ctrl-C ends the watching and leaves
     the run alone. Exits as the run does; with 4 where its controller was killed.
@@ -30,6 +32,8 @@ def watch(run: str) -> None:
     shakedown watch 20261122T0144 | tee watched.log
     """
     out = terminal.console()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # they give the terminal back as Ctrl-C does
+        signal.signal(number, signal.default_int_handler)
     try:
         folder = find_run(run)
         record, picture = follow(folder, out)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Isolation, Problem, Training
 from shakedown.runs.judging import judge_job, verdict_of
 from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id, now
+from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 
 _TRAINING_S = 180.0  # what a training of the search is said to take
@@ -77,11 +79,19 @@ class Demo:
         for node, state in self.examination.states.items():
             directory.write(f"states/{node}.json", state.model_dump_json(indent=1) + "\n")
         evidence: dict[str, Evidence] = {}
-        result = self._job(record, directory, evidence)
-        self._conclude(record, directory, evidence, result)
+        record.nodes = [self._node(node, record, None) for node in self.scenario.nodes]
+        directory.save(record)
+        with closing(Notes(directory.path)) as notes:
+            notes.begin(record.inventory, record.findings)
+            result = self._job(record, directory, evidence, notes)
+            self._conclude(record, directory, evidence, result)
+            notes.gates(record.gates)
+            notes.note("verdict", record.verdict)
         return record
 
-    def _job(self, record: RunRecord, directory: RunDirectory, evidence: dict[str, Evidence]) -> JobResult | None:
+    def _job(
+        self, record: RunRecord, directory: RunDirectory, evidence: dict[str, Evidence], notes: Notes
+    ) -> JobResult | None:
         kept = JobRecord()
         record.jobs.append(kept)
         try:
@@ -90,10 +100,17 @@ class Demo:
             kept.error = self.problem = str(error)
             return None
         kept.plan = plan
+        notes.plan(kept.name, plan)
+        noted = notes.taking(kept.name)
+
+        def take(event: Event) -> None:
+            noted(event)
+            self.on_event(event)
+
         directory.write("plan.txt", f"{SIMULATED}\n{render(plan, kept.name)}\n")
         turns = Turns()
         rack = Rack(turns, parts_of(plan, self.scenario, self.seed))
-        run = partial(run_job, plan, rack, directory.logs, on_event=self.on_event, scheduler=turns, clock=turns)
+        run = partial(run_job, plan, rack, directory.logs, on_event=take, scheduler=turns, clock=turns)
         result = turns.run(partial(run, quota=LogQuota()))
         evidence[kept.name] = Evidence()
         take_result(kept, evidence[kept.name], result, directory.path)
@@ -125,11 +142,12 @@ class Demo:
         blockers = [finding.name for finding in self.examination.blockers(node)]
         part = "unreached" if node not in self.examination.states else "excluded" if blockers else "trained"
         why = f"failed before the job: {', '.join(blockers)}" if blockers else end[1] if end else ""
-        plan = record.jobs[0].plan
-        logs = record.jobs[0].logs.get(node, [])
+        kept = record.jobs[0] if record.jobs else JobRecord()
+        plan, logs = kept.plan, kept.logs.get(node, [])
         trained = part == "trained" and plan is not None and bool(logs)
         return RunNode(
             name=node,
+            group=self.examination.groups[node],
             verdict=worst([self.examination.verdict_of(node), *([end[0]] if end else [])]),
             part=part if part != "trained" or trained else "examined",
             why=why,

@@ -28,6 +28,7 @@ def follow(folder: Path, console: Console, poll_s: float = POLL_S) -> tuple[RunR
     directory that cannot be read."""
     record = RunDirectory(folder).load()
     picture = Picture()
+    picture.begin(record.nodes)
     try:
         reader = NotesReader(folder)
     except FileNotFoundError as error:
@@ -47,9 +48,9 @@ def follow(folder: Path, console: Console, poll_s: float = POLL_S) -> tuple[RunR
 def _watch(reader: NotesReader, picture: Picture, record: RunRecord, console: Console, poll_s: float) -> None:
     over = record.finished_at is not None
     live = None
-    lines = screen.Lines(lambda line: console.print(Text(line), soft_wrap=True))
+    lines = screen.Lines(lambda line: console.print(Text(screen.encodable(line, console)), soft_wrap=True))
     if console.is_terminal and not console.is_dumb_terminal and not over:
-        live = Live(console=console, auto_refresh=False)
+        live = Live(console=console, auto_refresh=False, screen=True)
         live.start()
     try:
         while True:
@@ -61,7 +62,7 @@ def _watch(reader: NotesReader, picture: Picture, record: RunRecord, console: Co
             if live is not None:
                 live.update(screen.drawn(picture, record.run_id, _alive(reader), console), refresh=True)
             if over or picture.verdict is not None:
-                return
+                break
             if gone:
                 raise Gone(
                     f"run {record.run_id}: its controller has ended without a verdict (killed, or the machine went "
@@ -72,6 +73,8 @@ def _watch(reader: NotesReader, picture: Picture, record: RunRecord, console: Co
     finally:
         if live is not None:
             live.stop()
+    if live is not None:
+        console.print(screen.drawn(picture, record.run_id, "", console))
 
 
 def _alive(reader: NotesReader) -> str:

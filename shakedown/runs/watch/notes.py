@@ -57,6 +57,7 @@ class Note(Frozen):
     job: Annotated[str, Field(max_length=300)] | None = None
     node: Annotated[str, Field(max_length=300)] | None = None
     count: Annotated[int, Field(ge=0, le=1 << 32)] | None = None  # of a plan: nodes
+    verdict: Verdict | None = None  # of a gate, and of a node that was examined again or excluded
     iteration: Iteration | None = None
 
 
@@ -75,10 +76,17 @@ class Notes:
         self._noted_at: dict[str, float] = {}  # job -> when an iteration of it was noted
 
     def note(
-        self, kind: Kind, text: str = "", *, job: str | None = None, node: str | None = None, count: int | None = None
+        self,
+        kind: Kind,
+        text: str = "",
+        *,
+        job: str | None = None,
+        node: str | None = None,
+        count: int | None = None,
+        verdict: Verdict | None = None,
     ) -> None:
         """Write one down. Never raises: a run does not end for its notes."""
-        self._write(kind, text, job, node, count=count)
+        self._write(kind, text, job, node, count=count, verdict=verdict)
 
     def begin(self, inventory: str, findings: Iterable[Finding]) -> None:
         """Note the start of the run, and each finding that is not ok."""
@@ -88,7 +96,8 @@ class Notes:
     def again(self, node: str, changes: Sequence[str], findings: Sequence[Finding]) -> None:
         """Note what a changed node is now: the record of the run is written when more nodes have come."""
         verdict = worst([finding.verdict for finding in findings])
-        self.note("finding", f"{node}: examined again: {verdict}; changed: {', '.join(changes)}", node=node)
+        text = f"{node}: examined again: {verdict}; changed: {', '.join(changes)}"
+        self.note("finding", text, node=node, verdict=verdict)
         self.findings(findings)
 
     def findings(self, findings: Iterable[Finding]) -> None:
@@ -101,7 +110,7 @@ class Notes:
         """Note how each gate of a job was judged."""
         for gate in gates:
             text = f"{gate.verdict} {gate.name}" + (f": {gate.evidence}" if gate.evidence else "")
-            self.note("gate", text, job=gate.job, node=gate.node)
+            self.note("gate", text, job=gate.job, node=gate.node, verdict=gate.verdict)
 
     def plan(self, job: str, plan: LaunchPlan) -> None:
         """Note the plan of a job: over which nodes, and what it is."""
@@ -141,6 +150,7 @@ class Notes:
         node: str | None,
         *,
         count: int | None = None,
+        verdict: Verdict | None = None,
         iteration: Iteration | None = None,
     ) -> None:
         if self._file.closed or self._broken:
@@ -153,6 +163,7 @@ class Notes:
                 job=job[:300] if job else job,
                 node=printable(node, 300) if node else node,
                 count=count,
+                verdict=verdict,
                 iteration=iteration,
             )
             if _LOG.isEnabledFor(logging.INFO):

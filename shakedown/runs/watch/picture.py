@@ -1,16 +1,25 @@
-"""What the notes of a run add up to: at which stage it is, how far each job has come, and what failed first."""
+"""What the notes of a run add up to: its stage, how far each job has come, what each node is in, what failed first."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from shakedown.jobs.pace import Pace
 from shakedown.logs.iterations import Iteration
+from shakedown.runs.records import RunNode
+from shakedown.runs.watch.cells import OF_VERDICTS, Cell, worst
 from shakedown.runs.watch.notes import Note
 from shakedown.state.findings import Verdict
 
 POINTS = 60  # iterations that a curve shows
-_JOBS = 8192  # of one run, whatever the notes say
+_JOBS = 8192  # of one run, and nodes, and gates, whatever the notes say
+_EVENTS = 40  # the last ones
+
+
+def concerns_a_watcher(note: Note) -> bool:
+    """Return whether a line is worth it: findings stand in the report, and most gates hold."""
+    return note.kind not in ("verdict", "finding") and not (note.kind == "gate" and note.text.startswith("ok "))
 
 
 @dataclass
@@ -69,9 +78,20 @@ class Picture:
     stage: str = ""
     waiting: str = ""  # what a long operation waits for; empty: nothing has been waited for in this stage
     jobs: dict[str, JobPicture] = field(default_factory=dict)
+    nodes: dict[str, Cell] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)  # node -> its group in the inventory
+    gates: dict[tuple[str, str], Verdict] = field(default_factory=dict)  # job and text -> how it was judged
+    events: deque[Note] = field(default_factory=lambda: deque(maxlen=_EVENTS))
     first: Note | None = None  # the first failure
     failures: int = 0
     verdict: Verdict | None = None  # once the run is over
+
+    def begin(self, nodes: Iterable[RunNode]) -> None:
+        """Take in the nodes that the record has. The notes say what became of them since."""
+        for node in nodes:
+            part = {"excluded": Cell.EXCLUDED, "unreached": Cell.UNKNOWN}.get(node.part, Cell.READY)
+            self.nodes[node.name] = worst([OF_VERDICTS.get(node.verdict, Cell.READY), part])
+            self.groups[node.name] = node.group
 
     def take(self, note: Note) -> None:
         """Add one note."""
@@ -79,6 +99,8 @@ class Picture:
             if note.job not in self.jobs and len(self.jobs) >= _JOBS:
                 return
             self.jobs.setdefault(note.job, JobPicture(note.job)).take(note)
+        self._mark(note)
+        self._gather(note)
         if note.kind == "failure":
             self.first = self.first or note
             self.failures += 1
@@ -90,6 +112,39 @@ class Picture:
             self.waiting = note.text
         elif note.kind == "verdict":
             self.verdict = Verdict(note.text) if note.text in list(Verdict) else Verdict.UNKNOWN
+
+    def _mark(self, note: Note) -> None:
+        """Note what the nodes are in now."""
+        alone = self.jobs[note.job].node if note.job else ""
+        node = note.node or alone
+        if note.kind == "plan":
+            self._set([alone] if alone else [name for name, cell in self.nodes.items() if not cell.out], Cell.IN_JOB)
+        elif note.kind == "end":
+            cell = Cell.DONE if note.text.startswith("completed") else Cell.STOPPED
+            there = [alone] if alone else list(self.nodes)
+            self._set([name for name in there if self.nodes.get(name) is Cell.IN_JOB], cell)
+        elif note.kind == "failure" and node:
+            self._set([node], Cell.FAILED)
+        elif note.kind == "decision" and node:
+            cell = Cell.FAILED if note.verdict is Verdict.FAIL else Cell.EXCLUDED
+            self._set([node], worst([self.nodes.get(node, cell), cell]))
+        elif note.verdict is not None and node:
+            now = OF_VERDICTS.get(note.verdict, Cell.READY)
+            self._set([node], now if note.kind == "finding" else worst([self.nodes.get(node, now), now]))
+
+    def _gather(self, note: Note) -> None:
+        """Note the gates, and the last of what a person wants to see."""
+        if note.kind == "gate" and note.verdict is not None and len(self.gates) < _JOBS:
+            self.gates[note.job or "", note.text.partition(" ")[2].partition(":")[0]] = note.verdict
+        before = self.events[-1] if self.events else None
+        again = before is not None and (before.kind, before.text) == (note.kind, note.text)
+        if concerns_a_watcher(note) and note.kind not in ("run", "iteration", "wait") and not again:
+            self.events.append(note)
+
+    def _set(self, names: Iterable[str], cell: Cell) -> None:
+        for name in names:
+            if name in self.nodes or len(self.nodes) < _JOBS:
+                self.nodes[name] = cell
 
     @property
     def over_all(self) -> list[JobPicture]:

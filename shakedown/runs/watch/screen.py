@@ -1,8 +1,9 @@
-"""A run's picture on a screen: redrawn in place on a terminal, and lines of what has changed elsewhere."""
+"""A run's picture: on a terminal it has the whole screen; elsewhere there are lines of what has changed."""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from rich.console import Console, Group
@@ -12,10 +13,14 @@ from shakedown.common.text import counted, printable
 from shakedown.desired.models import EACH
 from shakedown.hosts import folded
 from shakedown.jobs.progress import figure_text, loss_text
+from shakedown.runs.watch.cells import legend, rows
 from shakedown.runs.watch.notes import Note
-from shakedown.runs.watch.picture import JobPicture, Picture
+from shakedown.runs.watch.picture import JobPicture, Picture, concerns_a_watcher
+from shakedown.state.findings import Verdict
 
 EVERY_S = 15.0  # between two lines of a job's iterations where there is no terminal
+_EVENTS = 3  # lines at least, where there is room for the nodes too
+_JOBS = 2  # jobs over all nodes that are shown, and kinds of the nodes' own: the last ones
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=*#"  # for a terminal that has no others
 
@@ -38,39 +43,60 @@ def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
 
 
 def drawn(picture: Picture, run: str, alive: str, console: Console, now: datetime | None = None) -> Group:
-    """Draw the whole picture. `alive` is what there is to say of the controller, empty where it goes on as it
-    should."""
+    """Draw the whole picture, in as many lines as the console has: first what failed, last what happened. `alive` is
+    what there is to say of the controller, empty where it goes on as it should."""
     now = now or datetime.now(UTC)
-    bars = _PLAIN_BARS if console.options.ascii_only else _BARS
     since = f", for {timedelta(seconds=round((now - picture.began).total_seconds()))}" if picture.began else ""
-    rows = [Text(f"run {run}  {picture.inventory}{since}", style="bold")]
-    if picture.stage:
-        rows.append(Text(f"stage: {picture.stage}"))
-    if picture.waiting:
-        rows.append(Text(picture.waiting, style="yellow"))
-    rows += [Text(line_of_nodes(jobs)) for jobs in picture.of_nodes.values()]
-    for job in picture.over_all:
-        rows += [Text(f"{job.what or job.name}: {job.phase}"), *_figures(job, console.width, bars)]
+    top = [Text(f"run {run}  {picture.inventory}{since}", style="bold")]
     if picture.first:
         more = f" (and {picture.failures - 1} more)" if picture.failures > 1 else ""
-        rows.append(Text(f"FIRST FAILURE {_text(picture.first)}{more}", style="bold red"))
-    if alive:
-        rows.append(Text(alive, style="yellow"))
-    return Group(*rows)
+        top.append(Text(f"FIRST FAILURE {_text(picture.first)}{more}", style="bold red"))
+    top += [Text(text, style="yellow") for text in (alive, picture.waiting) if text]
+    if picture.stage:
+        top.append(Text(f"stage: {picture.stage}"))
+    below = list(legend(picture.nodes, console.width)) if picture.nodes else []
+    below += [Text(line_of_nodes(jobs)) for jobs in [*picture.of_nodes.values()][-_JOBS:]]
+    for job in picture.over_all[-_JOBS:]:
+        below += [Text(f"{job.what or job.name}: {job.phase}"), *_figures(job, console)]
+    if picture.gates:
+        below.append(_gates(picture.gates))
+    room = console.height - len(top) - len(below)
+    cells = list(rows(picture.nodes, picture.groups, console.width, max(room - _EVENTS, 1))) if picture.nodes else []
+    events = [Text(f"{_clock(note)} {_line(note)}") for note in picture.events][-max(room - len(cells), 1) :]
+    lines = [*top, *cells, *below, *events][: console.height]
+    for line in lines:
+        line.plain = encodable(line.plain, console)
+        line.no_wrap, line.overflow = True, "crop" if console.options.ascii_only else "ellipsis"
+    return Group(*lines)
 
 
-def _figures(job: JobPicture, width: int, bars: str) -> Iterator[Text]:
+def encodable(text: str, console: Console) -> str:
+    """Return the text in what the console can write, "?" for all else."""
+    return text.encode("ascii", "replace").decode() if console.options.ascii_only else text
+
+
+def _figures(job: JobPicture, console: Console) -> Iterator[Text]:
     at = job.iteration
     if at is None:
         return
-    done = f"iteration {at.iteration}/{at.total_iterations}"
+    share = f" ({min(at.iteration / max(at.total_iterations, 1), 1):.0%})"
+    done = f"iteration {at.iteration}/{at.total_iterations}{share}"
     yield Text(" | ".join(part for part in (done, figure_text(at.elapsed_ms, "ms"), job.pace.eta(at)) if part))
-    room = max(10, width - 40)
+    bars = _PLAIN_BARS if console.options.ascii_only else _BARS
+    room = max(10, console.width - 40)
     for name, values, last in (
         ("loss", job.losses, "missing" if at.lm_loss is None else loss_text(at.lm_loss)),
         ("TFLOP/s/GPU", job.throughputs, figure_text(at.tflops_per_gpu, "") or "-"),
     ):
         yield Text(f"{name:<12} {sparkline(list(values)[-room:], bars)} {last.strip()}")
+
+
+def _gates(gates: Mapping[tuple[str, str], Verdict]) -> Text:
+    """Return how many gates of each verdict there are so far, and the names of those that did not pass."""
+    counts = Counter(gates.values())
+    names = dict.fromkeys(name for (_, name), verdict in gates.items() if not verdict.passes)
+    text = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if verdict in counts)
+    return Text(f"gates: {text}{': ' if names else ''}{', '.join(names)}", "red" if names else "green")
 
 
 def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
@@ -92,9 +118,9 @@ def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
 _WORDS = {"failure": "FAILED ", "stage": "stage: ", "plan": "job: ", "end": "end: ", "gate": "gate: "}
 
 
-def _concerns_a_watcher(note: Note) -> bool:
-    """Return whether a line is worth it: findings stand in the report, and most gates hold."""
-    return note.kind not in ("verdict", "finding") and not (note.kind == "gate" and note.text.startswith("ok "))
+def _line(note: Note) -> str:
+    of_each = f"{note.job}: " if note.job and "/" in note.job else ""
+    return f"{of_each}{_WORDS.get(note.kind, '')}{_text(note)}"
 
 
 class Lines:
@@ -112,12 +138,10 @@ class Lines:
             self._iteration(note, picture)
         elif note.kind == "run":
             self._say(f"{_clock(note)} run began, {note.text}")
-        elif (note.kind, note.text) == self._last or not _concerns_a_watcher(note):
+        elif (note.kind, note.text) == self._last or not concerns_a_watcher(note):
             return
         else:
-            words = _WORDS.get(note.kind, "")
-            of_each = f"{note.job}: " if note.job and "/" in note.job else ""
-            self._say(f"{_clock(note)} {of_each}{words}{_text(note)}")
+            self._say(f"{_clock(note)} {_line(note)}")
         self._last = (note.kind, note.text)
 
     def _iteration(self, note: Note, picture: Picture) -> None:
