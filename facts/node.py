@@ -114,7 +114,7 @@ def read_node(host: Host, sysctls: Sequence[str] = (), timeout: int = 60) -> dic
     get_fact, raise FactProcessError with the reason, or what the connection raises."""
     fact = NodeState()
     fact.host = host
-    connector = dict(_arguments_of(host))
+    connector = dict(connector_arguments(host))
     # The probe bounds itself; this is for a node that stops answering altogether.
     connector["_timeout"] = timeout + 15
     host.connector_data[bundle.BOUNDED] = True  # a second timeout(1) around it would cost the node 2 ms of CPU
@@ -133,7 +133,7 @@ _GET_FACT = ("_get_fact", "pyinfra.api.facts")
 _of_config: WeakKeyDictionary[State, dict[str, Any]] = WeakKeyDictionary()
 
 
-def _arguments_of(host: Host) -> dict[str, Any]:
+def connector_arguments(host: Host) -> dict[str, Any]:
     """Return the host's own connector arguments. pyinfra looks for thirty of them in every layer of a host's data;
     outside of a deploy a host that names none has those of the configuration, as every other."""
     named = any(key.startswith("_") for key in host.data.dict()) or host.current_deploy_kwargs or ctx_config.isset()

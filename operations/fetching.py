@@ -35,23 +35,24 @@ class Wish:
     at_once: int | None
 
 
-def fetch(state: State, host: Host, wish: Wish) -> bool:
-    """Have the image, by the digest that the inventory or the registry names."""
+def fetch(state: State, host: Host, wish: Wish, looks: bool = False) -> bool:
+    """Have the image, by the digest that the inventory or the registry names. `looks`: only say whether there is one,
+    and room for it."""
     answer = ask(state, host, wish.image, wish.image.digest, wish.sources)
     if isinstance(answer, str):
-        if wish.image.digest is None:
+        if wish.image.digest is None or looks:
             problem = f"{wish.image.tagged}: no digest: {answer}"
             host.log_styled(problem, fg="red", log_func=logger.error)
             return False
         answer = Manifest(wish.image.digest, 0)
-    return _pull(state, host, wish, answer)
+    return _pull(state, host, wish, answer, looks)
 
 
 def _unpacked(wish: Wish, manifest: Manifest) -> int:
     return wish.size_bytes or UNPACKED * manifest.compressed_bytes
 
 
-def _pull(state: State, host: Host, wish: Wish, manifest: Manifest) -> bool:
+def _pull(state: State, host: Host, wish: Wish, manifest: Manifest, looks: bool = False) -> bool:
     """Pull from the first source that answers. A source that gives something else than the digest ends the pull."""
     image = wish.image
     for source in wish.sources:
@@ -68,11 +69,12 @@ def _pull(state: State, host: Host, wish: Wish, manifest: Manifest) -> bool:
             "digest": manifest.digest,
             "room_bytes": _unpacked(wish, manifest) + manifest.compressed_bytes,
             "compressed_bytes": manifest.compressed_bytes,
+            "looks": looks,
         }
         with _slot(state, source.registry, wish.at_once):
             limit = wish.timeout_s + 300  # it ends itself
-            done, output = run_script(host, "pull.py", document, show=True, limit_s=limit)
-        if done and (own or image.tag):
+            done, output = run_script(host, "pull.py", document, show=not looks, limit_s=limit)
+        if done and (own or image.tag or looks):
             return True
         if done:  # without a tag it has no name of its own yet; to the registry it is a request for the manifest
             continue

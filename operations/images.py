@@ -6,6 +6,7 @@ size; where it has no way there, each node asks for itself, with the same few li
 `manifest inspect` ignores the certificates and credentials that the engine would pull with.
 """
 
+from inspect import signature
 from typing import Any, Literal
 
 from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
@@ -17,7 +18,7 @@ from pyinfra.context import host
 from shakedown.facts.images import ImageDigests
 from shakedown.facts.settings import Contents
 from shakedown.operations import atomic
-from shakedown.operations.commands import Commands, refuse, verify
+from shakedown.operations.commands import Commands, refuse, refused, verify
 from shakedown.operations.fetching import Wish, fetch
 from shakedown.operations.record import Step, remember
 from shakedown.operations.registries import sources_of
@@ -91,6 +92,19 @@ def pull(
         yield refuse(f"{reference}: {error}")
         return
     yield from _fetch(Wish(image, sources, engine, size_bytes, tries, timeout_s, stall_s, at_once))
+
+
+def pullable(state: State, host: Host, **arguments: Any) -> bool:
+    """Say whether an image could be pulled now, with the arguments of `pull`: the registry has it, lets this user in,
+    and the node has the room. Nothing is pulled."""
+    given = {name: one.default for name, one in signature(pull._inner).parameters.items()} | arguments
+    image = parse(given["reference"])
+    try:
+        sources = sources_of(image, given, given["mirror"])
+    except (OSError, ValueError) as error:
+        return refused(state, host, f"{given['reference']}: {error}")
+    limits = {name: given[name] for name in ("engine", "size_bytes", "tries", "timeout_s", "stall_s", "at_once")}
+    return fetch(state, host, Wish(image, sources, **limits), looks=True)
 
 
 def _fetch(wish: Wish) -> Commands:

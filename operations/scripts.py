@@ -10,6 +10,7 @@ from pyinfra.api.host import Host
 from pyinfra.connectors.util import CommandOutput
 
 from shakedown import node
+from shakedown.facts.node import connector_arguments
 from shakedown.transport.program import command, program
 
 TELLS = "shakedown_tells"  # of a host's connector_data: what it prints now tells how an operation goes
@@ -25,8 +26,9 @@ def run_script(
 ) -> tuple[bool, CommandOutput]:
     """Run a script of shakedown/node/assets under the node's Python, with the document on its standard input: no secret
     of it stands in argv. `show`: what it says tells how it goes. `limit_s`: what it may take, where that is more than
-    any other command's. To be called inside an operation's command, whose user and sudo it takes."""
-    arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
+    any other command's. Inside an operation's command it takes the user and sudo of that, elsewhere
+    the host's own."""
+    arguments: dict[str, Any] = dict(host.current_op_global_arguments or connector_arguments(host))
     connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
     if show:
         host.connector_data[TELLS] = True

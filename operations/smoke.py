@@ -5,7 +5,7 @@ Jobs over the hosts that are still there: one distributed job over all of them, 
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -124,7 +124,11 @@ def _rounds(state: State, host: Host, work: Callable[[Where, Interrupted], None]
         return True
     with interrupts() as interrupted:
         if where is None:
-            where = Connected(Remote(state, {other.name: other for other in hosts}, host.executing_op_hash or ""))
+            arguments = {
+                other.name: dict(state.get_op_data_for_host(other, host.executing_op_hash or "").global_arguments)
+                for other in hosts
+            }
+            where = Connected(Remote({other.name: other for other in hosts}, arguments))
         try:
             work(where, interrupted)
         finally:
@@ -194,15 +198,12 @@ class Greenlets:
 
 
 class Remote:
-    """Runs the launcher's commands over pyinfra's connections, as the user that the operation was declared with."""
+    """Runs the launcher's commands over pyinfra's connections, as the user that each host's `arguments` name."""
 
-    def __init__(self, state: State, hosts: dict[str, Host], operation_hash: str) -> None:
+    def __init__(self, hosts: Mapping[str, Host], arguments: Mapping[str, Mapping[str, Any]]) -> None:
         self._hosts = hosts
-        self._arguments: dict[str, dict[str, Any]] = {}
-        for name, host in hosts.items():
-            given: dict[str, Any] = dict(state.get_op_data_for_host(host, operation_hash).global_arguments)
-            keys = [key for key in CONNECTOR_ARGUMENT_KEYS if key in given and key not in _CONTROL]
-            self._arguments[name] = {key: given[key] for key in keys}
+        keys = [key for key in CONNECTOR_ARGUMENT_KEYS if key not in _CONTROL]
+        self._arguments = {name: {key: given[key] for key in keys if key in given} for name, given in arguments.items()}
 
     def __call__(
         self, node: str, argv: list[str], stdin: str | None, timeout: float
@@ -215,7 +216,7 @@ class Remote:
         try:
             with gevent.Timeout(timeout + _SLACK_S, TimeoutError(f"no answer within {timeout:g} s")):
                 if _connection_is_gone(host):
-                    _connect_again(host)
+                    connect_again(host)
                 ok, output = host.run_shell_command(
                     command,
                     print_output=False,
@@ -237,12 +238,12 @@ def _connection_is_gone(host: Host) -> bool:
     return client is not None and (transport is None or not transport.is_active())
 
 
-def _connect_again(host: Host) -> None:
+def connect_again(host: Host, reason: str = "again: the connection had broken") -> None:
     """Connect anew: a job outlives a broken connection, and a rebooted node can report that and give its log. Raise
     PyinfraError with the reason."""
     clear_askpass_cache(host)  # the script that it names may have gone with the node's /tmp
     host.disconnect()
-    host.connect(reason="again: the connection had broken", show_errors=False, raise_exceptions=True)
+    host.connect(reason=reason, show_errors=False, raise_exceptions=True)
 
 
 @contextmanager

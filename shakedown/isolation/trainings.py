@@ -11,7 +11,7 @@ from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.jobs.job import Job
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import make_plan
-from shakedown.jobs.preflight import ranks_of
+from shakedown.jobs.plan.participants import ranks_of
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.recipes.batch import share
 from shakedown.recipes.fitting import recipe_for

@@ -88,6 +88,19 @@ class Prepared(Location):
     note: Line = ""  # who else holds the node
 
 
+class Lack(Answer):
+    """Something that a node lacks for its job."""
+
+    kind: Line
+    text: Line
+
+
+class Lacking(Answer):
+    """All that a node lacks."""
+
+    lacking: Annotated[list[Lack], _FEW]
+
+
 class Removed(Answer):
     """The answer to `remove`."""
 

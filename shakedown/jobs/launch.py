@@ -26,6 +26,18 @@ def run_folders() -> dict[str, str]:
     return {"{run_dir}": CONTAINER_FOLDER, f"{{run_dir}}/{OWN}": f"{CONTAINER_FOLDER}/{OWN}:ro"}
 
 
+class Need(Frozen):
+    """Something that a job needs of its node; `shakedown/node/launcher/needs.py` looks whether it is there."""
+
+    kind: Literal["python", "program", "image", "data", "room", "port"]
+    path: str = ""  # of the interpreter, program or data; of an image the engine
+    modules: list[str] = []  # that the interpreter has to find
+    image: str = ""
+    address: str = ""
+    port: int = 0
+    size: int = 0  # bytes, where the run folder is to be
+
+
 class NodePlan(Frozen):
     """What one node runs. `{run_dir}` in command, environment, upload and log stands for the node's own folder of this
     run (made by the launcher, 0700, removed afterwards)."""
@@ -44,6 +56,7 @@ class NodePlan(Frozen):
     secrets: list[str] = []  # names of variables whose values come from the controller at launch, never stored
     files: dict[str, str] = {}  # text files written into the run folder before the start, by name
     upload: list[str] = []  # folders of the package (dotted) that travel into the run folder: "shakedown.jobs.workload"
+    needs: list[Need] = []  # looked at first: without one of them nothing starts
     setup: list[list[str]] = []  # argv to run first, in order; a failure stops everything before it starts
     cleanup: list[list[str]] = []  # argv to run when the job is stopped or over; idempotent
     logs: list[str] = []  # further files on the node that belong to the evidence

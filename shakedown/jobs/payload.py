@@ -16,7 +16,8 @@ from shakedown.transport.program import command
 _SOURCES = (
     *("node.__init__", "node.owners", "node.safe_files", "node.launcher.__init__", "node.launcher.processes"),
     *("node.launcher.folder", "node.launcher.lock", "node.launcher.control", "node.launcher.leftovers"),
-    *("node.launcher.sampling", "node.launcher.standstill", "node.launcher.watchdog", "node.launcher.commands"),
+    *("node.launcher.needs", "node.launcher.sampling", "node.launcher.standstill"),
+    *("node.launcher.watchdog", "node.launcher.commands"),
 )
 _ENTRY = "import sys\nfrom node.launcher.commands import main\nmain(sys.argv[1:])\n"
 _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"
@@ -117,6 +118,7 @@ def description(plan: LaunchPlan, node: NodePlan, secrets: dict[str, str], times
         "secrets": {name: secrets[name] for name in node.secrets},
         "files": files,
         "folders": _folders(node),
+        "needs": [need.model_dump() for need in node.needs],
         "setup": node.setup,
         "cleanup": node.cleanup,
         **times,

@@ -10,7 +10,7 @@ from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
 from shakedown.jobs.plan.parallelism import split
-from shakedown.jobs.plan.participants import OWN
+from shakedown.jobs.plan.participants import OWN, ranks_of
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.recipes.batch import documented, model_parallel
 from shakedown.recipes.fitting import fit, recipe_for
@@ -59,19 +59,13 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
 
 def _data_paths(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
     """Refuse data that no volume brings into the container."""
-    family = chosen.recipe.family
-    real, program = family.launch.real_data, chosen.place(family.workdir or "", "").rstrip("/")
-    if (real and not chosen.matches(real)) or any(HOME in target for target in smoke.volumes.values()):
+    if any(HOME in target for target in smoke.volumes.values()):
         return
-    for name, option in {**family.options, **chosen.extra}.items():
-        value = chosen.value(name)
-        here = name in chosen.recipe.entry.sent or value is None
-        for path in str(value).split() if option.in_volume and not here else ():
-            own = not path.startswith("/") or (program and path.startswith(f"{program}/"))  # the image's files
-            if not own and host_path(path, smoke.volumes) is None:
-                targets = ", ".join(target.partition(":")[0] for target in smoke.volumes.values()) or "none is given"
-                expected = f"a path below one of smoke.volumes, as the container sees it ({targets})"
-                yield Problem("smoke", f"smoke.options.{name}", path, expected)
+    for name, path in chosen.data():
+        if host_path(path, smoke.volumes) is None:
+            targets = ", ".join(target.partition(":")[0] for target in smoke.volumes.values()) or "none is given"
+            expected = f"a path below one of smoke.volumes, as the container sees it ({targets})"
+            yield Problem("smoke", f"smoke.options.{name}", path, expected)
 
 
 def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Problem]:
@@ -97,12 +91,6 @@ def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Probl
     limits = recipe.family.limits
     if ranks is not None and limits is not None and limits.ranks_per_node not in (None, ranks):
         yield Problem("smoke", path, str(ranks), f"{limits.ranks_per_node}: {limits.why}")
-
-
-def ranks_of(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> int | None:
-    """Ranks on a node that is as it should be; None: one for each GPU, and there are to be none."""
-    gpus, _ = chosen_gpus(smoke.environment)
-    return (len(gpus) if gpus else None) or smoke.ranks_per_node or recipe.ranks_per_node or desired.gpu.count or None
 
 
 # -- over the hosts ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from typing import Any
 from shakedown.jobs.answers import (
     Digest,
     HangRecord,
+    Lack,
+    Lacking,
     Location,
     Piece,
     Prepared,
@@ -20,7 +22,19 @@ from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.jobs.payload import bootstrap, description, launcher_files, sampler_files
 from shakedown.schedulers.interface import Remote
 
+LOOK_S = 75.0  # for a look at what a job needs: its programs have 60 s
 HANG_RECORD_S = 20.0  # for all that a node records of a hang
+
+
+def lacking(node: NodePlan, container: bool, remote: Remote) -> list[Lack]:
+    """Return what a node lacks for its part of a job, looked at as the job's own preparation does; nothing is changed.
+
+    Raise NoAnswer or Refused.
+    """
+    environment = {} if container else node.environment
+    argv, stdin = bootstrap({"needs": [need.model_dump() for need in node.needs], "environment": environment})
+    _, out, err = remote(node.name, argv, stdin, LOOK_S)
+    return read(Lacking, decode(out, err, LOOK_S)).lacking
 
 
 class Node:

@@ -75,6 +75,18 @@ class ResolvedOptions:
         parts = self.recipe.family.conditional
         return [part for part in parts if self.matches(part.when) and all(self.is_given(name) for name in part.given)]
 
+    def data(self) -> Iterator[tuple[str, str]]:
+        """Yield the options that name data of the site, with the paths as the program sees them. Mock data are none."""
+        family = self.recipe.family
+        real, program = family.launch.real_data, self.place(family.workdir or "", "").rstrip("/")
+        if real and not self.matches(real):
+            return
+        for name, option in {**family.options, **self.extra}.items():
+            value = None if name in self.recipe.entry.sent else self.value(name)  # this package sends it along
+            for path in str(value).split() if option.in_volume and value is not None else ():
+                if path.startswith("/") and not (program and path.startswith(f"{program}/")):  # else the image's files
+                    yield name, path
+
     def arguments(self) -> list[str]:
         """Return the options for the program's command line, in the family's order, and what goes with them."""
         words: list[str] = []

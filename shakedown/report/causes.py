@@ -75,7 +75,7 @@ class Cause:
             return "waived" if self.finding.waiver else "advice"
         by, remedy = self.finding.fixed_by, self.finding.remedy
         words = ["fixable"] if self.fixable else []
-        if by == FixedBy.LOGIN or (self.fixable and "next login" in self.action):
+        if by == FixedBy.LOGIN or self.finding.new_login:
             words.append("new login")
         elif by == FixedBy.REBOOT or (self.fixable and remedy and remedy.risk == Risk.REBOOT):
             words.append("reboot")

@@ -7,6 +7,8 @@ from typing import Any
 from pyinfra.api.arguments_typed import PyinfraOperation
 
 from shakedown import operations
+from shakedown.desired.models import DesiredState
+from shakedown.state.images import parse
 
 
 @dataclass(frozen=True)
@@ -22,3 +24,12 @@ class Remediation:
         no operations; this is the one place where the name and the function meet."""
         function = self.operation._inner
         return f"{function.__module__.removeprefix(f'{operations.__name__}.')}.{function.__name__}"
+
+
+def pull_arguments(desired: DesiredState, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return what the site says of a pull: how many at once, and the mirror of the image's registry."""
+    mirror = desired.pulls.mirrors.get(parse(arguments["reference"]).registry)
+    return {
+        "at_once": desired.pulls.at_once,
+        **({"mirror": mirror.model_dump(exclude_none=True)} if mirror else {}),
+    }

@@ -30,6 +30,7 @@ from shakedown.logs.kept_logs import LogQuota
 from shakedown.report import terminal
 from shakedown.report.files import write_reports
 from shakedown.report.formats import Findings, Run
+from shakedown.report.preview import Preview
 from shakedown.runner.examine import examine, show_findings
 from shakedown.runner.host_run import HostRun
 from shakedown.runner.inventory import hosts_in_limit
@@ -65,6 +66,7 @@ class Session:
     record: RunRecord | None = None
     evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
     jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
+    preview: Preview | None = None  # of a dry run
     plans: list[str] = field(default_factory=list)  # of these jobs, as plan.txt has them
     shared: dict[str, object] = field(default_factory=dict)  # what one stage keeps for its hosts, by its name
     done: set[str] = field(default_factory=set)
@@ -199,7 +201,9 @@ class Session:
         if self.record is not None and self.directory is not None:
             return Run(self._kept(self.record), directory=self.directory.path, secrets=self._secrets())
         findings = self.examination.all_findings()
-        return Findings(self.verdict(), len(self.hosts), findings, inventory=invocation.inventory, at=now())
+        return Findings(
+            self.verdict(), len(self.hosts), findings, inventory=invocation.inventory, at=now(), plan=self.preview
+        )
 
     def write_reports(self) -> None:
         """Write the reports that the desired states ask for. An error becomes a notice, and changes no verdict."""

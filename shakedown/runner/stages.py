@@ -17,27 +17,34 @@ from shakedown.operations import images as image_operations
 from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
+from shakedown.runner import preview
 from shakedown.runner.examine import reread
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.where import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.remediation import Remediation
+from shakedown.runner.remediation import Remediation, pull_arguments
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
 from shakedown.state.findings import Finding, Risk, Verdict, worst
-from shakedown.state.images import parse
 
 
 def examine() -> None:
     """Read every node once, compare it with its desired state, and show what differs."""
     current = session()
     name = current_host.name
+    if invocation.dry and (invocation.changes or invocation.trains):
+        current.once("preview", lambda: preview.show(current))
     if name in current.examination.readings and current.examination.state_of(name) is None:
         _fail_here(current, "could not be examined")
-    elif current.examination.blockers(name) and not current.fixable(name):
+    elif _is_blocked(current, name) and not current.fixable(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
     elif holders.takes_jobs(invocation.trains):
         holders.leave_alone()
+
+
+def _is_blocked(current: Session, name: str) -> bool:
+    """Return whether the node itself is unfit. What it lacks for the job alone, the end of a dry run says."""
+    return any(not finding.name.startswith(preview.PREFLIGHT) for finding in current.examination.blockers(name))
 
 
 def drifted() -> None:
@@ -120,6 +127,8 @@ def smoke() -> None:
     if smoke is None:
         return
     current.once("show the plan", lambda: start_run(current))
+    if invocation.dry:
+        current.once("preview", lambda: preview.show(current))
     training = [job for job in current.jobs if not job.trials]
     where = where_of(current, via_of(current))
     if alone := [job for job in training if job.node is not None]:
@@ -161,10 +170,7 @@ def _known(current: Session, remediation: Remediation) -> Remediation:
 
 
 def _from_site(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return what the site says of pulls: how many at once, and the mirror of the image's registry."""
-    pulls = current.examination.desired[current_host.name].pulls
-    mirror = pulls.mirrors.get(parse(arguments["reference"]).registry)
-    return {"at_once": pulls.at_once, **({"mirror": mirror.model_dump(exclude_none=True)} if mirror else {})}
+    return pull_arguments(current.examination.desired[current_host.name], arguments)
 
 
 def _arguments(current: Session, remediation: Remediation, finding: Finding) -> dict[str, Any]:

@@ -64,14 +64,16 @@ def plan_of(
     run_id: str | None = None,
     excluded: Mapping[str, str] | None = None,
     alone: str | None = None,
+    repaired: bool = False,
 ) -> LaunchPlan:
     """Return the launch plan over the nodes that are fit to train, in inventory order, or of one that trains `alone`,
-    which has an id of its own. Raise PlanError with everything that cannot be derived or does not fit."""
+    which has an id of its own. `repaired`: over all that answered, as if nothing kept them out. Raise PlanError with
+    everything that cannot be derived or does not fit."""
     without = left_out(examination)
     missing = {node: why for node, why in (excluded or {}).items() if node not in without}
     for node in examination.desired:
         blockers = examination.blockers(node)
-        if blockers and node not in without:
+        if blockers and node not in without and not (repaired and examination.state_of(node)):
             missing.setdefault(node, f"{blockers[0].name}: {blockers[0].verdict}")
     smoke = {
         node: desired
@@ -82,7 +84,7 @@ def plan_of(
     run_id = run_id or new_run_id()
     if alone is not None:
         run_id = f"{run_id}-{EACH}-{list(smoke).index(alone) + 1}"
-    return make_plan(smoke, states, order=list(smoke), missing=missing, run_id=run_id, alone=alone)
+    return make_plan(smoke, states, order=list(smoke), missing=missing, run_id=run_id, alone=alone, repaired=repaired)
 
 
 def plans_of(examination: Examination) -> tuple[dict[str, LaunchPlan], dict[str, list[str]]]:
@@ -96,6 +98,26 @@ def plans_of(examination: Examination) -> tuple[dict[str, LaunchPlan], dict[str,
         except PlanError as error:
             errors[str(error)].append(job_name(node))
     return plans, errors
+
+
+def preview_of(examination: Examination) -> tuple[dict[str, LaunchPlan], list[str]]:
+    """Return the jobs' plans, by the jobs' names, and what stands in the way of jobs now. Of such a job it is the plan
+    as it will be once the nodes are repaired, as far as that can be derived."""
+    run_id, plans = new_run_id(), {}
+    hindrances: dict[str, None] = {}
+    for node in jobs_of(examination):
+        plan: LaunchPlan | None = None
+        try:
+            plan = plan_of(examination, run_id, alone=node)
+        except PlanError as error:
+            hindrances |= dict.fromkeys(map(str, error.problems))
+            try:
+                plan = plan_of(examination, run_id, alone=node, repaired=True)
+            except PlanError as partly:
+                plan = partly.plan
+        if plan is not None:
+            plans[job_name(node)] = shown(plan, examination)
+    return plans, list(hindrances)
 
 
 def shown(plan: LaunchPlan, examination: Examination) -> LaunchPlan:
@@ -122,8 +144,6 @@ def start_run(current: Session) -> None:
     nodes = jobs_of(current.examination)
     shared = ProgressOfEach()
     current.jobs += [_job(current, node, Progress() if node is None else shared.of(node)) for node in nodes]
-    if invocation.dry:
-        _show_plans(current)
 
 
 def _job(current: Session, node: str | None, on_event: Callable[[Event], None]) -> Job:
@@ -132,15 +152,6 @@ def _job(current: Session, node: str | None, on_event: Callable[[Event], None]) 
     taking = current.taking(job_name(node), on_event)
     job = Job(make_plan=lambda: _plan_now(current, job), log_dir=logs, node=node, on_event=taking, quota=current.quota)
     return job
-
-
-def _show_plans(current: Session) -> None:
-    plans, errors = plans_of(current.examination)
-    for name, plan in plans.items():
-        current.out.print(render(plan, name), markup=False, highlight=False)
-    for error, names in errors.items():
-        text = f"{', '.join(names)}: as the nodes are now, no such job could start:\n{error}"
-        current.out.print(text, markup=False, highlight=False)
 
 
 def _plan_now(current: Session, job: Job) -> LaunchPlan:

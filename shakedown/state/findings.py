@@ -124,6 +124,11 @@ class Finding(Frozen):
         return self.remedy.by if self.remedy else FixedBy.PERSON
 
     @property
+    def new_login(self) -> bool:
+        """Return whether what its operation writes down counts for new sessions alone."""
+        return bool(self.remedy and self.fixed_by == FixedBy.OPERATION and "next login" in self.remedy.text)
+
+    @property
     def pending(self) -> str:
         """ "reboot pending", "login pending", or nothing."""
         if self.fixed_by == FixedBy.LOGIN:

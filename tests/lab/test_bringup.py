@@ -134,7 +134,8 @@ def test_a_dry_run_shows_findings_changes_and_plan_and_changes_nothing(lab: Rack
         assert ran.code == 3, ran.text
         assert re.search(r"\n DRIFT numa_balancing +node\[1-3\] +1, wanted 0 +fixable\n", ran.err), ran.text
         assert "to change: node1, node2, node3" in ran.err
-        assert "--master-port" in ran.err, "the plan with each node's command"
+        assert re.search(r" ~ numa_balancing +1 -> 0 +3 nodes\n", ran.err), ran.text
+        assert "--master-port" in ran.err and "3 of 3 nodes have what the job needs" in ran.err, ran.text
     assert all(node.read(NUMA).strip() == "1" for node in lab)
     assert [_written(node).items() ^ files.items() for node, files in zip(lab, before, strict=True)] == [set()] * 3
     assert not (product.folder / "runs").exists()

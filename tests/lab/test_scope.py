@@ -61,7 +61,7 @@ def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, produ
         "together": 2,
     }
     dry = product.deploy(inventory, "megatron", "--dry")
-    assert "each/node2: gpt-small" in dry.text and "on 2 nodes" in dry.text
+    assert "on 2 jobs, each on one node" in dry.text and "gpt-small (process) on 2 nodes" in dry.text
     ran = product.deploy(inventory, "megatron", "-y")
     assert ran.code == 0, ran.text
     assert "each node alone: PASSED, 2 of 2 passed" in ran.text and "smoke run: PASSED" in ran.text

@@ -267,16 +267,16 @@ def test_the_small_gpt_in_a_container() -> None:
     assert job[-2:] == ["--seed", "7"]
 
 
-def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
-    (setup,) = small().nodes[0].setup
-    (tmp_path / "installed.py").write_text(small().nodes[0].files["installed.py"])
-    python = [setup[0], str(tmp_path / "installed.py")]
-    assert subprocess.run([*python, "json", "os.path"]).returncode == 0
-    answer = subprocess.run([*python, "json", "no_such_thing.at.all"], capture_output=True, text=True)
-    assert answer.returncode == 1
-    assert answer.stderr.startswith("not installed in ")
-    assert "pip install 'shakedown[train]'" in answer.stderr
-    assert answer.stderr.endswith(": no_such_thing.at.all\n")
+def test_a_plan_says_what_each_part_of_the_job_needs() -> None:
+    first, second = (node.needs for node in small(2).nodes)
+    assert [need.kind for need in first] == ["python", "program", "room", "port"]
+    assert first[0].modules == ["torch", "numpy", "megatron.core"]
+    assert [need.kind for need in second] == ["python", "program", "room"], "the port is the first node's"
+    data = {"volumes": {"/srv/data": "/data"}, "options": {"MOCK_DATA": 0, "DATA_PATH": "/data/c4"}}
+    (part,) = rack("llama3.1-8b-fp8", **data).nodes
+    assert [need.kind for need in part.needs] == ["image", "data", "room", "port"]
+    assert part.needs[1].path == "/srv/data/c4", "as the host sees it"
+    assert [need.kind for need in rack("llama3.1-8b-fp8").nodes[0].needs] == ["image", "room", "port"], "mock data"
 
 
 # -- job.sh and verbs.sh, run for real with stand-ins for what the image holds ------------------------------------

@@ -42,7 +42,7 @@ def run(
     `pyinfra INVENTORY deploy/megatron.py -y`, with the exit codes below. On a terminal it asks once before it connects.
 
     \b
-    shakedown run inventories/rack.py --dry         what would be changed, and the smoke run's plan
+    shakedown run inventories/rack.py --dry         changes, time, job, and what nodes lack for it
     shakedown run inventories/rack.py --no-smoke    everything but the training
     shakedown run inventories/rack.py --limit 'node[01-04]'
     shakedown run inventories/rack.py --batch 10% --max-failed 2
@@ -59,7 +59,7 @@ def run(
         from shakedown.runner import ending, engine, rolling, session  # 500 ms that a wrong inventory does not need
 
         batches = rolling.requested(state, batch, max_failed, resume)
-    invocation.dry = dry
+    invocation.dry, invocation.changes = dry, True
     invocation.shows = dry and (form is None or output is not None)  # or standard output is the report's
     callers = rolling.Callers(state, batches.tries) if batches and not dry else None
     try:

@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
-from shakedown.jobs.launch import Derived
+from shakedown.jobs.launch import Derived, LaunchPlan
 from shakedown.recipes.options import ResolvedOptions
 from shakedown.recipes.recipe import Recipe
 from shakedown.state.node import NodeState, is_unreadable
 
 
 class PlanError(ValueError):
-    """A job that cannot be derived from the nodes or does not fit them. `problems` holds every error, not the first."""
+    """A job that cannot be derived from the nodes or does not fit them. `problems` holds every error, not the first;
+    `plan` is the job as far as it can be derived nevertheless, for a dry run."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], plan: LaunchPlan | None = None) -> None:
         self.problems = tuple(dict.fromkeys(problems))
+        self.plan = plan
         count = counted(len(self.problems), "error")
         super().__init__("\n".join([f"the launch plan has {count}:", *(f"  {p}" for p in self.problems)]))
 
@@ -34,6 +36,7 @@ class PlanDraft:
     states: dict[str, NodeState]
     smoke: Smoke
     alone: bool = False  # each node has a job like this for itself
+    repaired: bool = False  # the job as it will be, for a dry run
     derived: list[Derived] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 

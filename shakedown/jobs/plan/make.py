@@ -12,7 +12,14 @@ from shakedown.jobs.plan.environment import note_environment, note_rccl_changes
 from shakedown.jobs.plan.expectations import expected
 from shakedown.jobs.plan.network import Endpoint, Rendezvous, assignment_of, hcas_of, master_port, rendezvous_of
 from shakedown.jobs.plan.parallelism import NO_SPLIT, Split, division
-from shakedown.jobs.plan.participants import node_count, participants, ranks_per_node, same_smoke, supported_gpus
+from shakedown.jobs.plan.participants import (
+    node_count,
+    participants,
+    ranks_of,
+    ranks_per_node,
+    same_smoke,
+    supported_gpus,
+)
 from shakedown.jobs.plan.runtimes import RUNTIMES
 from shakedown.jobs.plan.stragglers import straggler_limits
 from shakedown.jobs.plan.typed_devices import check_typed_devices
@@ -31,11 +38,13 @@ def make_plan(
     run_id: str,
     missing: Mapping[str, str] | None = None,
     alone: str | None = None,
+    repaired: bool = False,
 ) -> LaunchPlan:
     """Make the plan of one job of a smoke run.
 
     `order` is the inventory's: the nodes of it that are not `missing` (node -> reason) take part, in the order of their
-    ranks; or, of them, the one that trains `alone`. Raises PlanError with all the problems.
+    ranks; or, of them, the one that trains `alone`. `repaired`: with the GPUs that the nodes should have. Raises
+    PlanError with all the problems.
     """
     missing = dict(missing or {})
     names, problems = participants(desired, states, order, missing, alone)
@@ -50,7 +59,7 @@ def make_plan(
         raise PlanError([*problems, unknown])
     mine, theirs = {name: desired[name] for name in names}, {name: states[name] for name in names}
     recipe, unfit = fit(recipe, smoke, {own.gpu.profile for own in mine.values()})
-    draft = PlanDraft(run_id, recipe, mine, theirs, smoke, alone is not None, problems=[*problems, *unfit])
+    draft = PlanDraft(run_id, recipe, mine, theirs, smoke, alone is not None, repaired, problems=[*problems, *unfit])
     return _complete(draft, missing if alone is None else {})
 
 
@@ -71,18 +80,18 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     token = _tokenizer(draft, chosen, reference)
     figures, recorded, derived = expected(chosen, smoke, draft.desired)
     draft.derived += derived
-    if draft.problems or sizes is None or rendezvous is None or port is None:
+    rendezvous = rendezvous or Rendezvous(dict.fromkeys(draft.states, Endpoint("", "")), "unknown")
+    if sizes is None:
         raise PlanError(draft.problems)
-
     endpoints = rendezvous.endpoints
     address = endpoints[draft.master].address
     ranks = sizes.world_size // len(endpoints)
-    job = PlannedJob(draft.run_id, chosen, len(endpoints), ranks, address, port, image, hf_token=token)
+    job = PlannedJob(draft.run_id, chosen, len(endpoints), ranks, address, port or 0, image, hf_token=token)
     assignments = [
         assignment_of(draft, rank, name, endpoints[name], hcas, equipment) for rank, name in enumerate(endpoints)
     ]
     note_rccl_changes(draft, job, assignments)
-    return LaunchPlan(
+    plan = LaunchPlan(
         run_id=draft.run_id,
         recipe=recipe.name,
         parser=recipe.family.parser,
@@ -100,7 +109,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         iterations=chosen.role("iterations", otherwise=0),
         parameters={**chosen.parameters(), **smoke.environment},
         master_address=address,
-        master_port=port,
+        master_port=port or 0,
         derived=draft.derived,
         expect=figures,
         recorded=recorded,
@@ -109,6 +118,9 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         gpus=sorted({node.gpu.profile for node in draft.desired.values() if node.gpu.profile}),
         steady=smoke.steady,
     )
+    if draft.problems:
+        raise PlanError(draft.problems, plan)
+    return plan
 
 
 def _ranks(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[Split | None, Rendezvous | None, int | None]:
@@ -117,7 +129,10 @@ def _ranks(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[Split | None, Ren
     recipe = draft.recipe
     if recipe.family.roles is None:
         return NO_SPLIT, Rendezvous(dict.fromkeys(draft.states, Endpoint("", "")), recipe.family.description), 0
+    before = len(draft.problems)
     ranks = ranks_per_node(recipe, draft.smoke, draft.states, draft.problems, draft.derived)
+    if draft.repaired or len(draft.problems) > before:  # a dry run shows the job as it should be
+        ranks = ranks_of(draft.desired[draft.master], draft.smoke, recipe) or ranks
     sizes = division(draft, chosen, ranks) if ranks else None
     return sizes, rendezvous_of(draft), master_port(draft)
 

@@ -74,6 +74,12 @@ def same_smoke(smokes: Mapping[str, Smoke]) -> list[Problem]:
     return problems
 
 
+def ranks_of(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> int | None:
+    """Return the ranks on a node that is as it should be; None: one for each GPU, and there are to be none."""
+    gpus, _ = chosen_gpus(smoke.environment)
+    return (len(gpus) if gpus else None) or smoke.ranks_per_node or recipe.ranks_per_node or desired.gpu.count or None
+
+
 def ranks_per_node(
     recipe: Recipe,
     smoke: Smoke,

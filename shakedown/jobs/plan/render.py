@@ -4,8 +4,9 @@ import shlex
 
 from shakedown.common.text import counted
 from shakedown.desired.models import TOGETHER
+from shakedown.desired.sizes import format_size
 from shakedown.hosts import folded
-from shakedown.jobs.launch import LaunchPlan, NodePlan
+from shakedown.jobs.launch import LaunchPlan, Need, NodePlan
 from shakedown.jobs.plan.runtimes import ARGUMENTS
 
 
@@ -15,7 +16,7 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
     lines = [
         f"{'' if job == TOGETHER else f'{job}: '}{plan.recipe} ({plan.runtime}) on {nodes}, run {plan.run_id}",
         *([f"  image          {plan.image}"] if plan.image else []),
-        *([] if plan.has_report else _sizes(plan)),
+        *(f"  {label:14} {text}" for label, text in ([] if plan.has_report else sizes_of(plan))),
         f"  judged         {_figures(plan)}",
         f"  recorded       {', '.join(plan.recorded) or 'nothing more'}",
     ]
@@ -30,13 +31,18 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _sizes(plan: LaunchPlan) -> list[str]:
+def sizes_of(plan: LaunchPlan) -> list[tuple[str, str]]:
+    """Return the ranks, batch, iterations and meeting point of a job, each with its label."""
+    context = f" x CP {cp}" if (cp := _context(plan)) > 1 else ""
+    shape = f"TP {plan.tensor_parallel} x PP {plan.pipeline_parallel} x DP {plan.data_parallel}{context}"
     return [
-        f"  ranks          {plan.world_size} = TP {plan.tensor_parallel} x PP {plan.pipeline_parallel}"
-        f" x DP {plan.data_parallel}" + (f" x CP {cp}" if (cp := _context(plan)) > 1 else ""),
-        f"  batch          global {plan.global_batch}{_steps(plan)}, {plan.seq_length} tokens a sequence",
-        f"  iterations     {plan.iterations}",
-        f"  master         {plan.master_address}:{plan.master_port} on {plan.driver}; {plan.reporter} reports",
+        ("ranks", f"{plan.world_size} = {shape}"),
+        ("batch", f"global {plan.global_batch}{_steps(plan)}, {plan.seq_length} tokens a sequence"),
+        ("iterations", str(plan.iterations)),
+        (
+            "master",
+            f"{plan.master_address or 'unknown address'}:{plan.master_port} on {plan.driver}; {plan.reporter} reports",
+        ),
     ]
 
 
@@ -70,10 +76,23 @@ def _figures(plan: LaunchPlan) -> str:
     return ", ".join(f"{metric} {bound:g}" for metric, bound in plan.expect.items()) or "no figures"
 
 
+def words_of(need: Need) -> str:
+    """Return what a job needs of its node, in words."""
+    words = {
+        "python": f"{need.path}{' with ' if need.modules else ''}{', '.join(need.modules)}",
+        "image": f"image {need.image} of {need.path}",
+        "data": f"data {need.path}",
+        "room": f"{format_size(need.size)} for the run folder",
+        "port": f"port {need.port}",
+    }
+    return words.get(need.kind, need.path)
+
+
 def _node(node: NodePlan) -> list[str]:
     first = node.node_rank * node.ranks
     ranks = f"rank {first}" if node.ranks == 1 else f"ranks {first} to {first + node.ranks - 1}"
     lines = [f"{node.name}: {ranks}, {node.address} on {node.interface}" if node.ranks else f"{node.name}:"]
+    lines += [f"  needs        {words_of(need)}" for need in node.needs]
     lines += [f"  before       {shlex.join(argv)}" for argv in node.setup]
     lines += [f"  environment  {name}={shlex.quote(value)}" for name, value in sorted(node.environment.items())]
     lines += [f"  environment  {name}=(from the controller, not shown)" for name in node.secrets]

@@ -4,24 +4,34 @@ Both take the same job and answer with a NodePlan; nothing is started here.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
 from shakedown.jobs.launch import CONTAINER_FOLDER as FOLDER
-from shakedown.jobs.launch import CONTAINER_LABEL, NodePlan, remove_containers, remove_stopped_containers, run_folders
+from shakedown.jobs.launch import (
+    CONTAINER_LABEL,
+    Need,
+    NodePlan,
+    remove_containers,
+    remove_stopped_containers,
+    run_folders,
+)
 from shakedown.jobs.plan.draft import NodeAssignment, PlannedJob
 from shakedown.jobs.plan.environment import environment
 from shakedown.node.launcher.processes import MARK
 from shakedown.recipes.options import SENT
 from shakedown.recipes.recipe import Container
+from shakedown.state.mounts import host_path
 
 ENV_FILE = "environment"
 ARGUMENTS = "arguments"  # what job.sh appends to the command line of the script's torchrun
 
+# The launcher and the workload take 1 MB; a job's log takes some MB, with RCCL's INFO lines tens of them.
+_RUN_FOLDER_BYTES = 64 << 20
+
 _SCRIPTS = files("shakedown.jobs.plan")
 _JOB = (_SCRIPTS / "job.sh").read_text("utf-8")
-_INSTALLED = (_SCRIPTS / "installed.py").read_text("utf-8")
 _VERBS = (_SCRIPTS / "verbs.sh").read_text("utf-8")
 
 
@@ -42,6 +52,7 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     if node.hca:
         written["verbs.sh"] = _VERBS
         setup.append(_run(job, node, f"{name}-verbs", ["bash", f"{FOLDER}/verbs.sh", *copies, *node.hca], "--rm"))
+    data = (host_path(path, node.smoke.volumes) for _, path in job.chosen.data())
     log = family.launch.log
     further = [name for part in job.chosen.conditions() for name in part.logs]
     return _node_plan(
@@ -50,6 +61,10 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         command,
         variables,
         files=written,
+        needs=[
+            Need(kind="image", path=node.engine, image=job.image or ""),
+            *_common_needs(job, node, [path for path in data if path], port=family.container.network == "host"),
+        ],
         setup=setup,
         cleanup=[
             remove_containers(node.engine, job.run_id, f"{name}(-verbs)?"),
@@ -128,9 +143,22 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         node,
         command,
         variables,
-        files={"installed.py": _INSTALLED} if family.modules else {},
-        setup=[[f"{venv}/bin/python", "{run_dir}/installed.py", *family.modules]] if family.modules else [],
+        needs=[
+            Need(kind="python", path=own["python"], modules=family.modules),
+            *([Need(kind="program", path=own["torchrun"])] if family.launcher == "torchrun" else []),
+            *_common_needs(job, node, [path for _, path in job.chosen.data()], port=True),
+        ],
     )
+
+
+def _common_needs(job: PlannedJob, node: NodeAssignment, data: Sequence[str], port: bool) -> list[Need]:
+    """Return what a node's part of the job needs in both runtimes. The port is the first node's."""
+    listens = port and node.node_rank == 0 and job.master_port
+    return [
+        *(Need(kind="data", path=path) for path in dict.fromkeys(data)),
+        Need(kind="room", size=_RUN_FOLDER_BYTES),
+        *([Need(kind="port", address=job.master_address, port=job.master_port)] if listens else []),
+    ]
 
 
 def _node_plan(

@@ -17,7 +17,7 @@ import traceback
 import zlib
 from typing import Any, Dict, List
 
-from . import control, folder, leftovers, lock, processes, standstill, watchdog
+from . import control, folder, leftovers, lock, needs, processes, standstill, watchdog
 
 FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
 _DIGEST_S = 3.0  # for the digest of a log: the controller waits for 8 s
@@ -242,7 +242,10 @@ class _Visit:
 
 
 def begin(request: Dict[str, Any]) -> Dict[str, Any]:
-    """Do the first step on a node: prepare a run, or stop one whose folder the controller does not know."""
+    """Do the first step on a node: prepare a run, or stop one whose folder the controller does not know. Or say what
+    the node lacks for a job, and begin nothing."""
+    if "needs" in request:
+        return {"lacking": needs.lacking(request["needs"], {**os.environ, **request["environment"]})}
     return prepare(request["job"], request["sources"]) if "job" in request else _stop_by_id(request["stop"])
 
 
@@ -261,7 +264,7 @@ def _stop_by_id(request: Dict[str, Any]) -> Dict[str, Any]:
 def main(arguments: List[str]) -> None:
     """Run one command of a run whose folder holds this file."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["go", "poll", "fetch", "digest", "standstill", "stop", "remove"])
+    parser.add_argument("command", choices=["go", "poll", "fetch", "digest", "standstill", "stop", "remove", "needs"])
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--file", default="")
     parser.add_argument("--why", default="stopped")
@@ -276,6 +279,9 @@ def main(arguments: List[str]) -> None:
         "stop": lambda: run.stop(options.why),
         "remove": run.remove,
     }
+    if options.command == "needs":
+        found = needs.lacking(folder.read_json(run.path, "job.json").get("needs", []), dict(os.environ))
+        sys.exit("; ".join(lack["text"] for lack in found) or 0)
     try:
         print(json.dumps(commands[options.command]()))
     except control.Silent as error:

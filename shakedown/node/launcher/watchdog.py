@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -70,6 +71,9 @@ class Watchdog:
         self._requests.close()
 
     def _work(self) -> None:
+        self._setup_error = self._lacking()
+        if self._setup_error:
+            return
         for argv in self._job["setup"]:
             error = self._run(argv, "setup.log", None)
             if error:
@@ -98,6 +102,14 @@ class Watchdog:
         self._note_exit(leader)
         if not self._ending:
             self._enter(STOPPING)
+
+    def _lacking(self) -> Optional[str]:
+        """Return what the node lacks of what the job needs; None: nothing."""
+        if not self._job.get("needs"):
+            return None
+        argv = [sys.executable, "-I", "-S", os.path.join(self._path, folder.OWN), "needs"]
+        error = self._run(argv, "setup.log", None)
+        return error and (self._tail("setup.log") or error)
 
     def _cannot_start(self, error: OSError) -> None:
         """Say why there is no output, where the leader's would be; the exit code is the shell's for this."""

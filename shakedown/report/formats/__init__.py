@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shakedown.ledger.calibration import Row
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.history import History
+    from shakedown.report.preview import Preview
     from shakedown.runs.records import RunRecord
     from shakedown.service.board import Board
 
@@ -53,6 +54,7 @@ class Findings:
     evidence: bool = False  # of each cause, where a format folds the findings
     wide: bool = False  # lines of any width
     quiet: bool = False  # the verdict alone
+    plan: Preview | None = None  # of a dry run: what the run would do
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ def _text(document: Any) -> str:
 @shows(Findings)
 def findings(document: Findings) -> Iterator[str]:
     counts = {verdict: sum(finding.verdict == verdict for finding in document.findings) for verdict in Verdict}
-    yield _text({"verdict": document.verdict, "nodes": document.nodes, "counts": counts, "findings": document.findings})
+    whole = {"verdict": document.verdict, "nodes": document.nodes, "counts": counts, "findings": document.findings}
+    yield _text({**whole, **({"plan": document.plan} if document.plan else {})})
 
 
 @shows(Judged)

@@ -21,6 +21,11 @@ class Deploy:
         return bool(self._stages & {"stages.smoke", "isolation.run"})
 
     @property
+    def changes(self) -> bool:
+        """Whether it changes what differs."""
+        return "stages.tune" in self._stages
+
+    @property
     def compares(self) -> bool:
         """Whether it looks at the nodes side by side: all but a rollback do."""
         return bool(self._stages - {"rollback.restore"})

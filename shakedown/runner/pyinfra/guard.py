@@ -56,6 +56,7 @@ def _arm() -> None:
     invocation.json = params["json_output"]
     invocation.verbose = bool(params["verbosity"] or params["debug"])
     invocation.trains = any(deploy.trains for deploy in deploys)
+    invocation.changes = any(deploy.changes for deploy in deploys)
     invocation.deploys = deploys
     for option in ("serial", "no_wait"):
         if params[option] and any(deploy.compares for deploy in deploys):

@@ -51,6 +51,7 @@ class Invocation:
     verbose: bool = False  # each line of pyinfra is to be shown, and not the counts of each operation
     shows: bool = False  # a preview was requested, and goes to standard output
     trains: bool = False  # a smoke run is part of it
+    changes: bool = False  # operations on what differs are part of it
     deploys: list[Deploy] = field(default_factory=list)  # of this project
     examined: bool = False  # a deploy has looked at every host
     interrupted: bool = False

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shakedown.desired.models import DesiredState, Smoke
-from shakedown.jobs.preflight import ranks_of
+from shakedown.jobs.plan.participants import ranks_of
 from shakedown.recipes.batch import share
 from shakedown.recipes.fitting import recipe_for
 from shakedown.runner.repair.child import Commands

@@ -1,0 +1,167 @@
+"""A dry run's plan: what would be changed, how long the run would take, the job, and a look at what it needs on every
+node. Nothing is changed by it."""
+
+import statistics
+from collections.abc import Iterator
+
+from gevent.pool import Pool
+
+from shakedown.desired.models import DesiredState
+from shakedown.facts.node import connector_arguments
+from shakedown.jobs.answers import NoAnswer, Refused
+from shakedown.jobs.launch import LaunchPlan, NodePlan
+from shakedown.jobs.plan import render
+from shakedown.jobs.remote import lacking
+from shakedown.ledger.history import Asked, history
+from shakedown.ledger.store import open_ledger
+from shakedown.operations import images
+from shakedown.operations.smoke import Remote
+from shakedown.recipes.recipe import recipes
+from shakedown.report.preview import Duration, Preview, changes_of, grouped, in_words, lines
+from shakedown.runner.progress import progress
+from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.remediation import pull_arguments
+from shakedown.runner.session import Session
+from shakedown.runner.training import preview_of
+from shakedown.state.findings import Finding, FixedBy, Remedy, Risk, Verdict
+from shakedown.state.mounts import host_path
+
+PREFLIGHT = "preflight."  # what the names of findings about a job's needs begin with
+_RUNS = 5  # earlier runs whose median is expected
+_ASKED = 200  # runs of the ledger that are looked through for them
+
+
+def show(current: Session) -> None:
+    """Make the plan of the run, keep it, and show it. What nodes lack for the job are findings, and count in the
+    verdict."""
+    current.preview = preview = _made(current, invocation.changes, invocation.trains)
+    for line in lines(preview, len(current.hosts)):
+        current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+    if invocation.verbose:
+        for name, plan in preview.jobs.items():
+            current.out.print(render(plan, name), markup=False, highlight=False, soft_wrap=True)
+    current.out.print()
+
+
+def _made(current: Session, changes: bool, trains: bool) -> Preview:
+    fixable = [finding for host in current.hosts for finding in current.fixable(host.name)] if changes else []
+    desired = current.examination.desired
+    boots = {f.node for f in fixable if f.verdict == Verdict.DRIFT and f.remedy and f.remedy.risk == Risk.REBOOT}
+    pending = {f.node for f in current.examination.all_findings() if f.fixed_by == FixedBy.REBOOT} if changes else set()
+    reboots = [node for node in desired if node in boots and desired[node].system.reboot == "when needed"]
+    logins = dict.fromkeys(f.node for f in fixable if f.new_login and f.node not in reboots)
+    jobs, hindrances = preview_of(current.examination) if trains and _trains(current) else ({}, [])
+    looked_at, texts = _preflight(current, jobs)
+    return Preview(
+        changes=changes_of(fixable),
+        reboots=reboots,
+        waiting=[node for node in desired if node in boots | pending and node not in reboots],
+        logins=list(logins),
+        duration=_duration(current, len(reboots), jobs, trains),
+        jobs=jobs,
+        hindrances=hindrances,
+        looked_at=looked_at,
+        lacking=grouped(texts),
+    )
+
+
+def _trains(current: Session) -> bool:
+    return any(desired.smoke is not None for desired in current.examination.desired.values())
+
+
+# ---------------------------------------------------------------------------------------------------------- duration
+
+
+def _duration(current: Session, reboots: int, jobs: dict[str, LaunchPlan], trains: bool) -> Duration:
+    """Return how long such a run takes: as earlier ones did by the ledger, else by what is stated of its job."""
+    first = next(iter(current.examination.desired.values())).system
+    rounds = -(-reboots // first.reboot_at_once)
+    more = f"; reboots come on top, at most {in_words(rounds * first.reboot_timeout_s)}" if reboots else ""
+    try:
+        ledger = open_ledger()
+        earlier = history(ledger, Asked(limit=_ASKED)).runs if ledger.exists() else []
+        reason = "no earlier run of this inventory is in the ledger"
+    except (OSError, ValueError) as error:
+        earlier, reason = [], f"the ledger could not be read ({error})"
+    alike = [
+        (run.finished_at - run.at).total_seconds()
+        for run in earlier
+        if run.finished_at and run.kind == "run" and run.verdict == Verdict.OK
+        if run.inventory == invocation.inventory and run.nodes == len(current.hosts) and bool(run.jobs) == trains
+    ][:_RUNS]
+    if alike:
+        source = f"median of {len(alike)} earlier passed runs over as many nodes, by the ledger"
+        return Duration(seconds=statistics.median(alike), source=source + more)
+    seconds = [time for plan in jobs.values() if (time := _published_s(plan)) is not None]
+    if seconds:
+        words = "the iterations alone, by the recipe's published figure"
+        return Duration(seconds=max(seconds), source=f"{words}; {reason}{more}")
+    limit = max((plan.timeout_s for plan in jobs.values()), default=0.0)
+    most = f"; the job has at most {in_words(limit)} (smoke.timeout_s)" if limit else ""
+    return Duration(source=f"{reason}{', and no figure is published for the job' if jobs else ''}{most}{more}")
+
+
+def _published_s(plan: LaunchPlan) -> float | None:
+    """Return the seconds of the iterations by the figures that the recipe or the site states; None: there are none. A
+    GPU's work is the same on any number of nodes, unless the site changed the model."""
+    recipe = recipes().get(plan.recipe)
+    changed = any("the recipe's own" in derived.why for derived in plan.derived)
+    fitting = [] if changed or recipe is None else [e for e in recipe.entry.expect if set(plan.gpus) <= set(e.gpus)]
+    figures = {**(fitting[0].figures if fitting and plan.gpus else {}), **plan.expect}
+    if elapsed_ms := figures.get("elapsed_time_per_iteration"):
+        return plan.iterations * elapsed_ms / 1000
+    rate = figures.get("tokens_per_gpu")
+    tokens = plan.iterations * plan.global_batch * plan.seq_length
+    return tokens / (rate * plan.world_size) if rate and plan.world_size else None
+
+
+# --------------------------------------------------------------------------------------------------------- preflight
+
+
+def _preflight(current: Session, jobs: dict[str, LaunchPlan]) -> tuple[list[str], dict[str, list[str]]]:
+    """Look on every node of the jobs for what its part needs, and for a way to images that are to be pulled. Return the
+    nodes that were looked at, and in words what each lacks."""
+    parts = {node.name: (plan, node) for plan in reversed(jobs.values()) for node in plan.nodes}
+    parts = {name: parts[name] for name in current.examination.desired if name in parts}
+    pool = Pool(current.state.config.PARALLEL or None)
+    found = dict(zip(parts, pool.imap(lambda part: list(_lacking(current, *part)), parts.values()), strict=True))
+    for name, findings in found.items():
+        for finding in findings:
+            current.examination.findings[name].append(finding)
+            current.run_of(name).settle("failed", str(finding.actual))
+    return list(parts), {name: [str(finding.actual) for finding in found[name]] for name in found if found[name]}
+
+
+def _lacking(current: Session, plan: LaunchPlan, node: NodePlan) -> Iterator[Finding]:
+    host = current.host(node.name)
+    remote = Remote({node.name: host}, {node.name: connector_arguments(host)})
+    fixable = {finding.name for finding in current.fixable(node.name)}
+    pulls = {f.name for f in current.fixable(node.name) if f.remedy and f.remedy.operation == "images.pull"}
+    desired = current.examination.desired[node.name]
+    try:
+        lacks = lacking(node, plan.runtime == "container", remote)
+    except (NoAnswer, Refused) as error:
+        yield _finding(node.name, "look", f"could not be looked at: {error}", Verdict.UNKNOWN)
+        return
+    for lack in lacks:
+        image = f"images.{desired.smoke.image}" if desired.smoke else ""
+        comes = lack.kind == "image" and bool(fixable & {image, "container_engine"})
+        if not comes and not (lack.kind == "data" and _brought(lack.text, desired)):
+            yield _finding(node.name, lack.kind, lack.text)
+    for finding in current.fixable(node.name):
+        if finding.name in pulls and finding.remedy:
+            arguments = {**finding.remedy.arguments, **pull_arguments(desired, finding.remedy.arguments)}
+            if not images.pullable(current.state, host, **arguments):
+                reason = progress(current.state).hosts[node.name].message
+                yield _finding(node.name, finding.name, reason or "the image cannot be pulled")
+
+
+def _brought(text: str, desired: DesiredState) -> bool:
+    """Return whether data that are missing are below the folder of a data set, which the run brings before its job."""
+    return any(host_path(word, {wanted.folder: "/"}) for word in text.split() for wanted in desired.datasets.values())
+
+
+def _finding(node: str, kind: str, text: str, verdict: Verdict = Verdict.FAIL) -> Finding:
+    remedy = Remedy(text="bring to the node what the text names, or correct the inventory; then run again")
+    wanted = "what the job needs"
+    return Finding(name=f"{PREFLIGHT}{kind}", node=node, verdict=verdict, wanted=wanted, actual=text, remedy=remedy)
