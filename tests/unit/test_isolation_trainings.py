@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from shakedown.gates.model import Gate
-from shakedown.isolation import hints, pace
+from shakedown.isolation import across, groups, hints, pace
+from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.suspects import left_out, verdict_of
 from shakedown.isolation.trainings import ITERATIONS, _outcome, scale_to_group
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.state.findings import Finding, Verdict
+from shakedown.trials.models import Matrix, Named, TrialsRecord
 from tests.states import desired
 
 
@@ -259,3 +261,28 @@ def test_a_training_passes_on_gates_that_are_known_to_hold(verdicts: str, outcom
     result: Any = SimpleNamespace(first_failure=None)
     judgement: Any = SimpleNamespace(gates=gates)
     assert _outcome(judgement, result)[0] == outcome
+
+
+@pytest.mark.parametrize(("kind", "nodes", "more"), [("node", ["n1"], True), ("link", ["n1", "n2"], False)])
+def test_a_trial_that_names_one_node_says_more_than_one_that_names_two(kind: Any, nodes: list[str], more: bool) -> None:
+    named = Named(kind=kind, what="x", nodes=nodes, figure="bus", cells=3, of=3, evidence="slow")
+    matrix = Matrix(figure="bus", unit="GB/s", nodes=["n1", "n2", "n3"], cells={}, named=[named])
+    found = list(hints.from_trials(TrialsRecord(asked=["pairs"], repetitions=3, matrices=[matrix])))
+    assert [hint.node for hint in found] == nodes
+    (failed,) = hints.from_findings([finding("n1", Verdict.FAIL)])
+    assert [hint.odds > failed.odds for hint in found] == [more] * len(nodes)
+
+
+def test_a_group_that_failed_before_is_the_parent_of_itself_and_of_its_part() -> None:
+    failed = training(1, "n1", "n2", "n3", outcome="fail")
+    knowledge = Knowledge(Problem(nodes=["n1", "n2", "n3", "n4"]), [[failed]])
+    assert across._group(knowledge, ("n1", "n2", "n3"), "2.1").parent == "1.1"
+    assert across._group(knowledge, ("n1", "n2"), "2.1").parent == "1.1"
+    assert across._group(knowledge, ("n1", "n4"), "2.1").parent is None
+
+
+def test_a_node_without_partner_joins_another_half_than_that_of_its_group() -> None:
+    knowledge: Any = SimpleNamespace(problem=SimpleNamespace(smallest=2), cleared=set())
+    same, other = groups._Wanted(["a", "b"], "half", "1.2"), groups._Wanted(["c", "d", "e"], "half", "1.1")
+    assert groups._joined(knowledge, [same, other], [groups._Wanted(["f"], "half", "1.2")]) == []
+    assert (same.nodes, other.nodes) == (["a", "b"], ["c", "d", "e", "f"])

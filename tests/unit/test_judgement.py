@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.gates import Gate, NodeLog, read_log
+from shakedown.gates import Gate, NodeLog, judgement, read_log
 from shakedown.gates.judgement import judge
 from shakedown.gates.logs_complete import logs_complete
 from shakedown.gates.observed import JobEnd, LogCopies
@@ -162,3 +162,21 @@ def test_a_log_that_was_cut_in_the_search_for_a_loss_scale_shows_no_failure() ->
     searching = [line(number, 1) for number in range(1, 6)]
     assert verdicts(*searching)["no_skipped_or_nan"] is verdicts(*searching)["loss_finite"] is UNKNOWN
     assert verdicts(*searching, line(6, 0, 1))["no_skipped_or_nan"] is FAIL
+
+
+@pytest.mark.parametrize(
+    ("stopped", "started", "lines", "nothing"),
+    [
+        ("node02: exit code 1", False, [], True),
+        ("node02: exit code 1", True, [], True),
+        ("node02: exit code 1", False, ["line"], True),
+        ("node02: exit code 1", True, ["line"], False),
+        (None, True, ["line"], False),
+        (None, False, [], False),
+    ],
+)
+def test_a_job_that_was_stopped_before_it_printed_a_line_has_no_log_to_judge(
+    stopped: str | None, started: bool, lines: list[str], nothing: bool
+) -> None:
+    end = JobEnd(stopped=stopped, started=started)
+    assert judgement._nothing_ran(end, {"node01": lines}) is nothing

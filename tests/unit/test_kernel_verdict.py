@@ -278,3 +278,11 @@ def test_the_diagnosis_takes_known_faults_and_links_that_came_back_of_the_jobs_p
     found = kernel_matches([*lines, f"<3>[ 5.0] {RESET}"], ["ens1"])
     assert [(match.name, match.line_number) for match in found] == [("link_down", 1), ("gpu_reset", 5)]
     assert all(of_match(match, "a", "kernel.log").role == "origin" for match in found)
+
+
+@pytest.mark.parametrize("count", [0, 8])
+def test_an_unreadable_counter_of_an_interface_counts_where_rdma_is_wanted(count: int) -> None:
+    unread = {"unreadable": "timed out", "detail": "ethtool"}
+    state = with_(healthy(), {"counters": {"ethtool/ens0np0/rx_errors": unread}})
+    kept = watched_counters(desired(rdma={"count": count}), state, "ens0np0")
+    assert ("ethtool/ens0np0/rx_errors" in kept) is (count > 0)

@@ -21,7 +21,7 @@ from shakedown.common.text import file_name
 from shakedown.gates import Gate, Observed
 from shakedown.gates.baselines.model import Past
 from shakedown.gates.observed import Expected, Speed
-from shakedown.ledger import export, schema
+from shakedown.ledger import export, schema, store
 from shakedown.ledger.compared import Wanted, past_of
 from shakedown.ledger.entry import entry_of, parts_of
 from shakedown.ledger.history import Asked, history
@@ -493,3 +493,25 @@ def _judged(past: Past, value: float) -> list[Gate]:
     figures = Figures(steady=40, throughput_per_gpu=figure)
     made = gates.judge(Observed(speed=Speed(figures), expected=Expected(past=past)))
     return [each for each in made if each.name == "baseline.throughput_per_gpu"]
+
+
+@pytest.mark.parametrize("clashes", [0, 1, 99])
+def test_a_writer_that_clashes_with_another_tries_again_and_then_says_so(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clashes: int
+) -> None:
+    left, replace = [clashes], store._replace
+
+    def clash(connection: Connection, entry: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise store._Clash("another writer")
+        replace(connection, entry)
+
+    monkeypatch.setattr(store, "_replace", clash)
+    run = a_run(tmp_path / "runs", 1)
+    if clashes > 9:
+        with pytest.raises(LedgerError, match="another writer"):
+            ledger.add(run)
+    else:
+        ledger.add(run)
+        assert ledger.knows(run.path.name)

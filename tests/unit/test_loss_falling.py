@@ -252,3 +252,21 @@ def test_the_loss_of_reinforcement_learning_is_no_cross_entropy() -> None:
     ]
     assert [gate.verdict for gate in found] == [UNKNOWN, FAIL]
     assert "reinforcement" in found[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict", "words"),
+    [
+        # eight points are enough for the scatter of the levels to count
+        ([6.216, 4.202, 3.679, 5.56, 4.55, 3.17, 3.039, 2.88], UNKNOWN, "by more than its scatter"),
+        ([2.3, 2.16, 2.14, 2.17, 2.11, 2.116, 2.1, 2.06], UNKNOWN, "by more than its scatter"),
+        # and for a last point far above the best level
+        ([11.25, 10.8, 9.877, 9.559, 9.17, 8.277, 9.079, 7.952, 11.2], UNKNOWN, "ends in a spike"),
+        ([7.24, 9.607, 9.2, 8.53, 7.74, 7.1, 5.2, 9.92], UNKNOWN, "ends in a spike"),
+        # losses of few digits, many of them equal
+        ([8.7, 8.546, 8.43, 8.6, 8.401, 8.267, 8.2, 8.089, 8.0, 8.2, 7.9, 10.05], FAIL, "ends above its start"),
+    ],
+)
+def test_the_least_points_that_show_something(losses: list[float], verdict: Verdict, words: str) -> None:
+    outcome = judged([*losses])
+    assert outcome.verdict is verdict and words in outcome.evidence

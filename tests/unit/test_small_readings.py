@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,12 @@ from shakedown.facts import agent
 from shakedown.facts.provider import ProviderLibraries
 from shakedown.isolation.causes import Shape
 from shakedown.logs.layout import layout
-from shakedown.node import data
+from shakedown.node import data, ethtool
 from shakedown.node.kernel_log import kernel_messages
 from shakedown.node.pci import DEVICES, registers
 from shakedown.node.safe_files import walk
 from shakedown.node.system import service_manager
-from shakedown.node.tree import Tree
+from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations import agent as agent_operations
 from shakedown.runs.isolation import Problem
 
@@ -119,3 +120,19 @@ def test_the_uplink_of_a_rack_with_one_node_is_no_cause_of_its_own() -> None:
     assert dict(zip(shape.racks, shape.uplinks, strict=True)) == {"a": 1.0, "b": 0.0, "c": 1.0}
     two = Shape.from_problem(Problem(nodes=["a1", "a2", "c1", "c2"], racks=racks))
     assert list(two.uplinks) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("line", ['{"msg": "loss 2.5", "level": "info"}', '{"pri": 3, "msg": null}', '{"pri": 3}'])
+def test_a_programs_own_json_is_no_record_of_the_kernel(line: str) -> None:
+    (record,) = records([line])
+    assert record.message == line and record.priority is None
+
+
+@pytest.mark.parametrize(("present", "count"), [(0, 5), (1, 0), (0, 0)])
+def test_an_interface_without_statistics_says_so(monkeypatch: pytest.MonkeyPatch, present: int, count: int) -> None:
+    def call(handle: Any, interface: str, command: Any) -> None:
+        command[:] = type(command)("B", struct.pack("=IIQI", 0, 0, present, count))
+
+    monkeypatch.setattr(ethtool, "_call", call)
+    with pytest.raises(Unreadable, match="no statistics"):
+        ethtool.statistics("ens1")

@@ -1,0 +1,106 @@
+"""Small decisions of operations that a larger test passes by: words of a refusal, limits, comparisons afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyinfra.context import ctx_host, ctx_state
+from pyinfra_testing.util import FakeState
+
+from shakedown.operations import atomic, dataset, fetching, patch, provider, rollback, tuning
+from shakedown.operations.fetching import Wish
+from shakedown.operations.record import Step
+from shakedown.operations.registries import Manifest, Registry
+from shakedown.state.images import parse
+from tests.unit.test_operations_outcome import Node
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_provider_library_passes_with_the_digest_that_was_uploaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    monkeypatch.setattr(provider, "_unfit", lambda path: "")
+    source, path = tmp_path / "lib.so", "/usr/local/lib/libbnxt_re-rdmav34.so"
+    source.write_bytes(b"library")
+    wanted = hashlib.sha256(b"library").hexdigest()
+    node = Node({}, {path: wanted if same else "0" * 64})
+    assert node.passes(provider.library, source=str(source), path=path) is same
+    assert same or f"has sha256 {'0' * 64} after the upload of {wanted}" in node.said[-1]
+
+
+@pytest.mark.parametrize(
+    ("nr_open", "refused"), [([], False), (["0"], False), (["1048576"], True), (["4194304"], False)]
+)
+def test_a_limit_is_refused_above_what_the_kernel_is_known_to_allow(nr_open: list[str], refused: bool) -> None:
+    node = Node({tuning.NR_OPEN: nr_open})
+    first = node.commands(tuning.limits, nofile=2097152)[0]
+    assert (getattr(first, "function", None) is not None and "nr_open" in str(getattr(first, "args", ""))) is refused
+
+
+def test_a_restored_setting_is_compared_with_what_its_file_holds_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = SimpleNamespace(get_fact=lambda _fact, patterns: {patterns[0]: ["[always] madvise never"], patterns[1]: []})
+    monkeypatch.setattr(rollback, "host", host)
+    steps = [Step(kind="file", target=path, value="1") for path in ("/sys/a", "/sys/b")]
+    assert rollback._now(steps) == {"/sys/a": "always", "/sys/b": ""}
+
+
+@pytest.mark.parametrize("tag", [":v1", f"@sha256:{'1' * 64}"])
+def test_another_source_gives_the_image_the_tag_that_it_has_in_the_inventory(
+    monkeypatch: pytest.MonkeyPatch, tag: str
+) -> None:
+    sent: list[dict[str, Any]] = []
+
+    def run_script(host: Any, script: str, document: dict[str, Any], **_how: Any) -> tuple[bool, Any]:
+        sent.append(document)
+        return len(sent) > 1, SimpleNamespace(stderr_lines=["transport: no way"])
+
+    monkeypatch.setattr(fetching, "run_script", run_script)
+    image = parse(f"registry.lab/train{tag}")
+    sources = [Registry("mirror.lab", "train"), Registry("registry.lab", "train")]
+    wish = Wish(image, sources, "docker", None, 3, 60, 60, None)
+    host: Any = SimpleNamespace(name="a", log_styled=lambda words, **_how: None)
+    state: Any = SimpleNamespace()
+    assert fetching._pull(state, host, wish, Manifest("sha256:" + "1" * 64, 5))
+    named = image.tagged if image.tag else None
+    assert [document["tagged"] for document in sent] == [named, None]
+    assert [document["tag"] for document in sent] == [None, image.tag]
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_file_that_was_not_placed_fails_the_host_with_the_scripts_words(
+    monkeypatch: pytest.MonkeyPatch, done: bool
+) -> None:
+    output = SimpleNamespace(stderr_lines=["/etc/x: another user could redirect it"])
+    monkeypatch.setattr(atomic, "run_script", lambda *_, **__: (done, output))
+    node = Node({})
+    state: Any = SimpleNamespace(print_input=False)
+    with ctx_state.use(FakeState()), ctx_host.use(node.host):
+        assert atomic.on_node(state, node.host, {"do": "folder", "path": "/etc/x"}) is done
+    assert ("another user could redirect it" in " ".join(node.said)) is not done
+
+
+@pytest.mark.parametrize(("error", "words"), [("git: bad object", "git: bad object"), ("", "no git checkout")])
+def test_a_patch_is_refused_with_what_git_says_of_the_checkout(tmp_path: Path, error: str, words: str) -> None:
+    file = tmp_path / "fix.patch"
+    file.write_text("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n")
+    node = Node({"error": error, "kind": "none", "patched_only": False, "patches": []})
+    assert not node.passes(patch.apply, path="/opt/megatron", patch_file=str(file))
+    assert words in node.said[-1]
+
+
+def test_a_download_has_its_own_time_limit_and_the_time_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def run_script(*_: Any, limit_s: float, **__: Any) -> tuple[bool, Any]:
+        limits.append(limit_s)
+        return True, SimpleNamespace(stderr_lines=[])
+
+    monkeypatch.setattr(dataset, "run_script", run_script)
+    host: Any = SimpleNamespace()
+    state: Any = SimpleNamespace()
+    assert dataset._download(state, host, {"timeout_s": 1000})
+    assert limits == [1000 + dataset.SLACK_S]
