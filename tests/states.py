@@ -190,6 +190,26 @@ def gpu(index: int, host: int = 1) -> dict[str, Any]:
     }
 
 
+HEALTH: dict[str, Any] = {
+    "bad_pages": {"retired": 0, "pending": 0, "unreservable": 0, "limit": 128},
+    "power_cap": {"watts": 750.0, "default_watts": 750.0, "most_watts": 750.0},
+    "ecc_blocks": {},
+    "error_records": [],
+    "throttled": [],
+    "processes": [],
+}
+
+
+def with_health(state: NodeState) -> NodeState:
+    """The same node, whose library also answers what it knows of the GPUs' health; all is well."""
+    bdfs = [each.bdf for each in state.gpus]  # type: ignore[union-attr]
+    changes: dict[Path, Any] = {}
+    for index, own in enumerate(bdfs):
+        changes.update({f"gpus.{index}.{name}": value for name, value in HEALTH.items()})
+        changes[f"gpus.{index}.peers"] = {bdf: {"kind": "XGMI", "hops": 1, "gts": 32} for bdf in bdfs if bdf != own}
+    return with_(state, changes)
+
+
 def hca(index: int, host: int = 1) -> dict[str, Any]:
     """RDMA device number `index` of node `host`: a Thor2 with RoCE v1 and v2 entries for its fe80 and its IPv4 GID."""
     address = f"10.{index + 1}.{_last(host)}"

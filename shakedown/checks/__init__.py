@@ -38,6 +38,7 @@ MODULES = (
     "network",
     "devices",
     "gpu",
+    "gpu_health",
     "rdma",
     "provider",
     "images",

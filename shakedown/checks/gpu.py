@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from shakedown.checks import GPUS, check
@@ -174,12 +175,23 @@ def gpu_ecc(desired: DesiredState, state: NodeState) -> list[Comparison]:
     uncorrectable = _per_gpu(
         desired, state, 0, lambda gpu: gpu.ecc_uncorrectable, (0).__eq__, unit="errors", remedy=remedy
     )
+    if blocks := _by_block(state):
+        uncorrectable = replace(uncorrectable, evidence="; ".join(filter(None, (uncorrectable.evidence, blocks))))
     most = desired.gpu.corrected_errors
     if most is None:
         return [uncorrectable]
     watch = Remedy(text="read the counts again after a load: a GPU whose count grows has to be exchanged")
     corrected = _at_most(desired, state, most, lambda gpu: gpu.ecc_correctable, unit="errors", remedy=watch)
     return [uncorrectable, corrected.about("corrected")]
+
+
+def _by_block(state: NodeState) -> str:
+    """Name the blocks of each GPU that have counted errors, such as UMC (memory) and XGMI_WAFL (links)."""
+    return "; ".join(
+        f"{gpu.bdf} {name}: {block.uncorrectable} uncorrected, {block.correctable} corrected, {block.deferred} deferred"
+        for gpu in ([] if is_unreadable(state.gpus) else state.gpus)
+        for name, block in ({} if is_unreadable(gpu.ecc_blocks) else gpu.ecc_blocks).items()
+    )
 
 
 @check("gpu_pcie_replays", "gpu.pcie_replays", follows=GPUS)
@@ -234,6 +246,8 @@ def _processes(state: NodeState) -> Comparison:
     if is_unreadable(state.gpu_processes):
         return unknown("no process", state.gpu_processes)
     holders = {str(process.pid): process.name for process in state.gpu_processes}
+    for gpu in [] if is_unreadable(state.gpus) else state.gpus:  # amdsmi also lists those without a queue
+        holders.update({str(user.pid): user.name for user in ([] if is_unreadable(gpu.processes) else gpu.processes)})
     remedy = Remedy(text="wait for these processes or ask their owners; none of them is ended from here")
     return Comparison(
         verdict=Verdict.FAIL if holders else Verdict.OK,

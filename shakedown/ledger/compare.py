@@ -267,6 +267,9 @@ CHANGING = (
     "gpus.*.power_w",
     "gpus.*.ecc_*",  # counters: the gates have what a run raised
     "gpus.*.pcie_replays",
+    "gpus.*.error_records*",
+    "gpus.*.throttled*",
+    "gpus.*.processes*",
     "gpu_processes*",
     "listening*",
     "containers.running",

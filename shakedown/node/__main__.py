@@ -23,6 +23,7 @@ from . import (
     devices,
     disks,
     gpu,
+    health,
     interfaces,
     kernel_log,
     kfd,
@@ -35,6 +36,7 @@ from . import (
     verbs,
 )
 from .children import Readings, answers, start
+from .health import READINGS as HEALTH
 from .settings import SETTINGS
 from .sysctl import NextBoot
 from .tree import Part, Tree, attempt, is_unreadable
@@ -72,7 +74,8 @@ def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) 
     }
     groups = [devices_]
     if not is_unreadable(library):
-        groups.append({"smi": ("amdsmi", 15, smi.read, (tree, library))})
+        readings: Readings = {name: ("amdsmi, " + name, 15, health.read, (tree, library, name)) for name in HEALTH}
+        groups.append(dict({"smi": ("amdsmi", 15, smi.read, (tree, library))}, **readings))
     if containers.is_there(tree):
         groups.append({"containers": ("container engine", 15, containers.read, (tree,))})
     return groups
@@ -122,7 +125,7 @@ def _collect(tree: Tree, state: Part, answers: dict[str, Any]) -> None:
     waiting = [setting.name for setting in SETTINGS.values() if setting.waits]
     gpus, settings = (functions, dict.fromkeys(waiting, functions)) if is_unreadable(functions) else functions
     _place(state, settings)
-    state["gpus"] = gpu.merge(gpus, library)
+    state["gpus"] = gpu.merge(gpus, library, {name: answers.get(name, library) for name in HEALTH})
     state["gpu_tool"] = library if is_unreadable(library) else library["version"]
     state["counters"].update(gpu.counters(state["gpus"]))
 

@@ -92,12 +92,12 @@ def read(tree: Tree) -> list[Part]:
     return [_one(tree, device) for device in functions(tree)]
 
 
-def merge(gpus: Any, library: Any) -> Any:
-    """Join the driver's view with the library's, by BDF. A value wins over a reason; the library's reason wins over the
-    driver's, since it is asked first."""
+def merge(gpus: Any, library: Any, health: Part) -> Any:
+    """Join the driver's view with the library's by BDF, and add the readings of the GPUs' health. A value wins over a
+    reason; the library's reason wins over the driver's, since it is asked first."""
     if is_unreadable(gpus):
         return gpus
-    described = {} if is_unreadable(library) else {part["bdf"]: part for part in library["gpus"]}
+    described = {} if is_unreadable(library) else library["gpus"]
     reason = library if is_unreadable(library) else Unreadable("missing", "amdsmi does not list this GPU").as_part()
     for gpu in gpus:
         of_library = described.get(gpu["bdf"], {})
@@ -105,6 +105,8 @@ def merge(gpus: Any, library: Any) -> Any:
             value = of_library.get(field, reason)
             if not is_unreadable(value) or is_unreadable(gpu[field]):
                 gpu[field] = value
+        for field, answer in health.items():
+            gpu[field] = answer if is_unreadable(answer) else answer.get(gpu["bdf"], reason)
     return gpus
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from typing import Any, Callable, Optional
+from functools import lru_cache
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from . import rocm
 from .tree import Part, Tree, Unreadable, attempt, pick
@@ -119,6 +120,24 @@ def ask(call: Callable[..., Any], *arguments: Any) -> Any:
     return value
 
 
+def call(module: Any, name: str, *arguments: Any) -> Any:
+    """Call a function of the package, where this version has it; some versions do not export all that they have."""
+    function = getattr(module, name, None) or getattr(module.amdsmi_interface, name, None)
+    if function is None:
+        raise Unreadable("missing", "amdsmi: this version has no " + name)
+    return ask(function, *arguments)
+
+
+def ecc_totals(module: Any, handle: Any) -> Part:
+    """Return the errors of all blocks of a GPU. A version may add up nothing where it cannot read which blocks count
+    (before 10.1): no error at all is a number only where that can be read, and some block counts."""
+    totals: Part = call(module, "amdsmi_get_gpu_total_ecc_count", handle)
+    counted = totals["correctable_count"] or totals["uncorrectable_count"]
+    if not counted and not call(module, "amdsmi_get_gpu_ecc_enabled", handle):
+        raise Unreadable("missing", "amdsmi: no block of this GPU counts errors")
+    return totals
+
+
 def serial(text: str) -> str:
     """Return a GPU's own number, 16 hex digits however it was written: the library's asic_serial and the driver's
     unique_id are one. Raises ValueError, and Unreadable for a GPU that has none."""
@@ -145,9 +164,7 @@ def _power(amdsmi: Any, handle: Any) -> float:
 
 def _gpu(amdsmi: Any, handle: Any) -> Part:
     def of(name: str, *keys: str) -> Any:
-        if not hasattr(amdsmi, name):
-            raise Unreadable("missing", "amdsmi: this version has no " + name)
-        value = ask(getattr(amdsmi, name), handle)
+        value = call(amdsmi, name, handle)
         for key in keys:
             value = ask(value.__getitem__, key)
         return value
@@ -159,9 +176,8 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
         sensor, metric = amdsmi.AmdSmiTemperatureType.HOTSPOT, amdsmi.AmdSmiTemperatureMetric.CURRENT
         return float(ask(amdsmi.amdsmi_get_temp_metric, handle, sensor, metric))
 
-    ecc = "amdsmi_get_gpu_total_ecc_count"
+    ecc = attempt(ecc_totals, amdsmi, handle)
     return {
-        "bdf": of("amdsmi_get_gpu_device_bdf").lower(),
         "model": attempt(of, "amdsmi_get_gpu_asic_info", "market_name"),
         "serial": attempt(lambda: serial(str(of("amdsmi_get_gpu_asic_info", "asic_serial")))),
         "vram_bytes": attempt(memory, "amdsmi_get_gpu_memory_total"),
@@ -170,8 +186,8 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
         "memory_partition": attempt(of, "amdsmi_get_gpu_memory_partition"),
         "driver": attempt(of, "amdsmi_get_gpu_driver_info", "driver_version"),
         "firmware": attempt(_firmware, amdsmi, handle),
-        "ecc_correctable": attempt(of, ecc, "correctable_count"),
-        "ecc_uncorrectable": attempt(of, ecc, "uncorrectable_count"),
+        "ecc_correctable": attempt(pick, ecc, "correctable_count"),
+        "ecc_uncorrectable": attempt(pick, ecc, "uncorrectable_count"),
         "pcie_replays": attempt(of, "amdsmi_get_pcie_info", "pcie_metric", "pcie_replay_count"),
         "temperature_c": attempt(temperature),
         "power_w": attempt(_power, amdsmi, handle),
@@ -179,12 +195,34 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
     }
 
 
-def read(tree: Tree, library: Any) -> Part:
-    """Return the library's version, and one part per GPU. `library`: its path, or why there is none. Raises Unreadable
-    where the library does not answer."""
-    amdsmi = import_package(tree, pick(library))
+class Gpus(NamedTuple):
+    """An open library: the package, its library's version, and the GPUs' handles by their BDFs."""
+
+    tree: Tree
+    module: Any
+    version: Tuple[int, int, int]
+    handles: Dict[str, Any]
+
+
+@lru_cache(maxsize=1)
+def _opened(tree: Tree, path: str) -> Gpus:
+    amdsmi = import_package(tree, path)
     ask(lambda: amdsmi.amdsmi_init() or "done")
     version = ask(amdsmi.amdsmi_get_lib_version)
-    handles: list[Any] = ask(amdsmi.amdsmi_get_processor_handles)
-    gpus = [attempt(_gpu, amdsmi, handle) for handle in handles]
-    return {"version": "{major}.{minor}.{release}".format(**version), "gpus": [gpu for gpu in gpus if "bdf" in gpu]}
+    handles = ask(amdsmi.amdsmi_get_processor_handles)
+    named = [(attempt(ask, amdsmi.amdsmi_get_gpu_device_bdf, handle), handle) for handle in handles]
+    found = {bdf.lower(): handle for bdf, handle in named if isinstance(bdf, str)}
+    return Gpus(tree, amdsmi, (version["major"], version["minor"], version["release"]), found)
+
+
+def open_library(tree: Tree, library: Any) -> Gpus:
+    """Open the library once in a process. `library`: its path, or why there is none. Raises Unreadable where it does
+    not answer."""
+    return _opened(tree, pick(library))
+
+
+def read(tree: Tree, library: Any) -> Part:
+    """Return the library's version, and one part per GPU."""
+    gpus = open_library(tree, library)
+    parts = {bdf: attempt(_gpu, gpus.module, handle) for bdf, handle in gpus.handles.items()}
+    return {"version": "{}.{}.{}".format(*gpus.version), "gpus": parts}

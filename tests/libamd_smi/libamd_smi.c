@@ -2,10 +2,14 @@
 
    What it says stands in libamd_smi.conf beside the library, read anew by each process:
        gpus=8  device=74a1  name=AMD Instinct MI300X  vram=206158430208  compute_partition=SPX  memory_partition=NPS1
-       abi=26                                            (first number of the version that it reports)
+       abi=26  minor=0                                   (of the version that it reports)
        serial=0x1000                                     (of the first GPU; each later one has the next number)
        uncorrectable=0  replays=0  xgmi_down=0           (of the GPU `bad`, 0 being the first)
        throttled_ppt=500  throttled_hbm=0                (the same: so many of 1000 turns from one call to the next)
+       retired=0  pending=0  unreservable=0  page_limit=128         (the same; page_limit of every GPU)
+       power_cap=750000000  default_cap=750000000   (the first of the GPU `bad`)  active=prochot,hbm_thrm  (the same)
+       ecc_mask=0x1  xgmi_correctable=0  holder=0   (a process with memory of the GPU `bad`)  pcie_peer=0  (of it, too)
+       cper=SEVERITY:AFID                           (may stand several times: records of the GPU `bad`)
        status=0x100000000                                (an older GPU: indep_throttle_status in place of accumulators)
        hang=FUNCTION  crash=FUNCTION  error=FUNCTION:STATUS      (each may stand several times)
    Structures as in the Python package's amdsmi_wrapper.py; functions not written here are generated to answer
@@ -92,7 +96,7 @@ uint32_t amdsmi_shut_down(void) { ENTER; return SUCCESS; }
 
 uint32_t amdsmi_get_lib_version(library_version *version) {
     ENTER;
-    *version = (library_version){number("abi", "26"), 0, 2, "lab"};
+    *version = (library_version){number("abi", "26"), number("minor", "0"), 2, "lab"};
     return SUCCESS;
 }
 
@@ -228,5 +232,117 @@ uint32_t amdsmi_get_gpu_metrics_info(void *gpu, gpu_metrics *now) {
     now->ppt = ppt[n] += if_bad(gpu, "throttled_ppt");
     now->hbm_thermal = hbm[n] += if_bad(gpu, "throttled_hbm");
     now->prochot = now->socket = now->vr_thermal = 0;
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_ecc_enabled(void *gpu, uint64_t *blocks) { ENTER; *blocks = number("ecc_mask", "0x81"); return SUCCESS; }
+
+uint32_t amdsmi_get_gpu_ecc_count(void *gpu, uint32_t block, error_count *count) {
+    ENTER;
+    *count = (error_count){0};
+    if (block == 1) *count = (error_count){.correctable = if_bad(gpu, "correctable"), .uncorrectable = if_bad(gpu, "uncorrectable")};
+    if (block == 128) count->correctable = if_bad(gpu, "xgmi_correctable");
+    return SUCCESS;
+}
+
+typedef struct { uint64_t address, size; uint32_t status, padding; } page;
+uint32_t amdsmi_get_gpu_bad_page_info(void *gpu, uint32_t *count, page *pages) {
+    ENTER;
+    uint32_t states[3] = {if_bad(gpu, "retired"), if_bad(gpu, "pending"), if_bad(gpu, "unreservable")}, n = 0;
+    *count = states[0] + states[1] + states[2];
+    for (uint32_t state = 0; pages && state < 3; state++)
+        for (uint32_t left = states[state]; left--; n++) pages[n] = (page){0x1000 * n, 4096, state, 0};
+    return SUCCESS;
+}
+uint32_t amdsmi_get_gpu_bad_page_threshold(void *gpu, uint32_t *limit) { ENTER; *limit = number("page_limit", "128"); return SUCCESS; }
+
+typedef struct { uint64_t cap, usual, dpm, least, most, reserved[3]; } power_cap;
+uint32_t amdsmi_get_power_cap_info(void *gpu, uint32_t sensor, power_cap *info) {
+    ENTER;
+    uint64_t usual = number("default_cap", "750000000"), capped = if_bad(gpu, "power_cap");
+    *info = (power_cap){capped ? capped : usual, usual, 0, 0, usual};
+    return SUCCESS;
+}
+
+typedef struct { uint64_t numbers[15]; uint8_t prochot, ppt, socket, vr, hbm, gfx, padding[2]; uint64_t acc[8][8][8];
+                 uint8_t active[4][8][8]; uint64_t reserved[3][8][8]; } violations;
+uint32_t amdsmi_get_violation_status(void *gpu, violations *now) {
+    ENTER;
+    memset(now, 0xFF, sizeof *now);
+    uint8_t bad = index_of(gpu) == number("bad", "0");
+    char *active = setting("active", "", 0);
+    now->prochot = bad && strstr(active, "prochot");
+    now->ppt = bad && strstr(active, "ppt");
+    now->socket = bad && strstr(active, "socket");
+    now->vr = bad && strstr(active, "vr_thrm");
+    now->hbm = bad && strstr(active, "hbm");
+    return SUCCESS;
+}
+
+typedef struct { char name[256]; uint32_t pid, padding; uint64_t mem, gfx, enc; uint32_t more[12]; uint64_t gtt, cpu, vram;
+                 uint32_t further[10]; char container[256]; uint32_t cus, reserved[11]; } process;
+uint32_t amdsmi_get_gpu_process_list(void *gpu, uint32_t *count, process *list) {
+    ENTER;
+    *count = if_bad(gpu, "holder") ? 1 : 0;
+    if (!*count) return SUCCESS;
+    memset(list, 0, sizeof *list);
+    strcpy(list->name, "python3");
+    list->pid = number("holder", "0");
+    list->vram = 1 << 30;
+    return SUCCESS;
+}
+
+uint32_t amdsmi_topo_get_link_type(void *one, void *two, uint64_t *hops, uint32_t *type) {
+    ENTER;
+    *hops = 1;
+    *type = if_bad(one, "pcie_peer") || if_bad(two, "pcie_peer") ? 1 : 2;
+    return SUCCESS;
+}
+
+typedef struct { uint32_t links, padding; struct { uint64_t bdf; uint32_t rate, most, type, padding; uint64_t read, write,
+                 reserved[2]; } link[64]; uint64_t reserved[7]; } link_metrics;
+uint32_t amdsmi_get_link_metrics(void *gpu, link_metrics *found) {
+    ENTER;
+    memset(found, 0, sizeof *found);
+    found->links = number("gpus", "8");
+    for (uint64_t n = 0; n < found->links && n < 8; n++) {
+        amdsmi_get_gpu_device_bdf((void *)(n + 1), &found->link[n].bdf);
+        found->link[n].rate = 32;
+        found->link[n].type = 2;
+    }
+    return SUCCESS;
+}
+
+/* A record is its header and one byte with the AFID, then bytes above 127, as real records have them. */
+#pragma pack(push, 1)
+typedef struct { char signature[4]; uint16_t revision; uint32_t end; uint16_t sections; uint32_t severity, valid, length;
+                 uint8_t second, minute, hour, flag, day, month, year, century; char platform[16]; uint8_t partition[16];
+                 char creator[16]; uint8_t notify[16]; char id[8]; uint32_t flags; uint64_t persistence;
+                 uint8_t reserved[12], afid, rest[7]; } cper;
+#pragma pack(pop)
+uint32_t amdsmi_get_gpu_cper_entries(void *gpu, uint32_t mask, char *data, uint64_t *size, void **headers, uint64_t *count,
+                                     uint64_t *cursor) {
+    ENTER;
+    uint64_t at = 0;
+    if (index_of(gpu) == number("bad", "0"))
+        for (; at < 20 && *setting("cper", "", *cursor); at++, ++*cursor) {
+            cper *record = (cper *)data + at;
+            memset(record, 0xEE, sizeof *record);
+            memcpy(record->signature, "CPER", 4);
+            record->severity = atoi(setting("cper", "", *cursor));
+            record->afid = atoi(strchr(setting("cper", "", *cursor), ':') + 1);
+            record->length = sizeof *record;
+            record->second = record->minute = record->hour = record->day = record->month = 11;
+            record->year = 26;
+        }
+    *count = at;
+    return at == 20 && *setting("cper", "", *cursor) ? 39 : SUCCESS;
+}
+
+uint32_t amdsmi_get_afids_from_cper(char *data, uint32_t size, uint64_t *afids, uint32_t *count) {
+    ENTER;
+    if (size != sizeof(cper) || ((cper *)data)->rest[0] != 0xEE) return INVAL;
+    afids[0] = ((cper *)data)->afid;
+    *count = 1;
     return SUCCESS;
 }

@@ -50,6 +50,7 @@ ASKED: dict[str, tuple[Any, list[str]]] = {
     "gpu.link_gts": (32.0, ["gpu_link.speed"]),
     "gpu.link_width": (16, ["gpu_link.width"]),
     "gpu.xgmi_links": (7, ["gpu_xgmi"]),
+    "gpu.power_cap_w": (750, ["gpu_power_cap"]),
     "gpu.compute_partition": ("SPX", ["gpu_partition.compute"]),
     "gpu.memory_partition": ("NPS1", ["gpu_partition.memory"]),
     "gpu.rocm_min": ("6.3.0", ["rocm_version"]),

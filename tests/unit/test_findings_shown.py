@@ -26,7 +26,7 @@ from shakedown.node.settings import SETTINGS
 from shakedown.report import outcomes, screen, terminal
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from shakedown.state.node import NodeState
-from tests.states import SETTING_VALUES, desired, healthy, image, unreadable, with_
+from tests.states import SETTING_VALUES, desired, healthy, image, unreadable, with_, with_health
 
 DIGEST = "sha256:" + "a" * 64
 LIBRARY = "/usr/local/lib/libbnxt_re-rdmav34.so"
@@ -45,7 +45,7 @@ EVERYTHING = desired(
 EVERYTHING = EVERYTHING.model_copy(update={"gpu": EVERYTHING.gpu.model_copy(update={"rccl": "installed"})})
 VERSIONS = {"rocm.version": "6.3.0", "pytorch.version": "2.4.0", "python.version": "3.12.9", "ubuntu.version": "24.04"}
 HEALTHY = with_(
-    healthy(gpus=2, hcas=2),
+    with_health(healthy(gpus=2, hcas=2)),
     {
         "software": {"mpi": "Open MPI (/usr/bin/mpirun)", "rccl": "2.22.3 (/opt/rocm/lib/librccl.so.1)"},
         "containers.images": [

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from shakedown import checks
 from shakedown.node.smi import package_abi
-from shakedown.state.node import Gpu, NodeState, is_unreadable
+from shakedown.state.node import BadPages, Gpu, GpuProcess, NodeState, PowerCap, is_unreadable
 from tests.libamd_smi.build import build, configure
 from tests.node_trees import make_tree
+from tests.states import desired
 from tests.unit.test_probe_tree import read
 
 
@@ -56,6 +58,85 @@ def test_faults_that_the_library_reports(root: Path) -> None:
     assert {gpu.ecc_uncorrectable for gpu in gpus(state) if gpu is not bad} == {0}
     assert state.counters["ras/0000:45:00.0/uncorrectable"] == 3
     assert state.counters["pcie/0000:45:00.0/replay"] == 5
+
+
+def test_the_health_of_the_gpus(root: Path) -> None:
+    records = ("cper=1:30", "cper=2:24", *["cper=2:29"] * 25)  # more than one call gives
+    faults = {"retired": 3, "pending": 1, "power_cap": 600000000, "active": "prochot,hbm", "holder": 77}
+    state = seen(root, *records, bad=2, **faults, pcie_peer=1, correctable=4, xgmi_correctable=9, page_limit=64)
+    bad, other = gpus(state)[2], gpus(state)[0]
+    assert bad.bad_pages == BadPages(retired=3, pending=1, unreservable=0, limit=64)
+    assert bad.power_cap == PowerCap(watts=600.0, default_watts=750.0, most_watts=750.0)
+    assert bad.throttled == ["hbm_thermal", "prochot"]
+    assert bad.processes == [GpuProcess(pid=77, name="python3", vram_bytes=1 << 30)]
+    blocks: Any = bad.ecc_blocks
+    assert {name: block.correctable for name, block in blocks.items()} == {"UMC": 4, "XGMI_WAFL": 9}
+    entries: Any = bad.error_records
+    assert len(entries) == 27 and [(entry.severity, entry.afids) for entry in entries[:2]] == [
+        ("fatal", [30]),
+        ("non_fatal_corrected", [24]),
+    ]
+    peers: Any = bad.peers
+    assert len(peers) == 7 and {(peer.kind, peer.gts) for peer in peers.values()} == {("PCIe", 32)}
+    assert (other.throttled, other.processes, other.error_records, other.ecc_blocks) == ([], [], [], {})
+    verdicts = {finding.name: finding.verdict.value for finding in checks.evaluate(desired(), state, "node")}
+    assert verdicts["gpu_power_cap"] == verdicts["gpu_error_records"] == verdicts["gpu_peers"] == "fail"
+    assert verdicts["gpu_bad_pages"] == verdicts["gpu_throttled"] == "warn"
+
+
+HEALTH = {
+    "bad_pages": "amdsmi_get_gpu_bad_page_info",
+    "power_cap": "amdsmi_get_power_cap_info",
+    "ecc_blocks": "amdsmi_get_gpu_ecc_enabled",
+    "error_records": "amdsmi_get_gpu_cper_entries",
+    "throttled": "amdsmi_get_violation_status",
+    "processes": "amdsmi_get_gpu_process_list",
+    "peers": "amdsmi_topo_get_link_type",
+}
+
+
+def test_a_function_that_is_not_supported_costs_its_own_reading(root: Path) -> None:
+    lines = [f"error={function}:2" for function in HEALTH.values()]
+    state = seen(root, *lines, uncorrectable=1)
+    for gpu in gpus(state):
+        for name in HEALTH:
+            assert getattr(gpu, name).unreadable == "missing", name
+    assert gpus(state)[0].xgmi_links == 7
+
+
+def test_a_call_that_hangs_or_crashes_costs_its_own_reading(root: Path) -> None:
+    state = seen(root, "hang=amdsmi_get_gpu_cper_entries", "crash=amdsmi_get_violation_status", seconds="2")
+    for gpu in gpus(state):
+        records: Any = gpu.error_records
+        throttled: Any = gpu.throttled
+        assert (records.unreadable, throttled.unreadable) == ("timed out", "failed")
+        assert gpu.bad_pages == BadPages(retired=0, pending=0, unreservable=0, limit=128) and gpu.xgmi_links == 7
+
+
+def test_no_error_at_all_counts_only_where_blocks_count_errors(root: Path) -> None:
+    """amdsmi_get_gpu_total_ecc_count adds up nothing where it cannot read which blocks do."""
+    for path in (root / "sys/devices").rglob("*_err_count"):
+        path.rename(path.with_name(f"{path.name}.gone"))
+    try:
+        for lines in (["error=amdsmi_get_gpu_ecc_enabled:7"], ["ecc_mask=0"]):
+            first = gpus(seen(root, *lines))[0]
+            assert is_unreadable(first.ecc_uncorrectable) and is_unreadable(first.ecc_correctable)
+        assert gpus(seen(root, "error=amdsmi_get_gpu_ecc_enabled:7", uncorrectable=3))[0].ecc_uncorrectable == 3
+    finally:
+        for path in (root / "sys/devices").rglob("*_err_count.gone"):
+            path.rename(path.with_name(path.name.removesuffix(".gone")))
+
+
+def test_an_empty_ring_of_records_is_an_error_of_older_libraries_only(root: Path) -> None:
+    lines = ["error=amdsmi_get_gpu_cper_entries:14"]
+    first: Any = gpus(seen(root, *lines))[0].error_records
+    assert first.unreadable == "failed", "debugfs is closed: nothing is known of the ring"
+    (root / "sys/kernel/debug/dri").mkdir(parents=True)
+    assert gpus(seen(root, *lines))[0].error_records == []
+    newer: Any = gpus(seen(root, *lines, minor=5))[0].error_records
+    assert newer.unreadable == "failed"
+    crashes: Any = gpus(seen(root, minor=4))[0].error_records
+    assert crashes.unreadable == "missing" and "26.4 crashes" in crashes.detail
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ class Gpu(Section):
     xgmi_links: Positive | None = key(
         None, "XGMI links of one GPU that are up, to the others of its board", 7, unit="links"
     )
+    power_cap_w: Positive | None = key(
+        None, "least power cap of every GPU; without it the default of the GPU itself", 750, unit="W"
+    )
     compute_partition: Word | None = key(None, "compute partition of every GPU", "SPX", source="system-optimization")
     memory_partition: Word | None = key(None, "memory partition of every GPU", "NPS1", source="system-optimization")
     rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = key(

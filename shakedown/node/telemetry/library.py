@@ -143,10 +143,8 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
 
 def _gpus(tree: Tree) -> List[Tuple[str, Any, Any]]:
     """Return (BDF, the package, handle) of each GPU."""
-    module = smi.import_package(tree, smi.library_path(tree))
-    smi.ask(lambda: module.amdsmi_init() or "done")
-    handles = smi.ask(module.amdsmi_get_processor_handles)
-    return [(smi.ask(module.amdsmi_get_gpu_device_bdf, handle).lower(), module, handle) for handle in handles]
+    gpus = smi.open_library(tree, smi.library_path(tree))
+    return [(bdf, gpus.module, handle) for bdf, handle in gpus.handles.items()]
 
 
 def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
@@ -172,7 +170,7 @@ def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
             status = _field(metrics, "indep_throttle_status")
             found["status"] = [reason for reason, mask in _MASKS.items() if status & mask]
     if with_ras:
-        count = attempt(lambda: smi.ask(module.amdsmi_get_gpu_total_ecc_count, handle))
+        count = attempt(smi.ecc_totals, module, handle)
         if "correctable_count" in count:
             found["ras_correctable"] = count["correctable_count"]
             found["ras_uncorrectable"] = count["uncorrectable_count"]

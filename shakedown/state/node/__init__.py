@@ -6,7 +6,22 @@ contract that its output is validated against. Absolute paths say where each val
 A reading that could not be taken is an `Unreadable` with the reason, never a default: `is_unreadable(x)` tells.
 """
 
-from shakedown.state.node.devices import Acs, DeviceNode, Devices, Disk, Gpu, GpuProcess, Kfd, Nvme, PciLink
+from shakedown.state.node.devices import (
+    Acs,
+    BadPages,
+    DeviceNode,
+    Devices,
+    Disk,
+    EccBlock,
+    ErrorRecord,
+    Gpu,
+    GpuProcess,
+    Kfd,
+    Nvme,
+    PciLink,
+    PeerLink,
+    PowerCap,
+)
 from shakedown.state.node.document import SCHEMA_VERSION, NodeState
 from shakedown.state.node.host import (
     Account,
@@ -34,6 +49,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Account",
     "Acs",
+    "BadPages",
     "BootUnit",
     "Clock",
     "Cmdline",
@@ -42,6 +58,8 @@ __all__ = [
     "DeviceNode",
     "Devices",
     "Disk",
+    "EccBlock",
+    "ErrorRecord",
     "Gid",
     "Gpu",
     "GpuProcess",
@@ -57,6 +75,8 @@ __all__ = [
     "Numa",
     "Nvme",
     "PciLink",
+    "PeerLink",
+    "PowerCap",
     "Probe",
     "ProviderLibrary",
     "RdmaDevice",

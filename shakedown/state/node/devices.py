@@ -36,6 +36,55 @@ class PciLink(Part):
     max_width: Reading[int]
 
 
+class BadPages(Part):
+    """Pages of a GPU's memory that are out of use, or will be. AMD exchanges a GPU with `limit` of them."""
+
+    retired: int
+    pending: int  # until the driver is loaded anew
+    unreservable: int
+    limit: Reading[int]  # needs root
+
+
+class PowerCap(Part):
+    """The most that a GPU may draw: as set, as its model has it, and as can be set."""
+
+    watts: Reading[float]
+    default_watts: Reading[float]
+    most_watts: Reading[float]
+
+
+class EccBlock(Part):
+    """Errors that one block of a GPU has counted since the driver was loaded."""
+
+    correctable: int
+    uncorrectable: int
+    deferred: int
+
+
+class ErrorRecord(Part):
+    """One record of the driver's ring (CPER): amdsmi's severity, its time, AMD's numbers of the events (AFID)."""
+
+    severity: str  # "fatal", "non_fatal_uncorrected", "non_fatal_corrected"
+    at: str  # "2026/11/20 10:11:12", by the GPU's clock
+    afids: Reading[list[int]]
+
+
+class PeerLink(Part):
+    """How one GPU reaches another."""
+
+    kind: Literal["XGMI", "PCIe", "internal", "unknown"]
+    hops: int
+    gts: int | None  # of one lane; None: not reported
+
+
+class GpuProcess(Part):
+    """A process that holds a GPU."""
+
+    pid: int
+    name: str
+    vram_bytes: Reading[int]
+
+
 class Gpu(Part):
     """One GPU as sysfs shows it (PCI id, link) and as amdsmi describes it (the rest)."""
 
@@ -57,6 +106,13 @@ class Gpu(Part):
     temperature_c: Reading[float]  # hotspot
     power_w: Reading[float]
     xgmi_links: Reading[int]  # those that are up: 7 on a board of 8
+    bad_pages: Reading[BadPages] = NOT_READ
+    power_cap: Reading[PowerCap] = NOT_READ
+    ecc_blocks: Reading[dict[str, EccBlock]] = NOT_READ  # "UMC", "XGMI_WAFL": those with errors
+    error_records: Reading[list[ErrorRecord]] = NOT_READ  # the newest 50
+    throttled: Reading[list[str]] = NOT_READ  # what limits it now: "power", "thermal", "prochot", ...
+    processes: Reading[list[GpuProcess]] = NOT_READ  # with memory of this GPU, as amdsmi lists them
+    peers: Reading[dict[str, PeerLink]] = NOT_READ  # by the other GPU's BDF
 
 
 class Kfd(Part):
@@ -65,14 +121,6 @@ class Kfd(Part):
     gpus: Reading[int]
     gpu_nodes: Reading[int]
     cpu_nodes: Reading[int]
-
-
-class GpuProcess(Part):
-    """A process that holds a GPU."""
-
-    pid: int
-    name: str
-    vram_bytes: Reading[int]
 
 
 class Acs(Part):
