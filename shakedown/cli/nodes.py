@@ -56,11 +56,13 @@ def load_state(
     to_train: bool = False,
     connects: bool = True,
     keeps: bool = False,
+    unasked: bool = False,
     only: Sequence[str] = (),
 ) -> State:
     """Load and validate: no node is connected to before the whole desired state is known to be right, with the job of
     these hosts where it is `to_train`. `connects`, `only`: as `engine.load` has them. `keeps`: the command writes a run
-    directory, so one must be possible. `verbose`: how much pyinfra shows; None leaves that alone."""
+    directory, so one must be possible. `unasked`: a host for which the site has no desired state is no error.
+    `verbose`: how much pyinfra shows; None leaves that alone."""
     if verbose is not None:
         engine.show_pyinfra_log(verbose)
         invocation.verbose = verbose > 1
@@ -71,7 +73,7 @@ def load_state(
     values = {key: parse_cli_arg(value) for key, _, value in pairs}
     state = engine.load(inventory, limit, values, parallel or 0, connects, only)
     invocation.trains = to_train
-    desired_states(state, to_train)
+    desired_states(state, to_train, unasked)
     if keeps:
         from shakedown.runs.folder import why_none_can_be_kept  # 200 ms that a drift check does not need
 

@@ -128,8 +128,12 @@ def test_an_engine_is_installed_once_and_taken_back_but_for_what_others_need(
     assert "changed: nothing" in again.text
 
     node.exec("apt-get install -y sdlab-needs-runtime")
-    back = product.deploy(inventory, "rollback", "-y")
-    assert back.code == 0, back.text
+    before = of_the_lab(node)
+    dry = product.run("shakedown", "rollback", inventory, "--dry")
+    line = "node1: package.docker.io: docker.io, sdlab-network, sdlab-runtime removed"
+    assert (dry.code, of_the_lab(node)) == (0, before) and f"would restore: {line}" in dry.text
+    back = product.run("shakedown", "rollback", inventory)
+    assert back.code == 0 and f"restored: {line}" in back.text
     assert of_the_lab(node) == {"sdlab-runtime", "sdlab-needs-runtime"}
     assert node.exec("ls /var/lib/shakedown/before 2>/dev/null", check=False).stdout == ""
 

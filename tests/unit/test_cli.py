@@ -200,6 +200,26 @@ def test_what_data_of_the_command_line_cannot_mean_is_refused(tmp_path: Path, op
     assert words in refused(tmp_path, 'rack = (["n1"], {"gpu": "cpu"})\n', "drift", "--data", option)
 
 
+def over_an_inventory(name: str) -> bool:
+    command = main.get_command(click.Context(main), name)
+    return command is not None and "data" in {parameter.name for parameter in command.params}
+
+
+@pytest.mark.parametrize("command", [*filter(over_an_inventory, COMMANDS), "pyinfra"])
+def test_each_command_over_an_inventory_reads_dotted_keys_of_data(tmp_path: Path, command: str) -> None:
+    text = 'rack = (["n1"], {"gpu": "cpu", "smoke": {"recipe": "gpt-small"}})\n'
+    data = ("--data", "smoke.iterations=many", "--data", "system.container_engine.install=True")
+    words = "the desired state has 1 error:\n  --data: smoke.iterations = 'many': expected a valid integer"
+    if command == "pyinfra":
+        (tmp_path / "site.py").write_text(text)
+        deploy = Path(__file__).resolve().parents[2] / "deploy/megatron.py"
+        program = str(Path(sys.executable).with_name("pyinfra"))
+        code, _out, err = forks.run([program, "site.py", str(deploy), "-y", *data], tmp_path, os.environ)
+        assert (code, words in err) == (2, True), err
+    else:
+        assert words in refused(tmp_path, text, command, *(["n1"] if command == "show" else []), *data)
+
+
 def test_other_peoples_data_is_let_through(tmp_path: Path) -> None:
     text = 'rack = (["@local"], {"gpu": "cpu", "site_own": 1, "_user": "x", "_sudo": False, "ssh_port": 22})\n'
     (tmp_path / "site.py").write_text(text)
@@ -265,11 +285,12 @@ def test_a_limit_is_read_as_output_writes_hosts(tmp_path: Path) -> None:
     assert "--limit node3?: no such host; only * is a wildcard" in wrong
 
 
-def test_a_run_asks_on_a_terminal_how_many_nodes_it_may_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["run", "--no-smoke"], ["rollback"]])
+def test_a_run_asks_on_a_terminal_how_many_nodes_it_may_change(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "rack.py").write_text('rack = (["@local", "n2"], {"gpu": "cpu"})\n')
     terminal, end = pty.openpty()
     program = Path(sys.executable).with_name("shakedown")
-    command = [program, "run", "rack.py", "--no-smoke", "--limit", "@local"]
+    command = [program, *words, "rack.py", "--limit", "@local"]
     with subprocess.Popen(
         command, cwd=tmp_path, stdin=end, stderr=end, env={**os.environ, "HOME": str(tmp_path)}
     ) as run:

@@ -233,14 +233,16 @@ def test_nobody_can_be_reached(tmp_path: Path) -> None:
         closed = server.getsockname()[1]
     site = inventory(tmp_path, ("127.0.0.1", {"ssh_port": closed}))
     deploys = [["pyinfra", site, PROJECT / f"deploy/{name}.py", "-y"] for name in ("drift", "megatron", "rollback")]
-    for argv in (*deploys, ["shakedown", "drift", site], ["shakedown", "run", site]):
+    own = [["shakedown", *words, site] for words in (["drift"], ["run"], ["rollback"], ["rollback", "--dry"])]
+    for argv in (*deploys, *own):
         code, out, err = run(tmp_path, *argv)
         assert code == 1, (argv, err)
         why = f"Could not connect ([Errno None] Unable to connect to port {closed} on 127.0.0.1)"
         if argv[1] == "drift":
             assert "reachable  127.0.0.1" in out and closing(err)[1].startswith("evidence: runs/")
             continue
-        assert closing(err)[:3] == ["verdict: fail", f"  unreached: 127.0.0.1: {why}", "changed: nothing"], argv
+        changed = f"changed: nothing{' (dry run)' if '--dry' in argv else ''}"
+        assert closing(err)[:3] == ["verdict: fail", f"  unreached: 127.0.0.1: {why}", changed], argv
 
 
 def test_drift_says_the_same_and_leaves_standard_output_to_the_findings(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""The way back."""
+
+import sys
+
+import click
+
+from shakedown.cli.inventory import over_inventory
+from shakedown.cli.words import EXIT_CODES
+
+PREPARE = ("signals", "gevent")
+SECTION = "Operate"
+
+
+@click.command(epilog=EXIT_CODES)
+@over_inventory
+@click.option("--dry", is_flag=True, help="show what would be restored, on which nodes; change nothing")
+@click.option("-y", "--yes", is_flag=True, help="do not ask on a terminal whether to go on")
+def rollback(
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    dry: bool,
+    yes: bool,
+) -> None:
+    """Restore what stood on the nodes before the first change to each setting, and remove what Shakedown wrote: the
+    same as `pyinfra INVENTORY deploy/rollback.py -y`. On a terminal it asks once before it connects. It needs root on
+    the nodes, and no desired state.
+
+    \b
+    shakedown rollback inventories/rack.py --dry                what would be restored
+    shakedown rollback inventories/rack.py --limit node03.rack7
+    shakedown rollback inventories/rack.py -y                   without a question
+
+    A node that has no record of a change is left alone. Downloaded images and data stay.
+    """
+    from shakedown.cli.nodes import engine, invocation, load_state, to_its_end, usable_input  # pyinfra: see there
+
+    with usable_input():
+        state = load_state(inventory, limit, data, parallel, verbose=1 + verbose, unasked=True)
+    from shakedown.runner.ending import finish  # 500 ms that a wrong inventory does not need
+
+    invocation.dry = dry
+    with to_its_end(state, ask=not (yes or dry)):
+        engine.run_deploy(state, "rollback", dry=dry)
+    sys.exit(finish(state).exit_code)
