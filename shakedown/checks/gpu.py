@@ -44,7 +44,7 @@ def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     if len(found) == wanted:
         return Comparison(verdict=Verdict.OK, wanted=wanted, actual=wanted, evidence=_places(found))
     driver = "; the driver is up (/dev/kfd)" if not is_unreadable(state.devices.kfd) else ""
-    text = "reseat or replace the GPU that is missing (dmesg may say when it left the bus), and power-cycle the node"
+    text = "reseat or replace the GPU that is missing, and power-cycle the node"
     return Comparison(
         verdict=Verdict.FAIL,
         wanted=wanted,

@@ -36,6 +36,7 @@ def read(tree: Tree) -> Part:
         "boot_id": attempt(tree.text, "/proc/sys/kernel/random/boot_id"),
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         "epoch_s": now,
+        "monotonic_s": time.monotonic(),
         "os_id": attempt(pick, release, "ID"),
         "os_version": release if is_unreadable(release) else release.get("VERSION_ID", release.get("BUILD_ID", "")),
         "os_name": attempt(pick, release, "PRETTY_NAME"),

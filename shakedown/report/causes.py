@@ -12,7 +12,7 @@ from typing import Any
 
 from shakedown import checks
 from shakedown.checks.fleet_facts import knowledge
-from shakedown.checks.missing import MISSING
+from shakedown.checks.missing import in_words, missing_devices
 from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
 from shakedown.report.fold import NAME, without_name
@@ -158,11 +158,7 @@ def _parts(finding: Finding) -> set[str]:
     """Return the parts of the node that a finding names: they differ, or are missing."""
     if isinstance(finding.actual, Mapping):
         return set(map(str, finding.actual))
-    return set(_missing(finding).split(", ")) - {""}
-
-
-def _missing(finding: Finding) -> str:
-    return finding.evidence.partition(MISSING)[2]
+    return set(missing_devices(finding))
 
 
 # -------------------------------------------------------------------------------------------------------- many nodes
@@ -263,8 +259,8 @@ def _words(finding: Finding) -> str:
         return f"{actual}: {evidence}"
     if wanted.startswith("no ") or _is_statement(finding):
         return actual
-    if missing := _missing(finding):
-        return f"{actual} of {wanted}: {missing} {'are' if ',' in missing else 'is'} missing"
+    if missing_devices(finding):
+        return in_words(finding)
     return f"{actual}, wanted {without_name(wanted, finding.node)}"
 
 

@@ -103,6 +103,52 @@ def shown(examination: Examination, capsys: pytest.CaptureFixture[str], **more: 
     return capsys.readouterr().out.splitlines()
 
 
+LOST = "amdgpu 0000:05:00.0: amdgpu: device lost from bus!"
+FATAL = "pcieport 0000:04:00.0: AER: Uncorrected (Fatal) error received: 0000:05:00.0"
+ELSEWHERE = "amdgpu 0000:06:00.0: amdgpu: device lost from bus!"
+
+
+@pytest.mark.parametrize(
+    ("records", "clock", "words"),
+    [
+        ([(300.0, LOST)], 900.0, "0000:05:00.0 left the bus at 05:50 UTC"),
+        ([(300.0, LOST), (780.0, LOST)], 900.0, "0000:05:00.0 left the bus at 05:58 UTC"),
+        ([(300.0, FATAL), (420.0, LOST)], 900.0, "0000:05:00.0 left the bus at 05:52 UTC"),
+        ([(300.0, FATAL), (420.0, FATAL)], 900.0, "0000:05:00.0 has failed since 05:50 UTC"),
+        ([(300.0, LOST)], 86_700.0, "0000:05:00.0 left the bus at 2026-11-20 06:00 UTC"),
+        ([(300.0, ELSEWHERE)], 900.0, "0000:05:00.0 is missing"),
+        ([(300.0, LOST)], unreadable("failed", "no clock"), "0000:05:00.0 is missing"),
+        (unreadable("not permitted", "/dev/kmsg"), 900.0, "0000:05:00.0 is missing"),
+    ],
+)
+def test_a_device_that_left_is_named_with_the_time_of_the_kernel_log(records: Any, clock: Any, words: str) -> None:
+    if isinstance(records, list):
+        records = [
+            {"number": number, "priority": 3, "seconds": seconds, "message": message}
+            for number, (seconds, message) in enumerate(records, start=40)
+        ]
+    log = {"kernel_log.records": records, "system.monotonic_s": clock, "system.epoch_s": 1795240800.0}
+    examination = rack(4, {}, "node0[1-{}]")
+    examination.keep("node02", Reading(with_(healthy(2), missing_gpu(2) | log)))
+    examination.judge()
+    found = next(cause for cause in causes(examination.all_findings()) if cause.names == ("gpu_count",))
+    assert found.text == f"7 of 8 GPUs: {words.replace(' UTC', '')}"
+    assert "missing" in words or f"in the kernel's log: {words}; missing beside" in found.finding.evidence
+    assert "missing" in words or "kernel_log" in found.follows
+
+
+def test_of_two_missing_devices_each_has_its_own_words() -> None:
+    record = {"number": 7, "priority": 3, "seconds": 30.0, "message": LOST}
+    state = healthy(2).model_dump()
+    lost = {"gpus": [gpu for gpu in state["gpus"] if gpu["bdf"] not in ("0000:05:00.0", "0000:07:00.0")]}
+    log = {"kernel_log.records": [record], "system.monotonic_s": 90.0, "system.epoch_s": 1795240800.0}
+    examination = rack(4, {}, "node0[1-{}]")
+    examination.keep("node02", Reading(with_(healthy(2), lost | log)))
+    examination.judge()
+    texts = [cause.text for cause in causes(examination.all_findings()) if cause.names == ("gpu_count",)]
+    assert texts == ["6 of 8 GPUs: 0000:05:00.0 left the bus at 05:59, 0000:07:00.0 is missing"]
+
+
 SEVEN = {
     "gpu_count": "node17",
     "rdma_rate": "node[40-41]",
@@ -126,7 +172,7 @@ def test_seven_causes_fit_on_a_screen(
     assert len(lines) <= 22 and max(map(len, lines)) <= min(int(columns or 100), 100)
     assert re.match(rf"{count} nodes, \d\d checks each +FAILED   7 causes", lines[0])
     assert lines[1].split()[:3] == ["FAIL", "gpu_count", faults["gpu_count"]]
-    assert "7 of 8: 0000:05:00.0 is missing" in lines[1] and "(+" in lines[1]
+    assert "7 of 8 GPUs: 0000:05:00.0 is missing" in lines[1] and "(+" in lines[1]
     rows = [line.split()[:2] for line in lines if re.match(r" [A-Z]+ ", line)]
     assert [row[1] for row in rows if row[0] in ("FAIL", "DRIFT")] == [
         "gpu_count", "rdma_rate", "fleet.bios", "gpu_ecc", "numa_balancing", "memlock", "cmdline"

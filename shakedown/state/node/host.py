@@ -25,6 +25,7 @@ class System(Part):
     boot_id: Reading[str]  # /proc/sys/kernel/random/boot_id
     taken_at: str  # UTC, ISO 8601
     epoch_s: float  # the node's clock when the reading was taken, seconds since 1970 UTC
+    monotonic_s: Reading[float] = NOT_READ  # CLOCK_MONOTONIC then, by which the kernel's log counts, in seconds
     os_id: Reading[str]  # "debian", "ubuntu", "rhel", "rocky", ...
     os_version: Reading[str]
     os_name: Reading[str]  # PRETTY_NAME
