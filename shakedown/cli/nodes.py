@@ -121,12 +121,13 @@ def to_its_end(
         sys.exit(INTERRUPTED if invocation.interrupted else verdict.exit_code)
 
 
-def run_deploy(state: State, name: str, dry: bool) -> NoReturn:
-    """Run one of this project's deploys, and exit as its verdict says."""
+def run_deploy(state: State, name: str, dry: bool, ask: bool = False) -> NoReturn:
+    """Run one of this project's deploys, and exit as its verdict says. `ask`: on a terminal, whether to go on."""
     from shakedown.runner import ending, session  # 500 ms that a drift check does not need
 
     invocation.dry = dry
-    with to_its_end(state):
+    with to_its_end(state, ask=ask):
         engine.run_deploy(state, name, dry=dry)
-        session.session()
+        if name != "rollback":  # which examines no node
+            session.session()
     sys.exit(ending.finish(state).exit_code)

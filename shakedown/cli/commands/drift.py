@@ -57,7 +57,9 @@ def drift(
     if from_agents:
         from shakedown.runner.agents import collect as look  # 500 ms that a usual check does not need
     else:
-        from shakedown.runner.examine import examine as look  # pyinfra
+        from shakedown.runner import examine, kept_check  # pyinfra
+
+        look = examine.examine
 
     with to_its_end(state) as keep:
         examination = look(state)
@@ -75,8 +77,6 @@ def drift(
             click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)
         code = show_document(document, form, output, verdict)
         if not from_agents:
-            from shakedown.runner.kept_check import keep_check
-
-            keep_check(state, examination, verdict, ledger=ledger)
+            kept_check.keep_check(state, examination, verdict, ledger=ledger)
             code = Verdict.FAIL.exit_code if invocation.unrecorded else code
     sys.exit(code)

@@ -1,7 +1,5 @@
 """The way back."""
 
-import sys
-
 import click
 
 from shakedown.cli.inventory import over_inventory
@@ -35,13 +33,8 @@ def rollback(
 
     A node that has no record of a change is left alone. Downloaded images and data stay.
     """
-    from shakedown.cli.nodes import engine, invocation, load_state, to_its_end, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import load_state, run_deploy, usable_input  # pyinfra: see there
 
     with usable_input():
         state = load_state(inventory, limit, data, parallel, verbose=1 + verbose, unasked=True)
-    from shakedown.runner.ending import finish  # 500 ms that a wrong inventory does not need
-
-    invocation.dry = dry
-    with to_its_end(state, ask=not (yes or dry)):
-        engine.run_deploy(state, "rollback", dry=dry)
-    sys.exit(finish(state).exit_code)
+    run_deploy(state, "rollback", dry, ask=not (yes or dry))
