@@ -24,6 +24,7 @@ SINGLE_MI35X = _DATA / "documents" / "mi35x_megatron_llama_single.json"
 DISTRIBUTED = _DATA / "documents" / "mi3xx_megatron_llama_distributed.json"
 LATER = _DATA / "cvs" / "sections_later.json"
 SWEEP = _DATA / "cvs" / "sweep_distributed.json"
+PRESENT = _DATA / "cvs" / "present.json"
 
 ONE = Choice("llama3_1_8b", "mi300x")
 DOCUMENTS = {SINGLE: ("mi300x", "mi325"), SINGLE_MI35X: ("mi350", "mi355"), DISTRIBUTED: ("mi300x", "mi325")}
@@ -34,6 +35,7 @@ EXAMPLES = [
     (LATER, Choice()),
     (SWEEP, Choice(run="mbs2-fp8")),
     (SWEEP, Choice(run="mbs4-bf16")),
+    (PRESENT, Choice(run="MBS=4,GBS=128,PRECISION=FP8")),
 ]
 
 CELL = "model_params.multi_node.llama3_1_8b.mi300x"
@@ -78,7 +80,7 @@ def outcome(path: Path, choice: Choice) -> tuple[Any, ...]:
     try:
         found = import_file(path, choice)
     except CvsError as error:
-        return tuple((each.path, each.value, each.expected) for each in error.problems)
+        return (*((each.path, each.value, each.expected) for each in error.problems), *map(str, error.remarks))
     opened = [(each.path, each.value) for each in found.open]
     return json.dumps(found.values, sort_keys=True), opened, [str(remark) for remark in found.remarks]
 

@@ -23,10 +23,10 @@ class Problem:
         return printable(f"{self.where}: {self.path} = {value}: expected {self.expected}")
 
 
-def shown(value: object) -> str:
-    """Return a value for a message, cut to 80 characters."""
+def shown(value: object, most: int = 80) -> str:
+    """Return a value for a message, cut to `most` characters."""
     text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 class DesiredStateError(ValueError):

@@ -38,6 +38,10 @@ FACTS = {
     "config.nccl_socket_ifname",
     "config.gloo_socket_ifname",
     "config.nccl_ib_gid_index",
+    "config.dataset_source",
+    "config.distributed_training",
+    "config.container_config.device_list.2",
+    "config.container_config.volume_dict",
 }
 
 
@@ -66,7 +70,12 @@ def test_a_file_as_it_stands_lists_all_that_only_a_person_knows(file: Path, choi
         assert {remark.path for remark in found.derived} == {*FACTS, job}
     else:
         assert opened == {"config.training_iterations"}
-        assert {remark.path for remark in found.derived} == {"config.nnodes", "config.master_address", job}
+        assert {remark.path for remark in found.derived} == {
+            "config.nnodes",
+            "config.master_address",
+            "config.dataset_source",
+            job,
+        }
     assert found.values["smoke"]["scope"] == ("together" if file == DISTRIBUTED else "each")
     assert {remark.path for remark in found.refused} == TOLD
     assert {remark.path.removeprefix(f"{job}.") for remark in found.flagged} == theirs(file, choice)

@@ -17,7 +17,7 @@ SECTION = "Prepare"
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--model", help="which model of the file, where it has several")
 @click.option("--gpu", help="which GPU of the file, where it has several: mi300x, mi325, ...")
-@click.option("--run", help="which run of the file's sweep, where it has several")
+@click.option("--run", help="which run of the file's sweep, where it has several, or the cell smoke")
 @click.option("--thresholds", help="the threshold file, where several stand beside FILE and it names none")
 @format_of(SiteLayer)
 def import_cvs(
@@ -31,10 +31,14 @@ def import_cvs(
 
     \b
     shakedown import-cvs mi3xx_megatron_llama_single.json --model llama3_1_8b --gpu mi300x
+    shakedown import-cvs mi3xx_megatron_llama-3.1-8b_single.json --run MBS=4,GBS=128,PRECISION=FP8 --gpu mi300x \
+      --thresholds mi300x_megatron_llama-3.1-8b_single_threshold.json
     """
     try:
         imported = import_file(file, Choice(model, gpu, run, thresholds))
     except CvsError as error:
+        for remark in error.remarks:
+            click.echo(str(remark), err=True)
         unusable(error)
     write(SiteLayer(imported), form)
     for remark in imported.remarks:

@@ -10,6 +10,7 @@ from typing import Any
 from shakedown.common.text import load_json, shallow
 from shakedown.desired import problems
 from shakedown.desired.cvs.result import CvsError, Remark
+from shakedown.desired.cvs.tables import other_names
 from shakedown.desired.problems import Problem
 
 _LIMIT = 16 << 20  # characters; those of CVS have some 20,000
@@ -41,7 +42,7 @@ def shown(path: str, value: Any) -> str:
     """Return a value for a message."""
     if is_secret(path.rpartition(".")[2]):
         return "(not shown)"
-    return problems.shown(value)
+    return problems.shown(value, 400)  # the devices of a node have some 150 characters
 
 
 def is_secret(name: str) -> bool:
@@ -96,14 +97,17 @@ def without_comments(value: Any) -> Any:
 def parameters(values: Mapping[str, Any], known: Collection[str], name: str = "", path: str = "") -> Iterator[Given]:
     """Yield the parameters below a part of the document. `name` and `path` are the part's own.
 
-    A dictionary is one parameter where it is known as such; any other is walked into as far as names are known.
+    A dictionary is one parameter where it is known as such; any other is walked into as far as names are known. A name
+    of the present form becomes that of its row; the path stays the file's.
     """
+    others = other_names()
     for key, value in values.items():
         own, at = f"{name}.{key}".lstrip("."), f"{path}.{key}".lstrip(".")
-        if own not in known and isinstance(value, dict) and any(other.startswith(f"{own}.") for other in known):
+        below = [*others, *(known if own not in known else ())] if own not in others and value else []
+        if isinstance(value, dict) and any(other.startswith(f"{own}.") for other in below):
             yield from parameters(value, known, own, at)
         else:
-            yield Given(own, at, value)
+            yield Given(others.get(own, own), at, value)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 from shakedown.common.text import counted
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import PLACEHOLDER, Given, Notes, read, without_comments
-from shakedown.desired.cvs.job import LayerDraft
+from shakedown.desired.cvs.job import DEFAULT, SMOKE, LayerDraft
 from shakedown.desired.cvs.result import CvsError
 from shakedown.desired.cvs.tables import number
 
@@ -22,24 +22,26 @@ METRICS = {
     "mem_usage": _AT_MOST,
 }
 SCALING = "scaling_efficiency_pct"
+_BASELINE = ("scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes")
+# What CVS packages for 8B and 70B alike (ROCm/cvs at 01b906e8): none was measured.
+_PACKAGED = {"throughput_per_gpu": 100.0, "elapsed_time_per_iteration": 500.0, "tokens_per_gpu": 1000.0}
 _CELL = re.compile(r"MBS=[^,]+,GBS=[^,]+,PRECISION=[^,]+")
 
 
 def put_expected(draft: LayerDraft) -> None:
     """Put the figures into the layer, and for how many nodes they are."""
     assert draft.job is not None
-    if draft.parsed.get("enforce_thresholds") is False:
-        draft.notes.refuse(draft.given["enforce_thresholds"], "no figure is judged; each is recorded")
-        for name in ("threshold_json", "scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
-            if name in draft.given and draft.given[name].value not in ("", None):
-                draft.notes.refuse(draft.given[name], "it is not read, since enforce_thresholds is false")
+    unjudged = _unjudged(draft)
+    if unjudged:
+        _list_unjudged(draft, unjudged)
         return
     results = draft.given.get("model.result_dict")
     expect: dict[str, Any] = {}
     if results is not None and isinstance(results.value, dict):
         expect = _of_results(results.path, results.value, draft.notes)
-    if draft.job.form == "sweep":
+    if draft.job.form != "sections":
         expect = _with_thresholds(draft, expect)
+        _drop_packaged(draft, expect)
     if not expect:
         return
     draft.put("smoke.expect", expect)
@@ -53,6 +55,46 @@ def put_expected(draft: LayerDraft) -> None:
             draft.given["config.nnodes"],
             f"a comment in the file says that its figures are for {counted(nodes, 'node')}",
         )
+
+
+def _unjudged(draft: LayerDraft) -> str:
+    """Return why no figure of the file is judged; empty where the figures are."""
+    if draft.job is not None and draft.job.run == SMOKE:
+        return "CVS judges no figure of its cell smoke"
+    precision = str(draft.parsed.get("model.precision", ""))
+    if draft.family is not None and precision.lower() in draft.family.untrained:
+        return f"no recipe trains in {precision}"
+    if draft.parsed.get("enforce_thresholds") is not False:
+        if "enforce_thresholds" in draft.parsed:
+            draft.notes.derive(draft.given["enforce_thresholds"], "every figure of the run's cell is judged")
+        return ""
+    draft.notes.refuse(draft.given["enforce_thresholds"], "no figure is judged; each is recorded")
+    return "it is not judged, since enforce_thresholds is false"
+
+
+def _list_unjudged(draft: LayerDraft, reason: str) -> None:
+    for name in ("threshold_json", *_BASELINE):
+        if name in draft.given and draft.given[name].value not in ("", None):
+            draft.notes.refuse(draft.given[name], reason)
+    results = draft.given.get("model.result_dict")
+    figures = {f"{results.path}.{name}": value for name, value in results.value.items()} if results else {}
+    if draft.job is not None and draft.job.form != "sections" and draft.job.run != SMOKE:
+        try:
+            where, cell = _own_cell(draft)
+            figures |= {f"{where}.{key}": rule for key, rule in cell.items()}
+        except CvsError as error:
+            stops = "; ".join(problem.expected for problem in error.problems)
+            draft.notes.flag(Given("threshold_json", "threshold_json", None), f"CVS itself stops at the file: {stops}")
+    for name, value in figures.items():
+        draft.notes.refuse(Given(name, name, value), reason)
+
+
+def _drop_packaged(draft: LayerDraft, expect: dict[str, Any]) -> None:
+    """Take out the figures that CVS packages for every model: a run that meets them has shown nothing."""
+    assert draft.job is not None
+    for name in [name for name, value in _PACKAGED.items() if expect.get(name) == value]:
+        given = Given(name, f"{draft.job.run}: {name}", expect.pop(name))
+        draft.notes.refuse(given, "CVS packages this figure for every model: no measurement, so nothing is expected")
 
 
 def _of_results(path: str, results: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
@@ -88,8 +130,10 @@ def _of_thresholds(
                 notes.refuse(given, "scaling_baseline.tokens_per_sec_total is 0, with which there is nothing to scale")
                 continue
             notes.flag(given, f"judged as tokens_per_gpu at least {tokens:g}: that part of the baseline, for each GPU")
-            name, bound = "tokens_per_gpu", max(tokens, expect.get("tokens_per_gpu", 0.0))
-        expect[name] = max(bound, expect.get(name, 0.0)) if name == "tokens_per_gpu" else bound
+            name, bound = "tokens_per_gpu", tokens
+        if name in expect:
+            notes.derive(given, f"the greater of {bound:g} and {expect[name]:g} is judged")
+        expect[name] = max(bound, expect.get(name, 0.0))
     return expect
 
 
@@ -112,10 +156,16 @@ def _of_rule(given: Given, name: str, notes: Notes) -> float | None:
         reason = " (a ratio to another metric is no bound here)" if kind == "min_ratio" else f", since {way} is better"
         notes.wrong(given, f"the kind {' or '.join([*kinds, 'within'])}{reason}")
         return None
-    unknown = set(rule) - {"kind", "value", *(["tolerance_pct"] if kind == "within" else [])}
+    unknown = set(rule) - {"kind", "value", "optional", *(["tolerance_pct"] if kind == "within" else [])}
     if unknown:
         notes.wrong(given, f"no {', '.join(sorted(unknown))} with the kind {kind}")
         return None
+    if "optional" in rule:
+        optional = Given(name, f"{given.path}.optional", rule["optional"])
+        if not isinstance(rule["optional"], bool):
+            notes.wrong(optional, "true or false")
+        elif optional.value:
+            notes.flag(optional, "CVS passes a run without this figure; here the gate is unknown without it")
     value = _bound(Given(name, f"{given.path}.value", rule.get("value")), notes)
     return _edge(given, value, kinds, notes) if kind == "within" and value is not None else value
 
@@ -146,43 +196,60 @@ def _bound(given: Given, notes: Notes) -> float | None:
 
 def _with_thresholds(draft: LayerDraft, expect: dict[str, Any]) -> dict[str, Any]:
     """Return the expected figures with those of the file's cell over them."""
-    path = _threshold_file(draft)
-    if path is None:
-        return expect
     try:
-        cells = without_comments(read(path, f"cvs {path}"))
+        where, cell = _own_cell(draft)
     except CvsError as error:
         draft.notes.problems += error.problems
-        return expect
-    key = _cell_name(draft)
+        where, cell = "", {}
+    rule = cell.get(f"training.{SCALING}")
+    judged = isinstance(rule, dict) and rule.get("kind") != "info" and rule.get("value") != 0
+    for baseline in _BASELINE if not judged or not draft.parsed.get(_BASELINE[0]) else ():
+        if baseline in draft.given:
+            draft.notes.refuse(draft.given[baseline], f"no {SCALING} of this run is judged with it")
+    thresholds = _of_thresholds(where, cell, draft.notes, lambda percent: _tokens(draft, percent))
+    for name in expect.keys() & thresholds.keys():
+        results = draft.given["model.result_dict"]
+        given = Given(name, f"{results.path}.{name}", expect[name])
+        draft.notes.refuse(given, f"{where} says {thresholds[name]:g}, and it is the newer of the two")
+        draft.notes.open = [problem for problem in draft.notes.open if problem.path != given.path]
+    return expect | thresholds
+
+
+def _own_cell(draft: LayerDraft) -> tuple[str, dict[str, Any]]:
+    """Return where the run's cell stands, and the cell; an empty one, with the reason noted, where there is none."""
+    assert draft.job is not None
+    path = _threshold_file(draft)
+    if path is None:
+        return "", {}
+    cells = without_comments(read(path, f"cvs {path}"))
+    key = draft.job.thresholds[draft.job.run]
     for name, cell in cells.items():
-        if not _CELL.fullmatch(name) or not isinstance(cell, dict):
-            draft.notes.wrong(Given(name, f"{path.name}: {name}", cell), "MBS=..,GBS=..,PRECISION=.. and an object")
+        given = Given(name, f"{path.name}: {name}", cell)
+        if not (_CELL.fullmatch(name) or name == DEFAULT) or not isinstance(cell, dict):
+            draft.notes.wrong(given, "MBS=..,GBS=..,PRECISION=.. and an object")
+        elif name not in draft.job.thresholds.values():
+            draft.notes.refuse(given, "no run has this cell; CVS stops at it where thresholds are enforced")
     if not isinstance(cells.get(key), dict):
         absent = Given(key, f"{path.name}: {key}", None)
-        draft.notes.refuse(absent, f"the file has no cell for this run ({', '.join(cells)}): its figures are recorded")
-        return expect
-    if f"training.{SCALING}" not in cells[key]:
-        for baseline in ("scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
-            if baseline in draft.given:
-                draft.notes.refuse(draft.given[baseline], f"{key} has no {SCALING} to judge")
-    thresholds = _of_thresholds(f"{path.name}: {key}", cells[key], draft.notes, lambda percent: _tokens(draft, percent))
-    for name in expect.keys() & thresholds.keys():
-        if expect[name] != thresholds[name]:
-            results = draft.given["model.result_dict"]
-            given = Given(name, f"{results.path}.{name}", expect[name])
-            draft.notes.refuse(given, f"{path.name} says {thresholds[name]:g}, and it is the newer of the two")
-            draft.notes.open = [problem for problem in draft.notes.open if problem.path != given.path]
-    return expect | thresholds
+        stops = "its figures are recorded; CVS stops where thresholds are enforced"
+        draft.notes.refuse(absent, f"the file has no cell for this run ({', '.join(cells)}): {stops}")
+        return "", {}
+    return f"{path.name}: {key}", cells[key]
 
 
 def _threshold_file(draft: LayerDraft) -> Path | None:
     """Return the chosen or named file, the one with this file's own name, or the only one in the folder."""
     named = draft.given.get("threshold_json", Given("threshold_json", "threshold_json", ""))
     if draft.thresholds:
+        if named.value:
+            draft.notes.refuse(named, f"--thresholds says {draft.thresholds}")
         return Path(draft.thresholds).expanduser()
+    if named.is_open:
+        draft.notes.wrong(named, "the name of the GPU's threshold file, here or with --thresholds")
+        return None
     folder, stem = draft.file.parent, draft.file.stem
     if named.value:
+        draft.notes.derive(named, "the figures of the run's cell in this file")
         return folder / str(named.value)
     own = [folder / f"{name}_threshold.json" for name in (stem, stem.removesuffix("_config"))]
     beside = sorted(folder.glob("*threshold.json"))
@@ -196,13 +263,6 @@ def _threshold_file(draft: LayerDraft) -> Path | None:
         draft.notes.wrong(named, f"the name of a threshold file, here or with {how} (beside this one: {there})")
         return None
     return fitting[0]
-
-
-def _cell_name(draft: LayerDraft) -> str:
-    """Return the cell's name, from the values as the file writes them."""
-    names = {"MBS": "micro_batch_size", "GBS": "global_batch_size", "PRECISION": "precision"}
-    values = {short: draft.given.get(f"model.{name}") for short, name in names.items()}
-    return ",".join(f"{short}={given.value if given else ''}" for short, given in values.items())
 
 
 def _tokens(draft: LayerDraft, percent: float) -> float | None:

@@ -16,8 +16,8 @@ from shakedown.desired.cvs.document import (
     read,
     without_comments,
 )
-from shakedown.desired.cvs.job import Choice, LayerDraft, SelectedJob, choose
-from shakedown.desired.cvs.readers import read_all
+from shakedown.desired.cvs.job import SMOKE, Choice, LayerDraft, SelectedJob, choose
+from shakedown.desired.cvs.readers import read_all, take_variable
 from shakedown.desired.cvs.result import CvsError, Imported
 from shakedown.desired.cvs.tables import Parameter, families, family_of, known_parameters
 from shakedown.desired.layers import Layer, merge
@@ -36,17 +36,23 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
     file = Path(path).expanduser()
     notes = Notes(f"cvs {path}")
     document = read(file, notes.where)
-    given = {parameter.name: parameter for parameter in parameters(without_comments(document), known_parameters())}
+    given = _collect(document, notes)
     job = choose(given, choice, notes)
     draft = LayerDraft(notes, file, given, job, nodes_of_figures(document), choice.thresholds)
     if job is not None:
-        draft.family = family_of(str(job.model.value))
+        image = given.get("container.image", job.model).value
+        draft.family = family_of(str(job.model.value), str(image) if job.form != "sections" else "")
+        for name in [name for name in given if job.run == SMOKE and name.startswith("smoke.")]:
+            del given[name]
         given |= {parameter.name: parameter for parameter in job.cell.values()}
         if draft.family is None:
-            notes.wrong(job.model, f"a model of the families {', '.join(families())}")
+            known = ", ".join(name for name, family in families().items() if not family.image)
+            notes.wrong(job.model, f"a model of the families {known}")
     for parameter in given.values():
         row = known_parameters().get(parameter.name)
-        if row is None:
+        if row is None and parameter.name.startswith("container.env."):
+            take_variable(draft, parameter)
+        elif row is None:
             notes.wrong(parameter, "no such parameter")
         else:
             _take(draft, parameter, row)
@@ -55,9 +61,20 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
     if job is not None and draft.family is not None:
         read_all(draft)
     if notes.problems:
-        raise CvsError(sorted(set(notes.problems)))
+        raise CvsError(sorted({*notes.problems, *notes.open}), notes.remarks)
     ordered = {section: draft.values[section] for section in _SECTIONS if section in draft.values}
     return Imported(notes.where, ordered, notes.open, notes.remarks)
+
+
+def _collect(document: Mapping[str, Any], notes: Notes) -> dict[str, Given]:
+    """Return the file's parameters by name. A second name of the same parameter is an error."""
+    found: dict[str, Given] = {}
+    for parameter in parameters(without_comments(document), known_parameters()):
+        if parameter.name in found:
+            notes.wrong(parameter, f"nothing: {found[parameter.name].path} has the same meaning")
+        else:
+            found[parameter.name] = parameter
+    return found
 
 
 def _take(draft: LayerDraft, given: Given, row: Parameter) -> None:
@@ -83,6 +100,8 @@ def _take(draft: LayerDraft, given: Given, row: Parameter) -> None:
         draft.put(row.to, parsed)
     elif row.derived and not row.reader:
         notes.derive(given, f"{row.derived}; the typed value is not taken over")
+    elif row.only:
+        notes.derive(given, f"it is so here: {row.why}")
 
 
 def _take_option(draft: LayerDraft, given: Given, role: str, parsed: Any) -> None:
@@ -111,6 +130,12 @@ def _open(draft: LayerDraft, given: Given, row: Parameter, missing: bool = False
     if row.refused or (given.value == "" and not row.required):
         if row.refused:
             draft.notes.refuse(given, row.refused)
+        return
+    if row.option and draft.family is not None and row.option in draft.family.ignored:
+        if not missing:
+            draft.notes.refuse(given, draft.family.ignored[row.option])
+        return
+    if row.open == "reader":
         return
     target = _target(draft, row)
     if target is None:

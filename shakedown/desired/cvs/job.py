@@ -1,9 +1,11 @@
-"""The two forms of the file, the one job of them that is wanted, and the layer that it becomes.
+"""The forms of the file, the one job of them that is wanted, and the layer that it becomes.
 
-The older form has sections: model_params.(single_node|multi_node).MODEL.GPU. The newer has one model for one GPU, and a
-sweep whose runs change some of its parameters.
+The oldest form has sections: model_params.(single_node|multi_node).MODEL.GPU. The newer has one model for one GPU, and
+a sweep whose runs change some of its parameters. The present form (`train_params`) has the sizes in the names of the
+runs, and needs no sweep. The content tells the forms apart, never the file's name.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +13,15 @@ from typing import Any
 
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import Given, Notes
-from shakedown.desired.cvs.tables import ModelFamily
+from shakedown.desired.cvs.tables import ModelFamily, other_names
 
+_SIZES = re.compile(r"MBS=(?P<micro_batch_size>[^,]+),GBS=(?P<global_batch_size>[^,]+),PRECISION=(?P<precision>[^,]+)")
+# Without a sweep, and of the cell `smoke` on one node and on several: ROCm/cvs, megatron.rst at 01b906e8
+_DEFAULTS = {"micro_batch_size": "2", "global_batch_size": "128", "precision": "BF16"}
+_SMOKE = {"iters": 10, "micro_batch_size": "1", "precision": "BF16"}
+_SMOKE_BATCHES = ("8", "16")
+DEFAULT, SMOKE = "default", "smoke"
+_LOOPBACK = re.compile(r"127\..*|localhost|::1")
 _TOPOLOGIES = {"single_node": False, "multi_node": True}
 
 
@@ -31,26 +40,32 @@ class Choice:
 class SelectedJob:
     """One job of the file. `cell` holds its model parameters, each with its own path; `path` is the cell's."""
 
-    form: str  # "sections" or "sweep"
+    form: str  # "sections", "sweep" or "present", which has sweeps too
     distributed: bool
     model: Given
     gpu: str  # a GPU profile
     path: str
     cell: dict[str, Given]
+    run: str = ""
+    thresholds: Mapping[str, str] = field(default_factory=dict)  # run -> its cell in the threshold file
 
     @property
     def tags(self) -> set[str]:
-        """What parameters.toml calls this kind of file."""
+        """What parameters.toml calls this kind of file. The present form derives the NIC family."""
+        if self.form == "present":
+            return {"sweep"}
         return {self.form, *(["distributed"] if self.distributed else [])}
 
 
 def choose(given: Mapping[str, Given], choice: Choice, notes: Notes) -> SelectedJob | None:
     """Return the wanted job; None, with every reason noted, where there is none."""
+    present = any(name in given and given[name].path != name for name in ("gpu_arch", "model_params"))
     params = given.get("model_params")
     if params is None or not isinstance(params.value, dict):
-        notes.wrong(params or Given("model_params", "model_params", None), "an object with the model's parameters")
+        absent = Given("model_params", "train_params" if present else "model_params", None)
+        notes.wrong(params or absent, "an object with the model's parameters")
         return None
-    if "schema_version" in given or "sweep.combinations" in given:
+    if present or "schema_version" in given or "sweep.combinations" in given:
         return _of_sweep(given, params, choice, notes)
     return _of_sections(given, params, choice, notes)
 
@@ -107,52 +122,136 @@ def _wanted_topologies(given: Mapping[str, Given]) -> set[bool]:
 
 
 def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: Notes) -> SelectedJob | None:
-    before = len(notes.problems)
+    """Return the chosen run. Where the GPU or the run is an error, another stands in, so that all errors are listed."""
     model = Given("model.model_name", f"{params.path}.model_name", params.value.get("model_name"))
-    arch = given.get("gpu_arch", Given("gpu_arch", "gpu_arch", None))
-    profile = profile_of(arch.value)
-    if profile is None:
-        notes.wrong(arch, f"a GPU of {', '.join(profiles.names('gpu'))}")
-    elif choice.gpu is not None and profile_of(choice.gpu) != profile:
-        notes.wrong(Given("gpu", "gpu", choice.gpu), f"{arch.value}, for which the file is, or nothing")
     if not isinstance(model.value, str) or not model.value:
         notes.wrong(model, "a model's name")
     elif choice.model is not None and choice.model.lower() != model.value.lower():
         notes.wrong(Given("model", "model", choice.model), f"{model.value}, for which the file is, or nothing")
-    run = _run(given, choice, notes)
-    if run is None or profile is None or len(notes.problems) > before:
+    present = params.path == "train_params"
+    distributed = _is_distributed(given, notes) if present else _is_named_distributed(given)
+    run = _run(given, choice, notes, present)
+    if run is None:
         return None
-    name, combination = run
-    path = f"sweep.combinations.{name}"
-    cell = {key: Given(f"model.{key}", f"{params.path}.{key}", value) for key, value in params.value.items()}
-    cell |= {key: Given(f"model.{key}", f"{path}.{key}", value) for key, value in combination.items()}
-    framework = given.get("framework")
-    distributed = framework is not None and framework.value == "megatron_distributed"
-    return SelectedJob("sweep", distributed, model, profile, path, cell)
+    name, path, combination = run
+    if name == SMOKE:
+        batch = combination.get("global_batch_size") or _SMOKE_BATCHES[distributed]
+        combination = {**_SMOKE, **combination, "global_batch_size": batch}
+        combination["training_iterations"] = combination.pop("iters")
+    base = _DEFAULTS | params.value if name == DEFAULT else params.value
+    cell = _cell(params.path, base) | _cell(path, combination)
+    for key in combination.keys() & params.value.keys():
+        instead = f"the run {name} has {combination[key]!r}"
+        notes.refuse(Given(f"model.{key}", f"{params.path}.{key}", params.value[key]), instead)
+    for key in _DEFAULTS.keys() - params.value.keys() if name == DEFAULT else ():
+        notes.derive(Given(f"model.{key}", f"{params.path}.{key}", _DEFAULTS[key]), "CVS's own value without a sweep")
+    gpu = _gpu(given, choice, notes) or "mi300x"
+    form = "present" if present else "sweep"
+    return SelectedJob(form, distributed, model, gpu, path, cell, name, _threshold_cells(given, params.value))
 
 
-def _run(given: Mapping[str, Given], choice: Choice, notes: Notes) -> tuple[str, dict[str, Any]] | None:
-    """Return the chosen run and its combination of parameters."""
+def _threshold_cells(given: Mapping[str, Given], base: Mapping[str, Any]) -> dict[str, str]:
+    """Return the threshold cell of each run, from the values as the file writes them; `default` without a sweep."""
+    combinations = given["sweep.combinations"].value if "sweep.combinations" in given else {}
+    cells = {DEFAULT: DEFAULT}
+    for name, body in combinations.items() if isinstance(combinations, dict) else ():
+        values = [{**base, **body}.get(key, "") for key in _DEFAULTS] if isinstance(body, dict) else ["", "", ""]
+        cells[name] = name if _SIZES.fullmatch(name) else "MBS={},GBS={},PRECISION={}".format(*values)
+    return cells if len(cells) == 1 else {name: cell for name, cell in cells.items() if name != DEFAULT}
+
+
+def _cell(path: str, values: Mapping[str, Any]) -> dict[str, Given]:
+    """Return model parameters by name. In the present form iterations are among them."""
+    names = {key: other_names().get(f"model.{key}", f"model.{key}") for key in values}
+    return {name: Given(name, f"{path}.{key}", values[key]) for key, name in names.items()}
+
+
+def _gpu(given: Mapping[str, Given], choice: Choice, notes: Notes) -> str | None:
+    """Return the GPU's profile: the file's, or where that is left open the chosen one."""
+    arch = given.get("gpu_arch", Given("gpu_arch", "gpu_arch", None))
+    profile, chosen = profile_of(arch.value), profile_of(choice.gpu)
+    if arch.is_open and chosen is not None:
+        notes.refuse(arch, f"--gpu says {choice.gpu}; CVS itself stops at it")
+        return chosen
+    if profile is None:
+        known = ", ".join(profiles.names("gpu"))
+        notes.wrong(arch, f"a GPU of {known}" + (", here or with --gpu" if arch.is_open else ""))
+    elif choice.gpu is not None and chosen != profile:
+        notes.wrong(Given("gpu", "gpu", choice.gpu), f"{arch.value}, for which the file is, or nothing")
+    if arch.path == "gpu_name" and profile not in (None, "mi300x", "mi325x", "mi355x"):
+        notes.flag(arch, "CVS itself stops at it: it knows MI300X, MI325X and MI355X")
+    elif profile is not None and str(arch.value).lower() != profile:
+        notes.derive(arch, f"the GPU profile {profile}")
+    return profile
+
+
+def _is_named_distributed(given: Mapping[str, Given]) -> bool:
+    return "framework" in given and given["framework"].value == "megatron_distributed"
+
+
+def _is_distributed(given: Mapping[str, Given], notes: Notes) -> bool:
+    """Decide by the master's address and the RDMA devices, which the present form has for several nodes.
+
+    CVS itself leaves it to the suite that is started (megatron_single, megatron_distributed).
+    """
+    address, devices = given.get("config.master_address"), given.get("config.nccl_ib_hca")
+    if address is None or address.value in ("", None):
+        return devices is not None
+    alone = _LOOPBACK.fullmatch(str(address.value)) is not None
+    if alone and devices is not None:
+        notes.flag(devices, f"a job of one node, since {address.path} is {address.value}: nothing leaves it")
+    return not alone
+
+
+def _run(
+    given: Mapping[str, Given], choice: Choice, notes: Notes, present: bool
+) -> tuple[str, str, dict[str, Any]] | None:
+    """Return the chosen run's name, its path and its combination of parameters."""
+    smoke = {name.removeprefix("smoke."): item.value for name, item in given.items() if name.startswith("smoke.")}
+    if present and choice.run == SMOKE:
+        if smoke.pop("enabled", True) is False:
+            notes.flag(given["smoke.enabled"], "CVS itself would not train this cell")
+        return SMOKE, SMOKE, smoke
     combinations = given.get("sweep.combinations", Given("sweep.combinations", "sweep.combinations", None))
     known = combinations.value
-    if (
-        not isinstance(known, dict)
-        or not known
-        or not all(isinstance(combination, dict) for combination in known.values())
-    ):
+    if present and known in (None, {}):
+        for name in ("sweep.runs",) if given.get("sweep.runs", combinations).value else ():
+            notes.wrong(given[name], "no runs: sweep.combinations has none")
+        if choice.run not in (None, DEFAULT):
+            notes.wrong(Given("run", "run", choice.run), f"{DEFAULT}, {SMOKE} or nothing: the file has no sweep")
+        return DEFAULT, "train_params", {}
+    if not isinstance(known, dict) or not known or not all(isinstance(item, dict) for item in known.values()):
         notes.wrong(combinations, "an object with an object for each combination")
         return None
+    cells = {name: _sized(f"{combinations.path}.{name}", name, item, notes) for name, item in known.items()}
+    if present and "sweep.runs" not in given:
+        notes.wrong(Given("sweep.runs", "sweep.runs", None), "the names of combinations: CVS asks for it")
     listed = given.get("sweep.runs", Given("sweep.runs", "sweep.runs", list(known)))
     runs = [str(run) for run in listed.value] if isinstance(listed.value, list) else []
     for index, run in enumerate(runs):
         if run not in known:
             notes.wrong(Given("sweep.runs", f"{listed.path}.{index}", run), f"one of {', '.join(known)}")
+    for name in known:
+        if name not in runs:
+            notes.refuse(Given(name, f"{combinations.path}.{name}", known[name]), "sweep.runs does not name it")
     fitting = [run for run in runs if run in known and choice.run in (None, run, known[run].get("name"))]
     if len(fitting) != 1:
         expected = f"exactly one, chosen by run (--run), of sweep.runs: {', '.join(map(str, runs)) or 'none is there'}"
         notes.wrong(Given("run", "run", choice.run), expected)
-        return None
-    return fitting[0], known[fitting[0]]
+    name = next(iter([*fitting, *known]))
+    return name, f"{combinations.path}.{name}", cells[name]
+
+
+def _sized(path: str, name: str, body: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
+    """Return a combination with the sizes of its name, as the present form writes them."""
+    sizes = _SIZES.fullmatch(name)
+    if sizes is None:
+        if "=" in name:
+            notes.wrong(Given(name, path, body), "MBS=..,GBS=..,PRECISION=..")
+        return dict(body)
+    for key in sizes.groupdict().keys() & body.keys():
+        notes.wrong(Given(key, f"{path}.{key}", body[key]), "nothing: the combination's name has it")
+    return {**body, **sizes.groupdict()}
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,6 +13,7 @@ from shakedown.desired.cvs.job import LayerDraft
 from shakedown.desired.models import EACH, TOGETHER
 
 CVS_GPUS, CVS_GPUS_PER_NODE = 32, 8
+_CVS_NICS = {"mi355x": "ainic"}  # and thor2 for the others: ROCm/cvs, megatron.rst at 01b906e8
 _PROVIDER = re.compile(r"lib(?P<name>\w+)-rdmav\d+\.so")
 _NO_DEVICES = ("/dev/shm", "/dev/hugepages", "/dev/mqueue")  # file systems that are mounted below /dev
 # Where distributions keep libibverbs' configuration: a NIC family's profile looks there anyway.
@@ -22,6 +24,7 @@ def read_all(draft: LayerDraft) -> None:
     """Read in the order in which the layer is read: the machine, the job, its container, what is expected."""
     assert draft.job is not None
     draft.put("gpu", draft.job.gpu)
+    _nic(draft)
     _topology(draft)
     _network(draft)
     _precision(draft)
@@ -33,6 +36,27 @@ def read_all(draft: LayerDraft) -> None:
     put_expected(draft)
 
 
+def _nic(draft: LayerDraft) -> None:
+    """Derive the NIC family that the present form does not have: from the devices' names, else as CVS does."""
+    job = draft.job
+    assert job is not None
+    nodes = draft.given.get("config.nnodes")
+    if nodes is not None and nodes.path == "container.env.NNODES":
+        draft.notes.flag(nodes, "CVS of September 2026 stops at it, and takes the number of its hosts")
+    if job.form != "present" or not job.distributed or "config.nic_type" in draft.given:
+        return
+    theirs = _CVS_NICS.get(job.gpu, "thor2")
+    names = draft.parsed.get("config.nccl_ib_hca", [])
+    usual = {family: profiles.load("nic", family)["rdma"]["usual_devices"][0] for family in profiles.names("nic")}
+    fitting = [family for family, pattern in usual.items() if names and all(fnmatch(name, pattern) for name in names)]
+    family = next(iter(fitting), theirs)
+    draft.put("nic", family)
+    reason = f"{family}, as CVS takes for {job.gpu}; a layer with another nic decides"
+    if fitting:
+        reason = f"{family}, from the devices' names" + (f"; CVS itself sets up {theirs}" if family != theirs else "")
+    draft.notes.derive(draft.given.get("config.nccl_ib_hca", Given("nic", "nic", None)), reason)
+
+
 def _topology(draft: LayerDraft) -> None:
     """Run a job of one node on every node alone, never as one job over all of them, whose figures would be others."""
     job = draft.job
@@ -40,6 +64,8 @@ def _topology(draft: LayerDraft) -> None:
     flag = draft.parsed.get("config.distributed_training")
     if flag is not None and flag != job.distributed:
         draft.notes.wrong(draft.given["config.distributed_training"], f"{job.distributed}, as {job.path}")
+    elif flag is not None:
+        draft.notes.derive(draft.given["config.distributed_training"], f"{job.path} says the same")
     if job.distributed:
         draft.put("smoke.scope", TOGETHER)
         draft.notes.derive(
@@ -67,6 +93,8 @@ def _hcas(draft: LayerDraft) -> None:
     pattern = draft.parsed.get("config.hca_id_pattern")
     if len(lists) > 1 and set(lists[0]) != set(lists[1]):
         draft.notes.wrong(draft.given[both[1]], f"the devices of {draft.given[both[0]].path}")
+    elif len(lists) > 1:
+        draft.notes.derive(draft.given[both[1]], f"{draft.given[both[0]].path} has the same devices")
     if lists:
         names = lists[0]
         draft.put("rdma", {"devices": names, "count": len(names)})
@@ -83,7 +111,8 @@ def _precision(draft: LayerDraft) -> None:
     meaning = draft.family.precision.get(precision.lower())
     if meaning is None:
         known = ", ".join(name.upper() for name in draft.family.precision)
-        draft.notes.wrong(draft.given["model.precision"], f"one of {known}")
+        reason = draft.family.untrained.get(precision.lower(), "CVS itself trains a name that it does not know in FP8")
+        draft.notes.wrong(draft.given["model.precision"], f"one of {known} ({reason})")
     else:
         draft.options |= meaning
         if precision.lower() == "te_fp16":
@@ -114,11 +143,13 @@ def _batch(draft: LayerDraft) -> None:
 def _data(draft: LayerDraft) -> None:
     assert draft.family is not None
     source, mock = draft.given.get("config.dataset_source"), draft.parsed.get("config.mock_data")
-    option = draft.family.options["data"]
+    option = draft.family.options.get("data")
+    if source is not None and source.value == {}:
+        draft.notes.derive(source, "no data set is named; the training makes its own")
     if draft.parsed.get("config.dataset_source"):
         assert source is not None
         draft.notes.wrong(source, f"nothing: no document says what it holds; the data set is smoke.options.{option}")
-    if mock is False:
+    if mock is False and option is not None:
         draft.options[option] = PLACEHOLDER
         asking = Given("config.dataset_source", "config.dataset_source", source.value if source else None)
         draft.notes.leave_open(asking, f"smoke.options.{option}, since mock_data is False", missing=True)
@@ -127,17 +158,26 @@ def _data(draft: LayerDraft) -> None:
 def _recipe(draft: LayerDraft) -> None:
     """Choose the recipe whose options are nearest; every option of the file is given over its own."""
     assert draft.family is not None and draft.job is not None
+    precision = str(draft.parsed.get("model.precision", ""))
     draft.put("smoke.options", dict(sorted(draft.options.items())))
     deciding = {name for choice in draft.family.recipes for name in choice.when}
     if any(draft.options.get(name) == PLACEHOLDER for name in deciding) or "model.precision" not in draft.parsed:
         recipe: str | None = PLACEHOLDER
     else:
-        recipe = draft.family.recipe(draft.options, draft.job.gpu)
+        recipe = draft.family.recipe(draft.options, draft.job.gpu, draft.model, precision)
     if recipe is None:
         given = draft.given.get("model.model_size", draft.job.model)
         size = draft.family.options.get("model_size", "")
         known = sorted({choice.when[size] for choice in draft.family.recipes if size in choice.when})
         draft.notes.wrong(given, f"one of {', '.join(map(str, known))}")
+    if recipe is not None and draft.job.form != "sections":
+        file = draft.family.file.format(gpu=draft.job.gpu.upper(), model=draft.model, precision=precision)
+        theirs = f"; CVS trains with the image's {file}, and MI300X's where MI325X has none" if file else ""
+        draft.notes.derive(draft.job.model, f"the recipe {recipe}{theirs}")
+    image = draft.given.get("container.image")
+    if image is not None and image.is_open:
+        backend = "Primus" if draft.family.image else "Megatron-LM"
+        draft.notes.flag(image, f"read as {backend}'s: CVS trains with Primus where the image's name has primus")
     draft.put("smoke.recipe", recipe)
     draft.put("smoke.image", "megatron")
 
@@ -149,8 +189,12 @@ def _places(draft: LayerDraft) -> None:
         "sweep": ("container.runtime.args.volumes", "container.runtime.args.devices"),
     }
     assert draft.job is not None
-    volumes, devices = names[draft.job.form]
+    volumes, devices = names.get(draft.job.form, names["sweep"])
     pairs, wrong = _volume_pairs(draft.parsed.get(volumes, {}))
+    if not draft.parsed.get("checkpoint.enforce", draft.job.form == "sections"):
+        for path in [path for path in pairs if PLACEHOLDER in path or PLACEHOLDER in pairs[path]]:
+            exempt = Given(volumes, draft.given[volumes].path, f"{path}:{pairs.pop(path)}")
+            draft.notes.refuse(exempt, "it is checkpoint_dir's, which CVS exempts while checkpoint.enforce is not true")
     layer, displaced = _sort_volumes(pairs, draft.parsed.get(devices))
     expected = {"a path on the host and one in the container": wrong, "the same path on both sides": displaced}
     for what, entries in expected.items():
@@ -160,6 +204,13 @@ def _places(draft: LayerDraft) -> None:
         draft.notes.leave_open(Given(volumes, draft.given[volumes].path, path), "smoke.volumes")
     for section, values in layer.items():
         draft.put(section, values)
+    for index, device in enumerate(draft.parsed.get(devices) or []):
+        if str(device) not in layer["smoke"]["devices"]:
+            covered = Given(devices, f"{draft.given[devices].path}.{index}", device)
+            draft.notes.derive(covered, "its folder is given whole")
+    for host in [host for host in _USUAL_CONFIG if host in pairs]:
+        given = Given(volumes, draft.given[volumes].path, host)
+        draft.notes.derive(given, "the NIC family's profile finds the node's own")
     _check_provider(draft, volumes)
 
 
@@ -177,13 +228,21 @@ def _check_provider(draft: LayerDraft, volumes: str) -> None:
 def _environment(draft: LayerDraft) -> None:
     name = "container.runtime.args.env"
     for variable, value in draft.parsed.get(name, {}).items():
-        given = Given(name, f"{draft.given[name].path}.{variable}", value)
-        if is_secret(variable):
-            draft.notes.wrong(given, "no secret in a file: the token is read from smoke.hf_token_file")
-        elif isinstance(value, dict | list) or value is None:
-            draft.notes.wrong(given, "a text")
-        else:
-            draft.put("smoke.environment", {variable: str(value)})
+        take_variable(draft, Given(f"{name}.{variable}", f"{draft.given[name].path}.{variable}", value))
+
+
+def take_variable(draft: LayerDraft, given: Given) -> None:
+    """Take over a variable of the container's environment."""
+    variable = given.name.rpartition(".")[2]
+    if is_secret(variable):
+        draft.notes.wrong(given, "no secret in a file: the token is read from smoke.hf_token_file")
+    elif isinstance(given.value, dict | list) or given.value is None:
+        draft.notes.wrong(given, "a text")
+    elif given.is_open:
+        draft.put("smoke.environment", {variable: PLACEHOLDER})
+        draft.notes.leave_open(given, f"smoke.environment.{variable}")
+    else:
+        draft.put("smoke.environment", {variable: str(given.value)})
 
 
 def _volume_pairs(volumes: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, str], list[str]]:

@@ -56,9 +56,10 @@ class Imported:
 
 
 class CvsError(ValueError):
-    """A file that cannot be imported. `problems` holds every error, not the first."""
+    """A file that cannot be imported. `problems` holds every error, not the first; `remarks` what is noted besides."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], remarks: Sequence[Remark] = ()) -> None:
         self.problems = tuple(problems)
+        self.remarks = tuple(remarks)
         count = counted(len(self.problems), "error")
         super().__init__("\n".join([f"the CVS file has {count}:", *(f"  {p}" for p in self.problems)]))

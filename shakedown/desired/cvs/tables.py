@@ -35,6 +35,7 @@ class _Data(BaseModel):
 class Parameter(_Data):
     """One row of parameters.toml, where the fields are explained."""
 
+    also: list[str] = []
     type: Literal["text", "flag", "int", "number", "names", "list", "mapping"] = "text"
     to: str | None = None
     option: str | None = None
@@ -70,6 +71,12 @@ def known_parameters() -> dict[str, Parameter]:
     """Every known parameter, by name."""
     rows = tomllib.loads((_FOLDER / "parameters.toml").read_text("utf-8"))
     return {name: Parameter.model_validate(row) for name, row in rows.items()}
+
+
+@cache
+def other_names() -> dict[str, str]:
+    """Return the present form's names of known parameters, each with the name of its row."""
+    return {also: name for name, row in known_parameters().items() for also in row.also}
 
 
 def _parse(kind: str, value: Any) -> Any:
@@ -115,12 +122,17 @@ class ModelFamily(_Data):
     """One table of families.toml, where the fields are explained."""
 
     models: str
+    image: str = ""
+    alone: str = "(?!)"
+    recipe_name: str = ""
+    file: str = ""
     options: dict[str, str]
     fixed: dict[str, Value] = {}
     ignored: dict[str, str] = {}
     values: dict[str, dict[str, Value]] = {}
     precision: dict[str, dict[str, Value]]
-    recipes: list[RecipeChoice]
+    untrained: dict[str, str] = {}
+    recipes: list[RecipeChoice] = []
 
     def value(self, role: str, parsed: Value) -> Value:
         """Return the option's value. Raise ValueError with what was expected."""
@@ -132,8 +144,10 @@ class ModelFamily(_Data):
             raise ValueError(f"one of {', '.join(meanings)}")
         return meanings[key]
 
-    def recipe(self, options: dict[str, Any], gpu: str) -> str | None:
+    def recipe(self, options: dict[str, Any], gpu: str, model: str, precision: str) -> str | None:
         """Return the recipe for these options on this GPU; None where there is none."""
+        if self.recipe_name:
+            return self.recipe_name.format(model=model, precision=precision).lower().replace("_", "-")
         fitting = (choice for choice in self.recipes if choice.when.items() <= options.items())
         return next((choice.name for choice in fitting if not choice.gpus or gpu in choice.gpus), None)
 
@@ -146,6 +160,10 @@ def families() -> dict[str, ModelFamily]:
     return {name: ModelFamily.model_validate({**like[name], **table}) for name, table in tables.items()}
 
 
-def family_of(model: str) -> ModelFamily | None:
-    """Return the family of a model by its name in the file."""
-    return next((family for family in families().values() if re.match(family.models, model, re.IGNORECASE)), None)
+def family_of(model: str, image: str) -> ModelFamily | None:
+    """Return the family of a model by its name in the file and, as CVS does, by a word in the image's name."""
+    fitting = [family for family in families().values() if re.match(family.models, model, re.IGNORECASE)]
+    for family in (family for family in fitting if family.image):
+        if family.image in image.lower() or ("<changeme>" in image and re.match(family.alone, model, re.IGNORECASE)):
+            return family
+    return next((family for family in fitting if not family.image), None)
