@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from shakedown.gates.model import ranges, some
 from shakedown.gates.node_log import NodeLog, logs_of
-from shakedown.gates.observed import Expected, Logs, LogsByNode, Observed, Reading, Speed, Training
+from shakedown.gates.observed import RESUME_RTOL, Expected, Logs, LogsByNode, Observed, Reading, Speed, Training
 from shakedown.gates.possible import impossible
 from shakedown.gates.steadiness import clock, paces
 from shakedown.logs.figures import WARMUP, judged_lines, measure, tokens_of_all_gpus
@@ -33,6 +33,9 @@ class JobSpec:
     steady: bool = True  # the iterations have to follow each other evenly
     gpus: Collection[str] = ()  # models of the nodes' GPUs
     prints_iterations: bool = True  # the program is known to print iteration lines
+    resume_at: int | None = None  # iteration whose checkpoint the run was to read back
+    resume_rtol: float = RESUME_RTOL
+    image: str | None = None  # that the nodes ran the job in
 
 
 def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
@@ -45,7 +48,10 @@ def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
     fullest = fullest_log(logs)
     shape = shape_of([log.shape for log in logs.values() if log])
     mlperf = next((log for log in logs.values() if log and log.mlperf), None)
-    training = Training(list(fullest.iterations), set(fullest.damaged), spec.iterations, shape)
+    lines = list(fullest.iterations)
+    training = Training(
+        lines, set(fullest.damaged), spec.iterations, shape, spec.resume_at, spec.resume_rtol, spec.image
+    )
     return Observed(
         logs=Logs(logs, spec.unlogged, spec.rdma, spec.nccl_debug),
         training=None if mlperf else training,

@@ -16,6 +16,7 @@ from shakedown.logs.iterations import Iteration
 from shakedown.logs.job_shape import JobShape
 from shakedown.logs.mad import Results
 
+RESUME_RTOL = 0.05  # of the saved loss: CVS's loss_rtol (ROCm/cvs, megatron.rst at 01b906e8)
 LogsByNode = Mapping[str, NodeLog | None]  # None: the node's log could not be had
 
 
@@ -58,6 +59,9 @@ class Training:
     damaged: Collection[int] = ()  # iterations whose line was cut or mixed
     wanted: int | None = None  # how many iterations there should be; None: as the lines say
     shape: JobShape = field(default_factory=JobShape)
+    resume_at: int | None = None  # iteration whose checkpoint the run was to read back; None: as the log says
+    resume_rtol: float = RESUME_RTOL
+    image: str | None = None  # that the nodes ran the job in
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shakedown.gates.from_logs import JobSpec, from_logs
 from shakedown.gates.node_log import NodeLog
-from shakedown.gates.observed import Expected, LogsByNode, Observed, Reading
+from shakedown.gates.observed import RESUME_RTOL, Expected, LogsByNode, Observed, Reading
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs import mad
 from shakedown.logs.kept_logs import LEADER
@@ -38,6 +38,9 @@ def _spec(plan: LaunchPlan) -> JobSpec:
         nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
         steady=plan.steady,
         gpus=plan.gpus,
+        image=plan.image,
+        resume_at=int(plan.parameters["resume_at"]) if "resume_at" in plan.parameters else None,
+        resume_rtol=float(plan.parameters.get("resume_rtol", RESUME_RTOL)),
     )
 
 

@@ -16,15 +16,16 @@ from shakedown.logs.peaks import PRECISIONS
 RANKS_PER_NODE = 8  # one for each GPU of an Instinct board: more ranks are not of one node
 _COUNTED = (
     *("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes"),
-    *("layers", "hidden_size", "ffn_hidden_size", "num_experts", "vocabulary", "loaded", "exited"),
+    *("layers", "hidden_size", "ffn_hidden_size", "num_experts", "vocabulary", "loaded", "saved", "exited"),
 )
 _MAX_HOSTS = 4096
+_MAX_COMPONENTS = 64
 _MAX_LINE = 4096  # characters that are looked at
 _MAX_LINES = 200_000  # that may say something: a job says what it is at its beginning
 
 MARKS = (
     *("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ", "AMD Instinct MI"),
-    *("loaded checkpoint from ", "exiting program a", "| rl/"),
+    *("shakedown image: ", "loaded checkpoint from ", "saved checkpoint from ", "exiting program a", "| rl/"),
 )
 """A line that says something holds one of these, but for the host that every line of RCCL names."""
 _RCCL = b" NCCL "
@@ -41,6 +42,8 @@ _OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d
 _HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
 # Megatron-LM, megatron/training/checkpointing.py and training.py: where it goes on, and where it was told to stop.
 _LOADED = re.compile(r"\bsuccessfully loaded checkpoint from .{0,2000}? at iteration (\d{1,12})\b")
+_IN_IMAGE = re.compile(r"^shakedown image: ([a-z_]{1,30}) (\S{1,60})$")  # jobs/plan/job.sh
+_SAVED = re.compile(r"\bsuccessfully saved checkpoint from iteration {1,20}(\d{1,12})\b")
 _EXITED = re.compile(r"\bexiting program (?:at iteration (\d{1,12})\b|after [\d.]{1,20} minutes)")
 _REINFORCED = re.compile(r"\| rl/\w|\bperform_rl_step \.{3,80} True\b")  # Megatron-LM's megatron/rl
 _RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
@@ -64,6 +67,8 @@ class JobShape(Frozen):
     precision: str | None = None  # the fastest that it computes in, of peaks.PRECISIONS
     gpu: str | None = None  # the model, as profiles name it
     loaded: int | None = None  # iteration of the checkpoint that the run goes on from
+    in_image: frozenset[tuple[str, str]] = frozenset()  # component and version, as the nodes' containers say
+    saved: int | None = None  # iteration of the last checkpoint that the run wrote
     reinforced: bool = False  # whether it learns by reinforcement: its loss is no cross-entropy
     exited: int | None = None  # iteration after which the program was told to exit; 0: after a time
 
@@ -97,6 +102,7 @@ class JobShapeReader:
         self._hosts: set[str] = set()
         self._precisions: set[str] = set()
         self._gpus: set[str] = set()
+        self._in_image: set[tuple[str, str]] = set()
         self._beginnings: set[bytes] = set()
         self._looked_at = 0
         self._reinforced = False
@@ -134,6 +140,7 @@ class JobShapeReader:
             precision=precision,
             gpu=gpu,
             reinforced=self._reinforced,
+            in_image=frozenset(self._in_image),
         )
 
     def _line(self, line: str) -> None:
@@ -157,6 +164,10 @@ class JobShapeReader:
         self._reinforced = self._reinforced or _REINFORCED.search(line) is not None
         if found := _LOADED.search(line):
             self._note("loaded", int(found[1]))
+        if (found := _IN_IMAGE.match(line)) and len(self._in_image) < _MAX_COMPONENTS:
+            self._in_image.add((found[1], found[2]))
+        if found := _SAVED.search(line):
+            self._note("saved", int(found[1]))
         if found := _EXITED.search(line):
             self._found["exited"] = int(found[1] or 0)
         if " NCCL " in line and (found := _RANKS.search(line)):
@@ -199,4 +210,5 @@ def shape_of(shapes: Mapping[str, JobShape] | Sequence[JobShape]) -> JobShape:
         precision=next((name for name in PRECISIONS if any(shape.precision == name for shape in shapes)), None),
         gpu=gpus.pop() if len(gpus) == 1 else None,
         reinforced=any(shape.reinforced for shape in shapes),
+        in_image=frozenset().union(*(shape.in_image for shape in shapes)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, fields
 
-_OTHER_RULES = ("lr", "seed", "samples", "ffn_hidden_size", "fp16", "initial_loss_scale", "log_straggler")
+_OTHER_RULES = ("lr", "seed", "samples", "ffn_hidden_size", "fp16", "initial_loss_scale", "log_straggler", "resume_at")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Arguments:
     loss_scale_window: int = 1000
     hysteresis: int = 2  # overflows in a row before the scale falls for the first time
     log_straggler: bool = False  # every rank prints its own time; on CPUs
+    resume_at: int = 0  # iteration after which the ranks save their state, drop it and read it back; 0: none
+    resume_rtol: float = 0.05  # by how much of itself the loss may grow then, as CVS has it (ROCm/cvs at 01b906e8)
     distributed_timeout_minutes: float = 10.0
 
     @property
@@ -58,6 +60,8 @@ class Arguments:
                 f"--initial-loss-scale: {self.initial_loss_scale:g} is not between --min-loss-scale"
                 f" {self.min_loss_scale:g} and 2^126"
             )
+        if not 0 <= self.resume_at < self.train_iters:
+            small.append(f"--resume-at: {self.resume_at} is not between 0 and --train-iters {self.train_iters}")
         if self.ffn_hidden_size < 0 or self.seed < 0 or self.samples < 0:
             small.append("--ffn-hidden-size, --seed, --samples: must not be below 0")
         if small:

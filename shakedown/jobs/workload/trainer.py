@@ -23,6 +23,7 @@ from .flops import training_flops
 from .model import build, seed_everything
 from .own_time import OwnTime
 from .report import Iteration, memory_fraction, say, summary
+from .resume import resumed
 
 
 def loss_of(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -142,5 +143,7 @@ def train(arguments: Arguments, device: torch.device) -> None:
         iterations.append(trainer.step(number))
         if is_last_rank:
             say(iterations[-1].line(datetime.now()))
+        if number == arguments.resume_at:
+            trainer = resumed(trainer, number)
     if is_last_rank:
         say("\n".join(summary(iterations)))
