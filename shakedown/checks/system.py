@@ -9,6 +9,8 @@ from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import missing
 from shakedown.common.data import read_toml
 from shakedown.desired.models import ContainerEngine, DesiredState
+from shakedown.recipes.images import room
+from shakedown.state import images
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.mounts import file_system
 from shakedown.state.node import NodeState, is_unreadable
@@ -133,14 +135,36 @@ def mpi(desired: DesiredState, state: NodeState) -> Comparison | None:
     return installed(desired.system.mpi, state.software.mpi, remedy)
 
 
-@check("disk_free", "system.disk_free")
+@check("disk_free", "system.disk_free", "images.*")
 def disk_free(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
-    """Room for an ordinary user on the file system that holds each path."""
+    """Room for an ordinary user on the file system that holds each path, and on the container engine's for the images
+    that the node has not yet. `system.disk_free` is the least."""
+    root, missing_images = state.containers.root, _missing_images(desired, state)
+    bytes_needed = sum(missing_images.values())
+    store = None if is_unreadable(root) or is_unreadable(state.disks) else file_system(root, state.disks)
+    listed = ", ".join(missing_images)
     for path, wanted in desired.system.disk_free.items():
-        yield _room(path, wanted, state).about(path)
+        shared = store is not None and file_system(path, state.disks) == store  # type: ignore[arg-type]
+        if shared and bytes_needed > wanted:
+            yield _room(path, bytes_needed, state, f"; for {listed}").about(path)
+            bytes_needed = 0
+        else:
+            yield _room(path, wanted, state).about(path)
+            bytes_needed = 0 if shared else bytes_needed
+    if bytes_needed and not is_unreadable(root):
+        yield _room(root, bytes_needed, state, f"; for {listed}").about(root)
 
 
-def _room(path: str, wanted: int, state: NodeState) -> Comparison:
+def _missing_images(desired: DesiredState, state: NodeState) -> dict[str, int]:
+    """Return the bytes of each image that is asked for and not in the engine's store."""
+    store, engine = state.containers.images, state.containers.engine
+    if is_unreadable(store):
+        return {}
+    references = {image.reference: images.parse(image.reference) for image in desired.images.values()}
+    return {name: room(at) for name, at in references.items() if not images.held(store, at, engine)}
+
+
+def _room(path: str, wanted: int, state: NodeState, purpose: str = "") -> Comparison:
     if is_unreadable(state.disks):
         return unknown(wanted, state.disks)
     disk = file_system(path, state.disks)
@@ -157,7 +181,7 @@ def _room(path: str, wanted: int, state: NodeState) -> Comparison:
         wanted=wanted,
         actual=disk.free_bytes,
         unit="bytes",
-        evidence=f"{disk.fstype} on {disk.mount} ({disk.device})",
+        evidence=f"{disk.fstype} on {disk.mount} ({disk.device}){purpose}",
         remedy=None if right else remedy,
     )
 

@@ -10,7 +10,8 @@ from shakedown.checks.system import clock, container_engine, disk_free
 from shakedown.desired.layers import Layer, merge
 from shakedown.desired.merging import _long_form
 from shakedown.state.findings import Finding
-from tests.states import GIB, bare, desired, healthy, unreadable, with_
+from tests.plans import DIGEST
+from tests.states import GIB, bare, desired, healthy, image, unreadable, with_
 
 
 def seen(check: Any, changes: dict[Any, Any], **system: Any) -> Finding:
@@ -146,3 +147,33 @@ def test_of_two_mounts_on_one_point_the_newer_counts() -> None:
 @pytest.mark.parametrize("change", [{"disks.0.free_bytes": unreadable("timed out")}, {"disks": []}])
 def test_a_file_system_that_does_not_answer_is_unknown(change: dict[Any, Any]) -> None:
     assert seen(disk_free, change).verdict == "unknown"
+
+
+def room_for(references: list[str], free: dict[str, int], **changes: Any) -> dict[str, Any]:
+    """The findings on disk room, with these images asked for and these bytes free by mount."""
+    names = {f"image{index}": {"reference": reference} for index, reference in enumerate(references)}
+    state = with_(healthy(), {"disks": [disk(mount, size) for mount, size in free.items()], **changes})
+    result: Any = disk_free(desired(images=names), state, "node01")
+    return {finding.name: finding for finding in result}
+
+
+def test_the_room_is_that_of_the_images_that_are_asked_for_and_not_there() -> None:
+    two = ["rocm/primus:v26.4", "rocm/primus:v26.7"]
+    (finding,) = room_for(two, {"/": 120 * 10**9}).values()
+    assert (finding.verdict, finding.wanted) == ("fail", 129_700_000_000), "75.9 and 53.8 GB, of the release notes"
+    assert "docker.io" not in finding.evidence and "rocm/primus:v26.4, rocm/primus:v26.7" in finding.evidence
+    assert room_for(two, {"/": 130 * 10**9})["disk_free./"].verdict == "ok"
+    (finding,) = room_for(["registry.example/own:1"], {"/": 120 * 10**9}).values()
+    assert (finding.verdict, finding.wanted) == ("ok", 100 * GIB), "what the profile asks for is the least"
+    there = [image("rocm/primus:v26.4", DIGEST), image("rocm/primus:v26.7", DIGEST)]
+    assert room_for(two, {"/": 120 * 10**9}, **{"containers.images": there})["disk_free./"].wanted == 100 * GIB
+
+
+def test_the_images_need_room_on_the_engines_own_file_system() -> None:
+    free = {"/": 500 * GIB, "/var/lib/docker": 100 * 10**9}
+    found = room_for(["rocm/primus:v26.4", "registry.example/own:1"], free)
+    assert found["disk_free./"].wanted == 100 * GIB
+    assert (found["disk_free./var/lib/docker"].verdict, found["disk_free./var/lib/docker"].wanted) == (
+        "fail",
+        135_900_000_000,
+    ), "60 GB for an image that no page lists"

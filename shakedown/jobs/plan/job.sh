@@ -37,6 +37,27 @@ torchrun() {
 }
 export -f torchrun
 
+# What is in the image, for the gate image_versions: a line for each component that answers within seconds.
+versions() {
+    local file
+    for file in /opt/rocm/core/.info/version /opt/rocm/.info/version; do
+        [[ ! -r $file ]] || { echo "shakedown image: rocm $(head -c 40 "$file")" && break; }
+    done
+    timeout 20 python3 - <<'END' 2>/dev/null
+import platform
+from importlib import metadata
+
+print("shakedown image: python", platform.python_version())
+names = {"pytorch": "torch", "transformer_engine": "transformer_engine", "flash_attn": "flash_attn", "triton": "triton"}
+for name, package in names.items():
+    try:
+        print("shakedown image:", name, metadata.version(package))
+    except metadata.PackageNotFoundError:
+        pass
+END
+}
+versions >&2
+
 mkdir -p "$SHAKEDOWN_FOLDER/logs"
 "$@"
 code=$?

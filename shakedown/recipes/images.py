@@ -1,0 +1,45 @@
+"""What is known of published images: the versions that are in them, and the room that they take (images.toml)."""
+
+import re
+from functools import cache
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.common.data import read_toml
+from shakedown.state.images import Reference, parse
+
+_GB = 10**9
+
+
+class PublishedImage(BaseModel):
+    """One tag: the day on which it was built, its size unpacked in GB, and component -> version."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    built: str | None = None
+    gb: float | None = None
+    versions: dict[str, str]
+
+
+@cache
+def _data() -> tuple[float, dict[tuple[str, str | None], PublishedImage]]:
+    table = read_toml("shakedown.recipes", "images.toml")
+    images = {parse(name): PublishedImage.model_validate(row) for name, row in table["images"].items()}
+    return table["other_gb"], {(reference.name, reference.tag): image for reference, image in images.items()}
+
+
+def published(reference: Reference) -> PublishedImage | None:
+    """Return what is known of an image by its name and tag; None for one that no page lists."""
+    return _data()[1].get((reference.name, reference.tag))
+
+
+def same_version(actual: str, listed: str) -> bool:
+    """Return whether a version is the listed one, which may be shorter: 3.10.12 is Python 3.10, 3.1.0 is not."""
+    words = [re.split(r"[.+-]", version.lower().removeprefix("v")) for version in (actual, listed)]
+    return words[0][: len(words[1])] == words[1]
+
+
+def room(reference: Reference) -> int:
+    """Return the bytes that an image takes unpacked; those of a usual training image where no page lists its size."""
+    image = published(reference)
+    return int((image.gb if image and image.gb else _data()[0]) * _GB)

@@ -1,0 +1,74 @@
+"""What a container prints of itself, held against the page of its image."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shakedown.jobs.plan
+from shakedown.gates import judge_log, read_log
+from shakedown.recipes.images import published, same_version
+from shakedown.state.images import parse
+
+IMAGE = "rocm/megatron-lm:v25.4"
+AS_LISTED = {
+    "rocm": "6.3.0",
+    "pytorch": "2.7.0a0+git637433",
+    "python": "3.10.12",
+    "transformer_engine": "1.11.0",
+    "flash_attn": "3.0.0.post1",
+    "triton": "3.1.0",
+}
+
+
+def gate(printed: dict[str, str], image: str | None = IMAGE) -> Any:
+    lines = [f"shakedown image: {name} {version}\n" for name, version in printed.items()]
+    gates = {gate.name: gate for gate in judge_log(read_log(lines), {}, image=image)}
+    return gates.get("image_versions")
+
+
+def test_the_components_of_the_page_are_compared_and_one_that_is_silent_is_named() -> None:
+    found = gate(AS_LISTED)
+    assert found.verdict == "ok" and "no container printed hipblaslt" in found.evidence
+    assert set(published(parse(IMAGE)).versions) == {*AS_LISTED, "hipblaslt"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("component", sorted(AS_LISTED))
+def test_another_version_under_the_images_tag_fails(component: str) -> None:
+    found = gate(AS_LISTED | {component: "9.9.9"})
+    assert found.verdict == "fail" and f"{component} 9.9.9" in found.evidence and found.remedy
+
+
+def test_an_image_without_a_page_and_a_container_that_prints_nothing_are_not_judged() -> None:
+    assert gate(AS_LISTED, "registry.example/own:1") is None
+    assert gate({}) is None
+    assert gate(AS_LISTED, None) is None
+    assert gate({"rocm": "10.0.0"}, "rocm/primus:v26.7").verdict == "ok"
+    assert gate({"rocm": "7.15.0"}, "rocm/primus:v26.7").verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("actual", "listed", "same"),
+    [
+        ("3.10.12", "3.10", True),
+        ("3.1.0", "3.10", False),
+        ("3.1.0", "3.1", True),
+        ("6.3.0-39", "6.3.0", True),
+        ("10.0.0", "1.0.0", False),
+    ],
+)
+def test_versions_are_compared_part_by_part(actual: str, listed: str, same: bool) -> None:
+    assert same_version(actual, listed) is same
+
+
+def test_the_jobs_script_prints_what_python_knows_before_the_command(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text((Path(shakedown.jobs.plan.__file__).parent / "job.sh").read_text("utf-8"), "utf-8")
+    done = subprocess.run(
+        ["bash", str(script), "--without-torchrun", "echo", "trains"], capture_output=True, text=True, check=True
+    )
+    *printed, last = [*done.stderr.splitlines(), *done.stdout.splitlines()]
+    assert last == "trains" and any(line.startswith("shakedown image: python 3.") for line in printed)
