@@ -1,4 +1,4 @@
-"""The lines of a node's kernel log, of the job's window, that report a fault."""
+"""The lines of a node's kernel log, and of its devices' events, that report a fault in the job's window."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -18,6 +18,7 @@ class Watched:
     timing: Timing = field(default_factory=Timing)
     series: Mapping[str, Series | None] = field(default_factory=dict)
     kernel: Mapping[str, KernelWindow | None] = field(default_factory=dict)
+    devices: Mapping[str, KernelWindow | None] = field(default_factory=dict)
 
     def telemetry(self, iterations: Sequence[Iteration], warmup: int) -> dict[str, NodeTelemetry]:
         """Sum up each node's samples in the steady iterations."""

@@ -90,6 +90,7 @@ def _watch(plan: LaunchPlan, watched: Watched, telemetry: Mapping[str, NodeTelem
         telemetry={node: telemetry.get(node) for node in nodes},
         not_throttled=plan.no_throttling,
         kernel={node: watched.kernel.get(node) for node in nodes} if kernel else None,
+        devices=watched.devices,
         kernel_wanted=plan.kernel_log_clean,
         links={node.name: node.links for node in plan.nodes},
     )

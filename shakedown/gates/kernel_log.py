@@ -19,23 +19,26 @@ _LONGEST = 300  # characters of a line
 def no_kernel_fault(watch: NodeWatch) -> Outcome | None:
     """No line of a node's kernel log from the job's begin to its end shows a fault: no line that the catalogue knows as
     one, and no unknown line of priority 0 to 2. An unknown line of priority 3 is unknown where the log before the job
-    has none like it. A corrected error warns. Of links those of the job count.
+    has none like it. A corrected error warns. Of links those of the job count. The same holds for events of devices: a
+    GPU that was reset, a device that left, a link without a carrier. Their absence proves nothing.
 
     A log that could not be read, or not to its end, is unknown where `system.kernel_log_clean` asks for it, and shown
     otherwise."""
-    if watch.kernel is None:
-        return None
     reports: dict[str, list[tuple[str, Reported]]] = {verdict: [] for verdict in _ORDER}
     unseen, lines = [], 0
-    for node, window in watch.kernel.items():
+    for node, window in (watch.kernel or {}).items():
         if window is None or window.unreadable:
             unseen.append(f"{node}: {window.unreadable if window else 'there is none'}")
-            continue
-        if window.incomplete:
+        elif window.incomplete:
             unseen.append(f"{node}: {window.incomplete}")
-        lines += len(window.lines)
+    for node, window in [*(watch.kernel or {}).items(), *watch.devices.items()]:
+        if window is None:
+            continue
         for report in reported(window, watch.links.get(node) or None):
             reports[report.verdict].append((f"{node}: {_shown(report, window)}", report))
+        lines += len(window.lines)
+    if watch.kernel is None and not any(reports.values()):
+        return None
     shown = [some([text for text, _ in reports[verdict]]) for verdict in _ORDER if reports[verdict]]
     shown += [f"not seen: {some(unseen)}"] if unseen else []
     verdict = _verdict(reports, bool(unseen) and watch.kernel_wanted)
@@ -46,7 +49,7 @@ def no_kernel_fault(watch: NodeWatch) -> Outcome | None:
         wanted="no line of a fault",
         actual=len(reports["fail"]) + len(reports["unknown"]),
         evidence="; ".join(shown)
-        or f"{counted(lines, 'line')} of {counted(len(watch.kernel), 'node')} while the job ran",
+        or f"{counted(lines, 'line')} of {counted(len(watch.kernel or ()), 'node')} while the job ran",
         remedy=None if verdict is Verdict.OK else remedy,
     )
 

@@ -104,6 +104,7 @@ class NodeWatch:
     telemetry: Mapping[str, NodeTelemetry | None] = field(default_factory=dict)
     not_throttled: Sequence[str] = ()  # reasons for which no GPU may be throttled
     kernel: Mapping[str, KernelWindow | None] | None = None
+    devices: Mapping[str, KernelWindow | None] = field(default_factory=dict)  # what happened to the nodes' devices
     kernel_wanted: bool = False  # every node's kernel log has to be seen
     links: Mapping[str, Collection[str]] = field(default_factory=dict)  # node -> network ports that the job uses
 

@@ -154,6 +154,7 @@ class Status(Answer):
     offset: Bytes = 0
     size: Bytes = 0
     log: bytes = b""
+    devices: bytes = b""  # the events of devices, which came since the last poll
 
     @property
     def over(self) -> bool:

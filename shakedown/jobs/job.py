@@ -20,10 +20,11 @@ from shakedown.logs.kept_logs import LogQuota
 class Event:
     """Something that a person who watches wants to see."""
 
-    kind: Literal["phase", "node", "iteration", "failure", "end"]
+    kind: Literal["phase", "node", "iteration", "device", "failure", "end"]
     text: str
     node: str | None = None
     iteration: Iteration | None = None
+    at: float | None = None  # Unix time, where the event is older than its report
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from shakedown.common.text import file_name
 from shakedown.evidence.results import Failure, NodeResult
-from shakedown.evidence.telemetry import KERNEL_LOG, SAMPLES
+from shakedown.evidence.telemetry import DEVICE_LOG, KERNEL_LOG, SAMPLES
 from shakedown.evidence.telemetry.timing import NodeClock
 from shakedown.jobs.answers import NoAnswer, Refused, Status
+from shakedown.jobs.device_events import DeviceEvents
 from shakedown.jobs.job import Clock, Timeouts
 from shakedown.jobs.remote import Node
 from shakedown.logs.iterations import Iteration, LogReader
@@ -60,6 +61,7 @@ class Member:
         self.removed = False
         self.failures: list[Failure] = []
         self.iterations: deque[tuple[float, Iteration]] = deque()
+        self.devices = DeviceEvents()
         self.line, self.line_number = "", 0  # the last one that is not empty
         self._asking = self.answered_at  # when the exchange that goes on began
         self.node_clock: NodeClock | None = None
@@ -182,7 +184,7 @@ class Member:
         return [log.close(missing[name]) for name, log in self._logs.items()]
 
     def _files(self) -> dict[str, str]:
-        further = [*self._node.plan.logs, SAMPLES, KERNEL_LOG, *self._hang_files]
+        further = [*self._node.plan.logs, SAMPLES, KERNEL_LOG, DEVICE_LOG, *self._hang_files]
         return names_on_controller(["setup.log", "cleanup.log", *further])
 
     def _missing(self) -> str:
@@ -240,8 +242,9 @@ class Member:
         elif self.go and self.status.state == "ready":
             self._node.go()
         before, asked_at = self.status.offset, self.clock.now()
-        self._take(self._node.poll(before))
+        self._take(self._node.poll(before, self.devices.size))
         self._compare_clocks(asked_at, self.clock.now())
+        self.devices.take(self.status.devices, self.node_clock, self.clock.at(self.clock.now()).timestamp())
         if self.record_hang and not self.hang_recorded and self.status.state == "running":
             self._record_hang()
         if self.status.log and self.status.offset < self.status.size:

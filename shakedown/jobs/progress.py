@@ -42,7 +42,7 @@ class _Screen:
             self._live = None
         node = f"{event.node}: " if event.node and not event.text.startswith(f"{event.node}: ") else ""
         style = "bold red" if event.kind == "failure" else ""
-        mark = "FAILED " if event.kind == "failure" else ""
+        mark = {"failure": "FAILED ", "device": "device event: "}.get(event.kind, "")
         self._console.print(Text(f"    {prefix}: {mark}{printable(node + event.text)}", style=style))
 
 

@@ -73,11 +73,14 @@ class Node:
         """Start the leader."""
         return read(Status, self._call("go"))
 
-    def poll(self, offset: int) -> Status:
-        """Return the status, and the leader's log from `offset` (at most a megabyte of it). Renew the lease."""
-        answer = self._call("poll", "--offset", str(offset))
+    def poll(self, offset: int, devices: int = 0) -> Status:
+        """Return the status, the leader's log from `offset` (at most a megabyte of it), and the events of devices from
+        `devices`. Renew the lease."""
+        answer = self._call("poll", "--devices", str(devices), "--offset", str(offset))
         piece = read_piece(answer, offset)
-        return read(Status, {**answer, "log": piece.data, "offset": piece.offset, "size": piece.size})
+        events = answer.get("devices")
+        more = read_piece(events, devices).data if isinstance(events, dict) else b""
+        return read(Status, {**answer, "log": piece.data, "offset": piece.offset, "size": piece.size, "devices": more})
 
     def stop(self, reason: str) -> Status:
         """Have the run ended; it is over when a poll says so.

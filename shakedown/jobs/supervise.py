@@ -240,8 +240,12 @@ class _Supervisor:
     # -- reporting -------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Hand on the iterations that have come in. Only the last global rank prints any."""
+        """Hand on the iterations and events of devices that have come in. Only the last global rank prints any
+        iteration."""
         for member in self._members:
+            while member.devices.waiting:
+                at, text = member.devices.waiting.popleft()
+                self._on_event_safely(Event("device", f"{member.name}: {text}", member.name, at=at))
             while member.iterations:
                 when, iteration = member.iterations.popleft()
                 self._last_iteration, self._progress_at = iteration.iteration, max(self._progress_at, when)
@@ -288,8 +292,10 @@ class _Supervisor:
         )
 
     def _timing(self) -> Timing:
+        stopped = self._members[0].stopped_at
         return Timing(
             started_at=None if self._started is None else self._clock.at(self._started).timestamp(),
+            stopped_at=None if stopped is None else self._clock.at(stopped).timestamp(),
             finished_at=self._clock.at(self._clock.now()).timestamp(),
             clocks={member.name: member.node_clock for member in self._members if member.node_clock},
             iterations=self._iterations,

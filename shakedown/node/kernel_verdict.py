@@ -72,8 +72,8 @@ class Events:
             self._down.setdefault(device, []).append(event)
             return
         for earlier in self._down.pop(device, []):
-            earlier.returned = event.number
-            if earlier.severity in FAULTS:
+            if earlier.severity != "fatal":  # a card that left is a fault, though its link is back with the card
+                earlier.returned = event.number
                 earlier.severity = "corrected"
 
     def _group(self, event: Event, group: str) -> None:

@@ -7,10 +7,11 @@ the same devices: the kernel's `uevent` has the properties that do not come from
 from __future__ import annotations
 
 import os
+import sys
 from functools import lru_cache
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from .tree import Tree
+from .tree import Tree, Unreadable, attempt
 
 
 class Device(NamedTuple):
@@ -35,6 +36,22 @@ def devices(tree: Tree, subsystem: str, name: str = "*", **attributes: str) -> L
     for attribute, value in attributes.items():
         enumerator.match_attribute(attribute, value)
     return sorted(Device(found.sys_name, found.sys_path, dict(found.properties)) for found in enumerator)
+
+
+def monitor(subsystems: Sequence[str], buffer: int) -> Any:
+    """Return pyudev's monitor of the kernel's events of these subsystems, with room for a burst of `buffer` bytes.
+
+    Raise Unreadable where there is no libudev, OSError where the kernel refuses.
+    """
+    context = _context()
+    if context is None:
+        raise Unreadable("missing", "libudev")
+    found = sys.modules["pyudev"].Monitor.from_netlink(context, source="kernel")  # which _context imports
+    for subsystem in subsystems:
+        found.filter_by(subsystem)
+    attempt(found.set_receive_buffer_size, buffer)  # only root may
+    found.start()
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from shakedown.evidence.telemetry import KERNEL_LOG, SAMPLES, samples
+from shakedown.evidence.telemetry import DEVICE_LOG, KERNEL_LOG, SAMPLES, samples
 from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.kernel import read as read_kernel
 from shakedown.evidence.telemetry.samples import Series
@@ -130,14 +130,14 @@ def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:
 def watched(folder: Path, logs: Mapping[str, Sequence[KeptLog]], timing: Timing) -> Watched:
     """Return what the nodes' samplers have written, with what it lacks."""
     series: dict[str, Series | None] = {}
-    kernel: dict[str, KernelWindow | None] = {}
+    windows: dict[str, dict[str, KernelWindow | None]] = {KERNEL_LOG: {}, DEVICE_LOG: {}}
     for node, every in logs.items():
         for kept in every:
             if kept.name == SAMPLES:
                 series[node] = _read(folder, kept, samples.read, Series)
-            elif kept.name == KERNEL_LOG:
-                kernel[node] = _read(folder, kept, read_kernel, KernelWindow)
-    return Watched(timing, series, kernel)
+            elif kept.name in windows:
+                windows[kept.name][node] = _read(folder, kept, read_kernel, KernelWindow)
+    return Watched(timing, series, windows[KERNEL_LOG], windows[DEVICE_LOG])
 
 
 _Found = TypeVar("_Found", Series, KernelWindow)

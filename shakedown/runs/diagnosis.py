@@ -19,9 +19,9 @@ from shakedown.evidence.hangs.analysis import analyse
 from shakedown.evidence.hangs.model import Rank
 from shakedown.evidence.hangs.records import LIMIT, ranks_of, ras_of
 from shakedown.evidence.kernel_lines import kernel_log
-from shakedown.evidence.telemetry import KERNEL_LOG
-from shakedown.evidence.telemetry.kernel import READ_LIMIT, read
-from shakedown.evidence.telemetry.timing import NodeClock
+from shakedown.evidence.telemetry import DEVICE_LOG, KERNEL_LOG
+from shakedown.evidence.telemetry.kernel import READ_LIMIT, read, timed
+from shakedown.evidence.telemetry.timing import Timing
 from shakedown.gates import Gate, NodeLog
 from shakedown.gates import verdict as verdict_of
 from shakedown.logs.kept_logs import KeptLog
@@ -104,8 +104,8 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
                 yield of_match(match, node, file, addresses)
     for node, every in evidence.logs.items():
         for kept in every:
-            if kept.name == KERNEL_LOG:
-                yield from _of_kernel(node, kept, logs, evidence.timing.clocks.get(node), links.get(node))
+            if kept.name in (KERNEL_LOG, DEVICE_LOG):
+                yield from _of_kernel(node, kept, logs, evidence.timing, links.get(node))
 
 
 def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mapping[str, str]) -> Iterator[Sign]:
@@ -133,10 +133,10 @@ def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, st
     return answers
 
 
-def _of_kernel(
-    node: str, kept: KeptLog, logs: Logs, clock: NodeClock | None, links: Collection[str] | None
-) -> Iterator[Sign]:
-    """Yield the faults of a node's kernel log, with their times where the offset of its clock is known."""
+def _of_kernel(node: str, kept: KeptLog, logs: Logs, timing: Timing, links: Collection[str] | None) -> Iterator[Sign]:
+    """Yield the faults of a node's kernel log or devices, with their times where the offset of its clock is known. What
+    came after the controller began to stop the job is no cause of the stop."""
+    clock = timing.clocks.get(node)
     try:
         name, window = kept.path, read([logs.as_fetched(kept, READ_LIMIT)])
     except ValueError as error:
@@ -144,11 +144,13 @@ def _of_kernel(
         return
     for match in kernel_log(window.lines, links):
         numbered = match.model_copy(update={"line_number": window.numbers[match.line_number - 1]})
-        sign, seconds = of_match(numbered, node, name), window.monotonic(match.line)
-        if clock is not None and seconds is not None:
+        sign, record = of_match(numbered, node, name), timed(match.line)
+        if clock is not None and record is not None:
+            if timing.stopped_at is not None and clock.at(record[0]) - clock.uncertainty_s > timing.stopped_at:
+                continue
             with suppress(ValueError, OverflowError, OSError):  # a kernel's log may name any time: then it has none
                 by = timedelta(seconds=clock.uncertainty_s)
-                moment = datetime.fromtimestamp(clock.offset_s + seconds, UTC)
+                moment = datetime.fromtimestamp(clock.at(record[0]), UTC)
                 sign = Sign.model_validate({**sign.model_dump(), "since": moment - by, "at": moment + by})
         yield sign
 

@@ -40,7 +40,7 @@ def test_samples_and_kernel_log_are_collected_like_a_log(jobs: Jobs) -> None:
     result = jobs.run({"a": "time.sleep(1)", "b": TRAIN}, telemetry_s=0.2)
     assert result.completed
     for node in result.nodes:
-        assert names(node.kept) == ["leader.log", "telemetry.jsonl", "kernel.log"]
+        assert names(node.kept) == ["leader.log", "telemetry.jsonl", "kernel.log", "devices.log"]
         assert not any(log.incomplete for log in node.kept)
         assert node.notes == [] and node.left == []
     found = watched(jobs, result)
@@ -78,7 +78,7 @@ def test_the_sampler_is_none_of_the_processes_that_tell_who_was_left(jobs: Jobs)
     result = jobs.run({"a": "time.sleep(0.5); sys.exit(3)"}, telemetry_s=0.2)
     assert result.first_failure is not None
     assert "still running" not in result.first_failure.text and "python" not in result.first_failure.text
-    assert names(result.nodes[0].kept) == ["leader.log", "telemetry.jsonl", "kernel.log"]
+    assert names(result.nodes[0].kept) == ["leader.log", "telemetry.jsonl", "kernel.log", "devices.log"]
 
 
 def test_it_ends_with_a_job_that_is_stopped(jobs: Jobs) -> None:

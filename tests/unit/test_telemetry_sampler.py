@@ -17,6 +17,7 @@ import pytest
 
 from shakedown.evidence.telemetry import samples
 from shakedown.evidence.telemetry.kernel import read as read_kernel
+from shakedown.evidence.telemetry.kernel import timed
 from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.summary import NodeTelemetry, summary
 from shakedown.jobs.payload import sampler_files
@@ -231,7 +232,7 @@ def test_the_kernels_messages_of_the_window(sampled: Sampled) -> None:
         "<6>[    1.700000] later",
     ]
     assert window.incomplete == "2 records overwritten" and window.source == "kmsg"
-    assert window.monotonic(window.lines[1]) == 1.6
+    assert timed(window.lines[1]) == (1.6, "amdgpu: GPU reset begin!")
 
 
 @pytest.mark.parametrize(

@@ -4,3 +4,4 @@ by time, and summed up."""
 # On the node, as a KeptLog names them.
 SAMPLES = ".launcher/telemetry.jsonl"
 KERNEL_LOG = ".launcher/kernel.log"
+DEVICE_LOG = ".launcher/devices.log"

@@ -1,4 +1,4 @@
-"""A node's kernel log of the job's window, as the sampler wrote it."""
+"""A node's kernel log of the job's window, and the events of the node's devices: as the sampler wrote them."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from shakedown.common.text import incoming, printable
 
 READ_LIMIT = 16 << 20  # bytes: the sampler writes a quarter of it
 _BEGIN = re.compile(r"# begin monotonic=(\d{1,12}\.\d{1,9}) wall=(\d{1,12}\.\d{1,9}) source=(\w{1,20})")
-_RECORD = re.compile(r"(?:<[0-7]>)?\[ {0,20}(\d{1,12}\.\d{1,9})\] ")
+_RECORD = re.compile(r"(?:<[0-7]>)?\[ {0,20}(\d{1,12}\.\d{1,9})\] (.*)")
 _FORMS = 500  # of earlier error lines that are kept
 
 
@@ -25,10 +25,11 @@ class KernelWindow:
     unreadable: str = ""
     incomplete: str = ""
 
-    def monotonic(self, line: str) -> float | None:
-        """Return when a record was written, in seconds since boot; None for a record without a time."""
-        found = _RECORD.match(line)
-        return float(found[1]) if found else None
+
+def timed(line: str) -> tuple[float, str] | None:
+    """Return when a record was written, in seconds since boot, and its message; None for a line without a time."""
+    found = _RECORD.match(line)
+    return (float(found[1]), found[2]) if found else None
 
 
 def read(chunks: Iterable[bytes]) -> KernelWindow:

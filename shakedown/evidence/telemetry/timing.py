@@ -33,6 +33,7 @@ class Timing(Frozen):
     model_config = ConfigDict(allow_inf_nan=False)
 
     started_at: Seconds | None = None
+    stopped_at: Seconds | None = None  # when the controller began to stop the job; None: the job ended alone
     finished_at: Seconds | None = None
     clocks: dict[str, NodeClock] = {}
     iterations: list[tuple[int, Seconds]] = []  # (iteration, when its line came)

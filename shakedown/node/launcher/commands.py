@@ -154,10 +154,11 @@ class _Visit:
     def _last(self) -> Dict[str, Any]:
         return {**folder.read_json(self.path, "status.json"), "marks": []}
 
-    def poll(self, offset: int) -> Dict[str, Any]:
-        """Return the status, and the leader's log from `offset`."""
+    def poll(self, offset: int, devices: int) -> Dict[str, Any]:
+        """Return the status, the leader's log from `offset`, and the events of devices from `devices`."""
         answer = self.ask("poll", offset=offset)
         answer.update(self.fetch(folder.LEADER_LOG, offset))
+        answer["devices"] = self.fetch(folder.DEVICE_LOG, devices)
         answer["disk_free_bytes"] = shutil.disk_usage(self.path).free
         return answer
 
@@ -266,13 +267,14 @@ def main(arguments: List[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=["go", "poll", "fetch", "digest", "standstill", "stop", "remove", "needs"])
     parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--devices", type=int, default=0)
     parser.add_argument("--file", default="")
     parser.add_argument("--why", default="stopped")
     options = parser.parse_args(arguments)
     run = _Visit(str(pathlib.Path(__file__).absolute().parents[3]))  # RUN/.launcher/node/launcher/commands.py
     commands = {
         "go": lambda: run.ask("go"),
-        "poll": lambda: run.poll(options.offset),
+        "poll": lambda: run.poll(options.offset, options.devices),
         "fetch": lambda: run.fetch(options.file, options.offset),
         "digest": lambda: run.digest(options.file, options.offset),
         "standstill": run.standstill,

@@ -21,6 +21,7 @@ from ..safe_files import FOLDER, Folder, sticky
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 OWN = ".launcher"  # what belongs to the launcher and not to the job: status, job description, its own sources
 LEADER_LOG = "leader.log"
+DEVICE_LOG = OWN + "/devices.log"  # of the sampler
 _DOCUMENT_LIMIT = 16 << 20  # bytes of one of the launcher's own documents: a job description holds whole plans
 
 

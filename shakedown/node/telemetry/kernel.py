@@ -20,28 +20,57 @@ _FORMS = 300  # of earlier error lines
 _BATCH = 2000  # records at a time, so that a storm does not keep the sampler from its samples
 
 
-class KernelLog:
-    """`handle`: of /dev/kmsg at the window's begin; None where `reason` says why there is none. A line of the file is
-    "<priority>[seconds since boot] message"; what begins with "#" is the sampler's own."""
+class Window:
+    """A file of records of the job's window. A line is "<priority>[seconds since boot] message"; what begins with "#"
+    is the sampler's own."""
+
+    def __init__(self, path: str, limit: int = LIMIT) -> None:
+        self.unreadable: Optional[Unreadable] = None
+        self._limit = limit
+        self._size = 0
+        self._beyond = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def _begins(self, begin: float, wall: float, source: str) -> None:
+        self._say("# begin monotonic=%.6f wall=%.6f source=%s" % (begin, wall, source))
+
+    def close(self, end: float) -> None:
+        """Write the window's end. Without this line a reader knows that the file was cut."""
+        if self._beyond:
+            self._say("# beyond %d records" % self._beyond, always=True)
+        if self.unreadable is not None:
+            self._say("# unreadable %s: %s" % (self.unreadable.reason, self.unreadable.detail), always=True)
+        self._say("# end monotonic=%.6f" % end, always=True)
+        os.close(self._file)
+
+    def _record(self, record: Record) -> None:
+        self._say("<%d>[%12.6f] %s" % (record.priority, record.seconds, record.message))
+
+    def _say(self, line: str, always: bool = False) -> None:
+        data = (line + "\n").encode("utf-8", "replace")
+        if self._size + len(data) > self._limit and not always:
+            self._beyond += 1
+            return
+        self._size += len(data)
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError:
+            pass  # a full disk: the file then lacks its end, and a reader says so
+
+
+class KernelLog(Window):
+    """`handle`: of /dev/kmsg at the window's begin; None where `reason` says why there is none."""
 
     def __init__(self, path: str, handle: Optional[int], reason: str, tree: Tree, begin: float, wall: float) -> None:
-        self.unreadable: Optional[Unreadable] = None
+        super().__init__(path)
         self._handle = handle
         self._reason = reason
         self._tree = tree
         self._wall = wall
         self._next: Optional[int] = None  # sequence number
-        self._size = 0
-        self._beyond = 0
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        self._file_begins(begin, wall)
-
-    def _file_begins(self, begin: float, wall: float) -> None:
-        handle = self._handle
-        self._say(
-            "# begin monotonic=%.6f wall=%.6f source=%s" % (begin, wall, "kmsg" if handle is not None else "journal")
-        )
-        text = None if handle is None else attempt(kernel_messages, self._tree)
+        self._begins(begin, wall, "kmsg" if handle is not None else "journal")
+        text = None if handle is None else attempt(kernel_messages, tree)
         if isinstance(text, str):
             records = map(parse_record, text.split("\n"))
             self._before(record for record in records if record is not None and record.seconds < begin)
@@ -75,9 +104,6 @@ class KernelLog:
         self._next = parsed.number + 1
         self._record(parsed)
 
-    def _record(self, record: Record) -> None:
-        self._say("<%d>[%12.6f] %s" % (record.priority, record.seconds, record.message))
-
     def _before(self, records: Iterable[Record]) -> None:
         """Write the forms of the error lines that are older than the window: an error of another form is new."""
         self._say("# before")
@@ -86,17 +112,12 @@ class KernelLog:
             self._say("# before %s" % text)
 
     def close(self, end: float) -> None:
-        """Write the window's end. Without this line a reader knows that the file was cut."""
+        """Write what is left, and the window's end."""
         while self.drain():
             pass
         if self._handle is None and self.unreadable is None:
             self._from_journal()
-        if self._beyond:
-            self._say("# beyond %d records" % self._beyond, always=True)
-        if self.unreadable is not None:
-            self._say("# unreadable %s: %s" % (self.unreadable.reason, self.unreadable.detail), always=True)
-        self._say("# end monotonic=%.6f" % end, always=True)
-        os.close(self._file)
+        super().close(end)
 
     def _from_journal(self) -> None:
         """Take the kernel's log from the journal, which groups adm and systemd-journal may read. An empty answer proves
@@ -115,18 +136,6 @@ class KernelLog:
         self._before(_of_journal(earlier))
         for record in _of_journal(since):
             self._record(record)
-
-    def _say(self, line: str, always: bool = False) -> None:
-        data = (line + "\n").encode("utf-8", "replace")
-        if self._size + len(data) > LIMIT and not always:
-            self._beyond += 1
-            return
-        self._size += len(data)
-        try:
-            while data:
-                data = data[os.write(self._file, data) :]
-        except OSError:
-            pass  # a full disk: the file then lacks its end, and a reader says so
 
 
 def _of_journal(text: str) -> Iterator[Record]:

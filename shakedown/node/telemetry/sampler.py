@@ -20,6 +20,7 @@ from typing import Any, Dict, List, Optional, Set
 
 from ..tree import Tree, attempt_or, is_unreadable
 from . import network
+from .devices import Devices
 from .gpus import Gpus
 from .kernel import KernelLog
 from .library import lower_priority
@@ -77,11 +78,13 @@ class Sampler:
             }
         )
 
-    def serve(self, kernel: KernelLog, kmsg: Optional[int]) -> None:
-        """Sample until `stop` is called or the parent is gone. The kernel's messages are taken when they come."""
+    def serve(self, kernel: KernelLog, devices: Devices, kmsg: Optional[int]) -> None:
+        """Sample until `stop` is called or the parent is gone. The kernel's messages and events are taken when they
+        come."""
         parent, due = os.getppid(), time.monotonic()
         while self._reason is None:
             kernel.drain()
+            devices.drain()
             if time.monotonic() >= due:
                 self.sample()
                 if self._turn == 1:
@@ -89,9 +92,9 @@ class Sampler:
                 due = time.monotonic() + self._interval
             if os.getppid() != parent:
                 self._reason = "the watchdog is gone"
-            watched = [self._wake] + ([kmsg] if kmsg is not None else [])
+            watched = [self._wake, *devices.handles] + ([kmsg] if kmsg is not None else [])
             ready, _, _ = select.select(watched, [], [], max(0.0, min(due - time.monotonic(), 1.0)))
-            if kmsg in ready and self._wake not in ready:
+            if ready and self._wake not in ready:
                 time.sleep(0.05)  # a storm of messages costs twenty turns in a second, not one for each
         self.sample()
         self.end()
@@ -177,6 +180,7 @@ def main(arguments: List[str]) -> None:
     begin, wall = float(options.get("--begin", time.monotonic())), time.time() - time.monotonic()
     folder = options["--folder"]
     kernel = KernelLog(os.path.join(folder, "kernel.log"), kmsg, options.get("--why", ""), tree, begin, wall + begin)
+    devices = Devices(os.path.join(folder, "devices.log"), tree, begin, wall + begin, options.get("--interface"))
     sampler = Sampler(folder, float(options["--interval"]), tree, options.get("--interface"))
     signal.signal(signal.SIGTERM, lambda _number, _frame: sampler.stop("the job is over"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -185,10 +189,11 @@ def main(arguments: List[str]) -> None:
     code = 1
     try:
         sampler.begin()
-        sampler.serve(kernel, kmsg)
+        sampler.serve(kernel, devices, kmsg)
         code = 0
     except Exception:
         traceback.print_exc()
     finally:
-        kernel.close(time.monotonic())
+        for window in (kernel, devices):
+            window.close(time.monotonic())
         os._exit(code)  # without waiting for a process that the kernel does not let die

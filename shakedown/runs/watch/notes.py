@@ -41,8 +41,8 @@ EVERY_S = 0.2  # between two iterations of one job that are noted, where it is t
 SILENT_S = 60.0  # without a touch, which comes every few seconds (runner/waiting.py): it has stopped, or hangs
 
 Kind = Literal[
-    "run", "finding", "stage", "wait", "plan", "phase", "node", "iteration", "failure", "end", "gate", "decision",
-    "verdict",
+    "run", "finding", "stage", "wait", "plan", "phase", "node", "iteration", "device", "failure", "end", "gate",
+    "decision", "verdict",
 ]  # fmt: skip
 _LOG = logging.getLogger("shakedown")
 Text = Annotated[str, Field(max_length=4 * TEXT)]
@@ -133,7 +133,7 @@ class Notes:
     def _event(self, job: str, event: Event) -> None:
         iteration = event.iteration
         if iteration is None:
-            self._write(event.kind, event.text, job, event.node)
+            self._write(event.kind, event.text, job, event.node, at=event.at)
             return
         now, before = time.monotonic(), self._noted_at.get(job)
         last = iteration.iteration >= iteration.total_iterations
@@ -152,12 +152,13 @@ class Notes:
         count: int | None = None,
         verdict: Verdict | None = None,
         iteration: Iteration | None = None,
+        at: float | None = None,
     ) -> None:
         if self._file.closed or self._broken:
             return
         try:
             note = Note(
-                at=datetime.now(UTC),
+                at=datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC),
                 kind=kind,
                 text=printable(self._mask(text), TEXT),
                 job=job[:300] if job else job,

@@ -115,7 +115,8 @@ def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
     return ", ".join(parts)
 
 
-_WORDS = {"failure": "FAILED ", "stage": "stage: ", "plan": "job: ", "end": "end: ", "gate": "gate: "}
+_WORDS = {"failure": "FAILED ", "plan": "job: ", "device": "device event: "}
+_WORDS |= {kind: f"{kind}: " for kind in ("stage", "end", "gate")}
 
 
 def _line(note: Note) -> str:
