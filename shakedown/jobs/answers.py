@@ -141,6 +141,7 @@ class Status(Answer):
     state: Literal["unknown", "setup", "ready", "running", "stopping", "over"] = "unknown"
     ending: Line | None = None  # why the run was ended from outside
     setup_error: Text | None = None
+    lacking: bool = False  # the setup did not begin: the error is what the node lacks for the job
     # Of the leader. Negative: the signal that killed it.
     exit_code: Annotated[int, Field(ge=-255, le=255)] | None = None
     started_ago_s: Ago | None = None

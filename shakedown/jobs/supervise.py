@@ -149,7 +149,9 @@ class _Supervisor:
         while not all(member.ready for member in self._members):
             for member in self._members:
                 if member.status.setup_error:
-                    member.fail("not ready", f"{member.name}: setup failed: {member.status.setup_error}")
+                    lacks = member.status.lacking
+                    text = f"{'' if lacks else 'setup failed: '}{member.status.setup_error}"
+                    member.fail("lacking" if lacks else "not ready", f"{member.name}: {text}")
             if self._clock.now() > deadline:
                 late = ", ".join(member.name for member in self._members if not member.ready)
                 self._faults.fail("not ready", f"not ready within {self._timeouts.prepare_s:.0f} s: {late}")

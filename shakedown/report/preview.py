@@ -50,6 +50,7 @@ class Preview(Frozen):
     reboots: list[str] = []  # nodes that the run reboots
     waiting: list[str] = []  # nodes whose reboot the desired state does not allow
     logins: list[str] = []  # nodes whose connection is made again after the changes
+    by_hand: list[str] = []  # nodes without a login of ours, where a person has to log in again
     duration: Duration = Duration()
     jobs: dict[str, LaunchPlan] = {}  # by their names, as they will be once nothing stands in their way
     hindrances: list[str] = []  # what stands in their way now
@@ -140,10 +141,11 @@ def _course(preview: Preview) -> dict[str, str]:
         reason = "by you, since system.reboot is never; the run ends as drift"
         reboots.append(f"{printable(few(preview.waiting))} {reason}")
     seconds, source = preview.duration.seconds, preview.duration.source
-    logins = f"{printable(few(preview.logins))}: connected again after the changes" if preview.logins else "none"
+    logins = [f"{printable(few(preview.logins))}: connected again after the changes"] if preview.logins else []
+    logins += [f"{printable(few(preview.by_hand))}: by you; the run ends as drift"] if preview.by_hand else []
     return {
         "reboots": "; ".join(reboots) or "none",
-        "new logins": logins,
+        "new logins": "; ".join(logins) or "none",
         "expected": f"{'unknown' if seconds is None else f'about {in_words(seconds)}'}: {source}",
     }
 

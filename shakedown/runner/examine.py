@@ -92,9 +92,14 @@ def _none(host: Host, why: str) -> Reading:
     return Reading(why=why, tried=tried(host), address=host_keys.address_of(host))
 
 
+def logs_in(host: Host) -> bool:
+    """Return whether connecting to a host is a login."""
+    return isinstance(host.connector, SSHConnector)
+
+
 def tried(host: Host) -> str:
     """Return what was connected to, as the inventory has it: a name that DNS does not know is not the node's."""
-    if not isinstance(host.connector, SSHConnector):
+    if not logs_in(host):
         return "connection"
     port = host.data.get("ssh_port")
     return f"ssh to {host.data.get('ssh_hostname') or host.name}" + (f", port {port}" if port else "")

@@ -18,6 +18,7 @@ from shakedown.operations import images
 from shakedown.operations.smoke import Remote
 from shakedown.recipes.recipe import recipes
 from shakedown.report.preview import Duration, Preview, changes_of, grouped, in_words, lines
+from shakedown.runner.examine import logs_in
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.remediation import pull_arguments
@@ -56,7 +57,8 @@ def _made(current: Session, changes: bool, trains: bool) -> Preview:
         changes=changes_of(fixable),
         reboots=reboots,
         waiting=[node for node in desired if node in boots | pending and node not in reboots],
-        logins=list(logins),
+        logins=[node for node in logins if logs_in(current.host(node))],
+        by_hand=[node for node in logins if not logs_in(current.host(node))],
         duration=_duration(current, len(reboots), jobs, trains),
         jobs=jobs,
         hindrances=hindrances,

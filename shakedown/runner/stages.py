@@ -7,7 +7,7 @@ from typing import Any
 from pyinfra import logger
 from pyinfra.api import Host, State
 from pyinfra.api.arguments_typed import PyinfraOperation
-from pyinfra.api.exceptions import NestedOperationError
+from pyinfra.api.exceptions import NestedOperationError, PyinfraError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
@@ -18,14 +18,14 @@ from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.runner import preview
-from shakedown.runner.examine import reread
+from shakedown.runner.examine import logs_in, reread
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.where import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.remediation import Remediation, pull_arguments
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
-from shakedown.state.findings import Finding, Risk, Verdict, worst
+from shakedown.state.findings import Finding, FixedBy, Risk, Verdict, worst
 
 
 def examine() -> None:
@@ -219,6 +219,7 @@ def _recheck(state: State, host: Host) -> bool:
             current.exclude(host.name, "an operation failed", Verdict.FAIL)
             return False
         _read_again(current, host)
+    _log_in_again(current, host)
     if current.notes is not None:
         current.notes.again(host.name, current.run_of(host.name).changed(), current.examination.findings[host.name])
     current.save_soon()
@@ -228,6 +229,22 @@ def _recheck(state: State, host: Host) -> bool:
 def _read_again(current: Session, host: Host) -> None:
     reread(current.state, current.examination, [host])
     current.examination.judge_alone(host.name)
+
+
+def _log_in_again(current: Session, host: Host) -> None:
+    """Connect anew where changes wait for that alone (limits, groups), and read the node again over the new session. It
+    is the session of the job, too. What outlives a login, as a daemon or this machine's own session, stays pending."""
+    if not (logs_in(host) and _waits_for_login(current, host.name)):
+        return
+    try:
+        smoke_operations.connect_again(host, "again: limits and groups count for new sessions")
+    except PyinfraError as error:
+        host.log_styled(f"no new login after the changes: {error}", fg="red", log_func=logger.error)
+    _read_again(current, host)
+
+
+def _waits_for_login(current: Session, name: str) -> bool:
+    return any(finding.fixed_by == FixedBy.LOGIN for finding in current.examination.findings[name])
 
 
 def _recompare(state: State, host: Host) -> bool:
@@ -245,7 +262,10 @@ def _recompare(state: State, host: Host) -> bool:
         elif finding in blockers:
             _tell(host, finding, str(finding.verdict), "red")
         elif finding.verdict == Verdict.DRIFT:
-            _tell(host, finding, f"still drift ({finding.pending})" if finding.pending else "still drift", "yellow")
+            anew = finding.fixed_by == FixedBy.LOGIN and logs_in(host)
+            why = f" ({finding.pending})" if finding.pending else ""
+            why += ", also in a new session: see its sshd's UsePAM, and pam_limits" if anew else ""
+            _tell(host, finding, f"still drift{why}", "yellow")
     if remaining or blockers:
         verdict = Verdict.FAIL if remaining else worst([finding.verdict for finding in blockers])
         current.exclude(host.name, "not in its desired state after the changes", verdict)

@@ -240,7 +240,13 @@ UNDOES = {"usr/local/bin/gpasswd": f'#!/bin/sh\necho 1 > {NUMA}\nsed -i "s/^$3:.
             ["groups.rack", "numa_balancing"],
             "numa_balancing: switch automatic NUMA balancing off",
         ),
-        (OFF, {"memlock": 4321}, "drift", ["memlock"], "memlock: still drift (login pending)"),
+        (
+            OFF,
+            {"memlock": 4321},
+            "drift",
+            ["memlock"],
+            "(login pending), also in a new session: see its sshd",
+        ),
     ],
     ids=["undone by the next operation", "came up only after the changes", "waits for a login"],
 )
@@ -267,3 +273,23 @@ def test_what_is_left_after_the_changes_decides_exit_codes_and_verdict_alike(
     assert [node["changes"] for node in record["nodes"]] == [changes, []]
     assert [node["part"] for node in record["nodes"]] == ["excluded" if verdict == "fail" else "examined", "examined"]
     assert lab["node1"].read(NUMA).strip() == ("1" if verdict == "fail" else "0")
+
+
+PAM = {"etc/pam.d/sshd": "".join(f"{kind} required pam_permit.so\n" for kind in ("auth", "account", "password"))}
+PAM["etc/pam.d/sshd"] += "session required pam_limits.so\n"
+
+
+def test_a_change_that_counts_at_the_next_login_needs_no_second_run(rack: RackMaker, product: Product) -> None:
+    """The limit is lower than the lab's own, which root without CAP_SYS_RESOURCE cannot raise."""
+    lab = rack([replace(OFF, files=OFF.files | PAM), OFF])
+    lab["node1"].exec("sed -i 's/^UsePAM no/UsePAM yes/' /etc/ssh/sshd_config; kill -HUP $(cat /run/sshd.pid)")
+    inventory = lab.inventory(product.folder / "lab.py", smoke(), hosts={"node1": {"tuning": {"memlock": 4321}}})
+    dry = product.run("shakedown", "run", inventory, "--dry")
+    assert "new logins   node1: connected again after the changes" in dry.text, dry.text
+    ran = product.run("shakedown", "run", inventory)
+    assert ran.code == 0, ran.text
+    record = product.record()
+    assert (record["verdict"], [node["changes"] for node in record["nodes"]]) == ("ok", [["memlock"], []])
+    memlock = next(found for found in record["findings"] if found["name"] == "memlock")
+    assert (memlock["verdict"], memlock["actual"]) == ("ok", "4321"), "read over the new session"
+    assert record["plan"]["world_size"] == 2 and {gate["verdict"] for gate in record["gates"]} == {"ok"}

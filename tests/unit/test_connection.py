@@ -313,3 +313,56 @@ def test_a_controller_without_a_folder_for_known_hosts_gets_one(tmp_path: Path, 
     keys, errors = drive(tmp_path, inventory(tmp_path, ("node", data)), KEYS)
     assert (list(keys), errors) == (["node"], [None])
     assert (tmp_path / ".ssh").stat().st_mode & 0o777 == 0o700
+
+
+LOGIN = """
+from pyinfra.context import ctx_state
+from shakedown.checks.examination import Examination, Reading
+from shakedown.desired import DesiredState
+from shakedown.runner import examine, stages
+from shakedown.runner.session import Session
+from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
+
+def waits(node, by):
+    return Finding(name="memlock", node=node, verdict=Verdict.DRIFT, remedy=Remedy(text="x", by=by))
+
+def log_in(host, by):
+    state = host.state
+    current = Session(state, Examination({}))
+    current.examination.findings[host.name] = [waits(host.name, by)]
+    read = []
+    stages._read_again = lambda _current, there: read.append(there.connected)
+    stages._log_in_again(current, host)
+    return read
+"""
+
+
+@pytest.mark.parametrize(("by", "again"), [("login", True), ("reboot", False), ("person", False)])
+def test_a_login_that_is_waited_for_is_made_and_the_node_read_again(
+    tmp_path: Path, sshd: tuple[Node, int], by: str, again: bool
+) -> None:
+    node, _server = sshd
+    body = f"""
+before = hosts[0].connector.client
+read = log_in(hosts[0], FixedBy("{by}"))
+result = [read, hosts[0].connector.client is not before, ask(hosts[0], "echo there")["out"]]
+"""
+    found = drive(tmp_path, inventory(tmp_path, ("node", node.data())), body, LOGIN)
+    assert found == [[True] if again else [], again, ["there"]]
+
+
+def test_this_machine_has_no_login_to_make(tmp_path: Path) -> None:
+    body = 'result = log_in(hosts[0], FixedBy("login"))'
+    assert drive(tmp_path, inventory(tmp_path, "@local"), body, LOGIN) == []
+
+
+def test_a_new_login_that_fails_is_reported_and_the_node_lost(tmp_path: Path, sshd: tuple[Node, int]) -> None:
+    node, server = sshd
+    body = f"""
+os.kill({server}, 15)
+time.sleep(0.5)
+read = log_in(hosts[0], FixedBy("login"))
+result = [read, progress(state).hosts["node"].message]
+"""
+    read, message = drive(tmp_path, inventory(tmp_path, ("node", node.data())), body, LOGIN)
+    assert read == [False] and message.startswith("no new login after the changes: "), message

@@ -162,6 +162,13 @@ def test_equal_changes_are_one_line_and_all_fits_on_a_screen() -> None:
     assert "64 of 64 nodes: /opt/nope/bin/python is missing: check the inventory or the image" in text
 
 
+def test_logins_and_reboots_that_a_person_has_to_make_are_named() -> None:
+    preview = Preview(logins=["n1"], by_hand=["n2"], reboots=["n3"], waiting=["n4"])
+    text = "\n".join(lines(preview, 4))
+    assert "new logins   n1: connected again after the changes; n2: by you; the run ends as drift" in text
+    assert "reboots      n3 by this run; n4 by you, since system.reboot is never; the run ends as drift" in text
+
+
 def test_a_single_node_that_lacks_something_is_named_and_no_common_fault() -> None:
     preview = Preview(looked_at=["n1", "n2", "n3"], lacking=grouped({"n2": ["x is missing"]}))
     text = "\n".join(lines(preview, 3))

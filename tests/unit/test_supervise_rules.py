@@ -190,6 +190,15 @@ def test_a_setup_that_failed_is_told_and_stops_all(play: Play) -> None:
     assert result.reason == "b: setup failed: no image"
 
 
+def test_what_nodes_lack_is_the_cause_itself(play: Play) -> None:
+    lacks = Script(ready_s=1e9, more=lambda _since: {"setup_error": "/opt/nope/python is missing", "lacking": True})
+    result = play(a=WAITS, b=lacks, c=WAITS)
+    assert failed(result)[:2] == ("b", "lacking") and result.reason == "b: /opt/nope/python is missing"
+    result = play(a=lacks, b=lacks, c=lacks)
+    assert result.reason == "3 of 3 nodes: /opt/nope/python is missing: check the inventory or the image"
+    assert result.first_failure is not None and result.first_failure.node is None
+
+
 RESET = "RuntimeError: Connection reset by peer\n"
 
 

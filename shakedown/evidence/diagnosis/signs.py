@@ -28,6 +28,9 @@ _KINDS: dict[str, _Seen] = {
     "not ready": _Seen(
         "origin", False, "the node's preparation failed or took too long", "read setup.log of that node"
     ),
+    "lacking": _Seen(  # the text is the cause
+        "origin", False, "", "bring to the node what is missing, or correct the inventory or the image; then run again"
+    ),
     "rebooted": _Seen(
         "origin",
         False,
@@ -132,7 +135,7 @@ def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str
             at=failure.at,
             file=file if failure.line_number else None,
             line_number=failure.line_number,
-            cause=proof.cause,
+            cause=proof.cause or failure.text.removeprefix(f"{failure.node}: "),
             remedy=proof.remedy,
         )
     since = failure.since - timedelta(seconds=known.late_s) if failure.since else None

@@ -42,6 +42,7 @@ class Watchdog:
         self._sigterm_at: Optional[float] = None  # when SIGTERM came
         self._ending: Optional[str] = None
         self._setup_error: Optional[str] = None
+        self._lacks = False  # that is why
         self._exit_code: Optional[int] = None
         self._started: Optional[float] = None
         self._exited: Optional[float] = None
@@ -72,7 +73,8 @@ class Watchdog:
 
     def _work(self) -> None:
         self._setup_error = self._lacking()
-        if self._setup_error:
+        self._lacks = bool(self._setup_error)
+        if self._lacks:
             return
         for argv in self._job["setup"]:
             error = self._run(argv, "setup.log", None)
@@ -301,6 +303,7 @@ class Watchdog:
             "state": self._state,
             "ending": self._ending,
             "setup_error": self._setup_error,
+            "lacking": self._lacks,
             "exit_code": self._exit_code,
             "started_ago_s": None if self._started is None else now - self._started,
             "exited_ago_s": None if self._exited is None else now - self._exited,
