@@ -34,8 +34,9 @@ def published(reference: Reference) -> PublishedImage | None:
 
 
 def same_version(actual: str, listed: str) -> bool:
-    """Return whether a version is the listed one, which may be shorter: 3.10.12 is Python 3.10, 3.1.0 is not."""
-    words = [re.split(r"[.+-]", version.lower().removeprefix("v")) for version in (actual, listed)]
+    """Return whether a version is the listed one, which may be shorter: 3.10.12 is Python 3.10, 3.1.0 is not; and
+    7.15.0a20260701 is 7.15.0."""
+    words = [re.findall(r"[0-9]+|[a-z]+", version.lower().removeprefix("v")) for version in (actual, listed)]
     return words[0][: len(words[1])] == words[1]
 
 

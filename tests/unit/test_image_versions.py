@@ -58,6 +58,8 @@ def test_an_image_without_a_page_and_a_container_that_prints_nothing_are_not_jud
         ("3.1.0", "3.1", True),
         ("6.3.0-39", "6.3.0", True),
         ("10.0.0", "1.0.0", False),
+        ("7.15.0a20260701", "7.15.0", True),
+        ("2.7.0a0+git637433", "2.7.0a0+gite2f9759", False),
     ],
 )
 def test_versions_are_compared_part_by_part(actual: str, listed: str, same: bool) -> None:
