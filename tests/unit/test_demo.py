@@ -16,6 +16,7 @@ from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
 from shakedown.runs.directory import RunDirectory
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState
+from tests import demo_node
 from tests.states import healthy
 
 OF_STATES = [fault for fault in faults().values() if not fault.in_job]
@@ -38,6 +39,18 @@ def test_the_simulated_node_is_what_the_probe_reads() -> None:
     assert {name: type(value) for name, value in state.model_dump().items()} == {
         name: type(value) for name, value in other.model_dump().items()
     }
+
+
+def test_the_node_is_made_from_public_machines_and_says_what_is_not() -> None:
+    assert demo_node.FILE.read_text("utf-8") == demo_node.made(), "old: python -m tests.demo_node"
+    document = json.loads(demo_node.made())
+    assert all("https://github.com/" in source and "2026-" in source for source in document["sources"].values())
+    public = {"gpus", "kfd", "counters"}
+    assert {name.partition(".")[0] for name in document["by hand"]} == set(document["state"]) - public | {"gpus"}
+    gpus = document["state"]["gpus"]
+    assert [gpu["bdf"][5:7] for gpu in gpus] == ["05", "27", "47", "65", "85", "a7", "c7", "e5"]
+    assert not {gpu["bdf"] for gpu in gpus} & {nic["bdf"] for nic in document["state"]["rdma"]}
+    assert document["state"]["counters"]["rdma/bnxt_re7/rx_roce_errors"] == 0
 
 
 def test_a_rack_without_faults_passes(tmp_path: Path) -> None:
@@ -150,7 +163,7 @@ def test_a_ticket_names_the_node_its_parts_and_what_was_seen(tmp_path: Path) -> 
     assert isinstance(state.gpus, list) and isinstance(state.rdma, list)
     rows = [line for line in lines if line.startswith(("| GPU", "| **GPU", "| NIC"))]
     assert len(rows) == 16 and all(str(gpu.serial) in written.stdout for gpu in state.gpus)
-    assert [row for row in rows if "**GPU**" in row] == [row for row in rows if "0000:03:00.0" in row]
+    assert [row for row in rows if "**GPU**" in row] == [row for row in rows if state.gpus[2].bdf in row]
     assert any("kernel.log" in line and "ring" in line for line in lines)
     assert any(line.endswith("settings that the run changed: numa\\_balancing") for line in lines)
 

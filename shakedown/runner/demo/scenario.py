@@ -133,7 +133,7 @@ def line_of(name: str) -> str:
     """Return the line with which the catalogue shows an entry, about a GPU that the simulated nodes have."""
     found = entry(name)
     assert found is not None, name
-    return re.sub(r"\b0000:[0-9a-f]{2}:00\.0\b", "0000:03:00.0", found.shows[0])
+    return re.sub(r"\b0000:[0-9a-f]{2}:00\.0\b", _healthy()["gpus"][2]["bdf"], found.shows[0])
 
 
 def address(number: int) -> str:
@@ -177,9 +177,10 @@ def _as_node(document: dict[str, Any], number: int, node: str) -> dict[str, Any]
 
 @cache
 def _healthy() -> dict[str, Any]:
-    """Read the state of a healthy node: what is public of a Dell XE9680 with eight MI300X and eight Thor2."""
-    document: dict[str, Any] = json.loads(_read("node.json"))
-    return document
+    """Read the state of a healthy node with eight MI300X and eight Thor2. The file names its sources, and what was
+    completed by hand."""
+    state: dict[str, Any] = json.loads(_read("node.json"))["state"]
+    return state
 
 
 def _read(name: str) -> str:
