@@ -17,6 +17,7 @@ from shakedown.report.summary import HostOutcome, OutcomeKind, Summary
 from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Verdict
 
+PAGE = "docs/failed.md"
 _GATES = 3  # gates that are shown with their evidence and remedy; the others by their names
 # A remedy may begin with a command.
 _PROGRAMS = {"curl", "docker", "findmnt", "getent", "ip", "kubectl", "quota", "sacct", "scontrol"}
@@ -117,6 +118,6 @@ def _own_reason(why: str, found: Diagnosis | None) -> str:
 
 
 def _where(directory: Path, run: str) -> str:
-    """Return the last line: the file of the report, and the command that shows the evidence."""
+    """Return the last line: the file of the report, the command that shows the evidence, and the page on what to do."""
     files = [directory / FILES[form] for form in ("html", "markdown") if (directory / FILES[form]).is_file()]
-    return f"report: {files[0] if files else directory}, evidence: shakedown report{run} -v"
+    return f"report: {files[0] if files else directory}, evidence: shakedown report{run} -v, help: {PAGE}"

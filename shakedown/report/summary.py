@@ -122,9 +122,10 @@ def fitted(lines: Iterable[str], width: int = WIDTH, most: int = LINES) -> Itera
     three. Where they are too many, the ones before the last are left out. The files and the command of the report are
     never cut: a person copies them."""
     shown: list[str] = []
+    where: list[str] = []
     for line in lines:
         if line.startswith("report: "):
-            shown += [line] if len(line) <= width else line.replace(", evidence: ", "\nevidence: ").split("\n")
+            where = [line] if len(line) <= width else line.replace(", evidence: ", "\nevidence: ").split("\n")
             continue
         indent = line[: len(line) - len(line.lstrip())]
         cut = " ".join(word if len(word) < width - 10 else f"{word[: width - 13]}..." for word in line.split())
@@ -138,10 +139,12 @@ def fitted(lines: Iterable[str], width: int = WIDTH, most: int = LINES) -> Itera
             max_lines=3 if shown else 4,
             placeholder=" ...",
         )
-    if len(shown) > most:
-        left_out = len(shown) - most + 1
-        shown = [*shown[: most - 2], f"  and {counted(left_out, 'more line')} in the report", shown[-1]]
-    yield from shown
+    if not where:
+        shown, where = shown[:-1], shown[-1:]
+    if len(shown) + len(where) > most:
+        room = most - len(where) - 1
+        shown = [*shown[:room], f"  and {counted(len(shown) - room, 'more line')} in the report"]
+    yield from (*shown, *where)
 
 
 def _outcomes(summary: Summary) -> Iterator[str]:

@@ -97,7 +97,10 @@ def test_an_operation_that_fails_everywhere_is_named_with_its_reason(tmp_path: P
     reason = f"{tmp_path}/data: http://127.0.0.1:{refusing}/x: 404 File not found"
     assert failed.startswith(f'  failed: @local: in "Data set own": {reason}')
     assert changed == "changed: @local: Data set own (not to its end)"
-    assert evidence == f"report: runs/{record(tmp_path)['run_id']}/report.html, evidence: shakedown report -v"
+    assert (
+        evidence
+        == f"report: runs/{record(tmp_path)['run_id']}/report.html, evidence: shakedown report -v, help: docs/failed.md"
+    )
     (node,) = record(tmp_path)["nodes"]
     assert 'in "Data set own": ' in node["why"]
     assert node["changes"] == ["Data set own"]
@@ -117,7 +120,7 @@ def test_an_interrupted_operation_is_told_with_what_was_changed(tmp_path: Path, 
         '  interrupted: @local: in "Data set own"',
         "changed: @local: Data set own (not to its end)",
         "what was under way on those nodes ends there within its time limit",
-        f"report: runs/{record(tmp_path)['run_id']}/report.html, evidence: shakedown report -v",
+        f"report: runs/{record(tmp_path)['run_id']}/report.html, evidence: shakedown report -v, help: docs/failed.md",
     ]
     assert record(tmp_path)["finished_at"]
     assert record(tmp_path)["verdict"] == "fail"
