@@ -145,7 +145,7 @@ def test_sixty_four_nodes_with_seven_faults_fit_on_two_screens(tmp_path: Path, m
     assert lines[0].startswith(SIMULATED) and end <= 25 and len(lines) - end <= 25, ran.stdout
     assert max(map(len, lines)) <= 100, ran.stdout
     assert lines[2].split()[:2] == ["FAIL", "gpu_count"] and "node63" in lines[end], ran.stdout
-    assert "7 of 8 GPUs: 0000:03:00.0 left the bus at 04:38 " in lines[2]
+    assert "7 of 8 GPUs: 0000:47:00.0 left the bus at 04:38 " in lines[2]
 
 
 def test_a_ticket_names_the_node_its_parts_and_what_was_seen(tmp_path: Path) -> None:
