@@ -119,7 +119,7 @@ def test_mistake_14_a_gate_that_does_not_pass_says_what_to_do():
 # ------------------------------------------------------------------------------------------------------- whole logs
 
 
-@pytest.mark.parametrize("name", ["primus", "primus_new", "fork_tok_s_gpu"])
+@pytest.mark.parametrize("name", ["primus", "primus_v26_5_1", "primus_new", "fork_tok_s_gpu"])
 def test_a_good_run_passes_every_gate(name):
     gates = judge_log(read_log(LOGS / f"{name}.log"), EXPECT, 20)
     assert [gate.name for gate in gates if gate.verdict is not OK] == []

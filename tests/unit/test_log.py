@@ -71,6 +71,7 @@ def test_a_line_of_the_rocm_fork_gives_all_its_fields_and_null_for_the_one_it_la
         ("upstream", 655.9, 1446.9, None, None, 1.0),
         ("rocm", 655.9, 1446.9, None, 0.5462, 1.0),
         ("primus", 655.9, 1446.9, 6244.9, 0.6009, 1.0),
+        ("primus_v26_5_1", 655.9, 1446.9, 6244.9, 0.6009, 1.0),
         ("primus_new", 655.9, 1446.9, 6244.9, 0.6009, 1.0),
         ("deepspeed", 655.9, 1446.87, None, None, 4096.0),
         ("fork_tok_s_gpu", 655.9, 1446.9, 6244.9, 0.8131, 1.0),
