@@ -64,7 +64,9 @@ def _data_paths(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
     for name, path in chosen.data():
         if host_path(path, smoke.volumes) is None:
             targets = ", ".join(target.partition(":")[0] for target in smoke.volumes.values()) or "none is given"
-            expected = f"a path below one of smoke.volumes, as the container sees it ({targets})"
+            option = chosen.option(name)
+            what = option.description if option else name
+            expected = f"a path below one of smoke.volumes, as the container sees it ({targets}): {what}"
             yield Problem("smoke", f"smoke.options.{name}", path, expected)
 
 

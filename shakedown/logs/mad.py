@@ -106,11 +106,11 @@ def _means(steady: Sequence[Step]) -> list[Figure]:
 
 
 def read_report(text: str) -> tuple[list[Figure], list[str]]:
-    """Return the rows of perf_MODEL.csv, and what is wrong with it.
+    """Return the rows of perf_MODEL.csv or of madengine's perf.csv, and what is wrong with it.
 
     A value that is no number is NaN, so that it is judged.
     """
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = [{(name or "").strip(): value for name, value in row.items()} for row in csv.DictReader(io.StringIO(text))]
     wanted = {"performance", "metric"}
     if not rows:
         return [], ["the report has no rows"]
@@ -118,7 +118,10 @@ def read_report(text: str) -> tuple[list[Figure], list[str]]:
         return [], [f"the report has no column {', '.join(sorted(wanted - set(rows[0])))}"]
     figures, problems = [], []
     for number, row in enumerate(rows, start=2):
-        metric = _DATA["report"].get((row["metric"] or "").strip())
+        metric, status = _DATA["report"].get((row["metric"] or "").strip()), (row.get("status") or "SUCCESS").strip()
+        if status != "SUCCESS" or not (row["performance"] or "").strip():
+            what = "has no value, which is how MAD leaves what it does not support" if status == "SUCCESS" else status
+            problems.append(f"line {number} of the report: {row.get('model')} {what}")
         if metric is None:
             problems.append(f"line {number} of the report: unknown metric {row['metric']!r}")
             continue

@@ -190,6 +190,7 @@ class Family(_Data):
     images: dict[Text, Text] = {}  # documented image -> the program that is in it
     script: Text | None = None  # of these programs
     upload: list[Text] = []
+    cleanup: list[Text] = []  # process: removes what the program started apart from its own processes
     modules: list[Text] = []  # process: what must be importable on the node
     ranks_per_node: int | None = None  # unless asked for; None: one per GPU
     document_gpus: int = 8  # of a node in the document: its batches were chosen for them

@@ -22,7 +22,16 @@ from shakedown.logs.signatures import FailureScanner, Scanner
 from tests.gates import training
 
 LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
-DIALECTS = ["upstream", "rocm", "primus", "primus_v26_5_1", "primus_new", "deepspeed", "fork_tok_s_gpu", "fork_tokens_sec_gpu"]
+DIALECTS = [
+    "upstream",
+    "rocm",
+    "primus",
+    "primus_v26_5_1",
+    "primus_new",
+    "deepspeed",
+    "fork_tok_s_gpu",
+    "fork_tokens_sec_gpu",
+]
 LINES = [
     next(line for line in path.read_text().splitlines(keepends=True) if parse_line(line))
     for path in LOGS

@@ -300,6 +300,17 @@ def test_the_default_commit_trains_what_its_scripts_were_seen_to_train() -> None
     assert refused({**other, "commit": COMMIT}) == []
 
 
+def test_the_documented_fp8_run_names_its_commit() -> None:
+    given = {"mode": "pretrain", "model": "Llama-3.1-8B", "image": "pt", "precision": "FP8"}
+    ((path, why),) = refused(given)
+    assert path == "benchmark.precision"
+    commit = why.rpartition(" ")[2]
+    assert commit == "d6f8546b0835f12a5e64c0cbe5e6180345c90e6b"
+    assert refused({**given, "commit": commit, "seq_length": 8192}) == []
+    (wrong,) = refused({**given, "commit": commit, "precision": "BF16"})
+    assert wrong[0] == "benchmark.precision"
+
+
 def test_a_checkout_without_the_scripts_is_told(mad: Path) -> None:
     (mad / "mad/scripts/pytorch_train/pytorch_benchmark_report.sh").unlink()
     done = run(mad, setup="0")

@@ -163,10 +163,11 @@ def _options(draft: PlanDraft) -> ResolvedOptions:
 def _limits(draft: PlanDraft) -> dict[str, Any]:
     """Return the plan's limits in time, and what its nodes' GPUs and kernel logs must not show."""
     smoke = draft.smoke
-    nodes = draft.desired.values() if draft.recipe.family.roles else ()  # else no iteration is known to be steady
+    with_roles = draft.recipe.family.roles is not None  # else no iteration is known, nor known to be steady
+    nodes = draft.desired.values() if with_roles else ()
     return {
-        "start_timeout_s": smoke.start_timeout_s,
-        "stall_timeout_s": smoke.stall_timeout_s,
+        "start_timeout_s": smoke.start_timeout_s if with_roles else smoke.timeout_s,
+        "stall_timeout_s": smoke.stall_timeout_s if with_roles else smoke.timeout_s,
         "timeout_s": smoke.timeout_s,
         "unreachable_s": smoke.unreachable_s,
         "telemetry_s": smoke.telemetry_s,

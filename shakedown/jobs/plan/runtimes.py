@@ -3,6 +3,7 @@
 Both take the same job and answer with a NodePlan; nothing is started here.
 """
 
+import posixpath
 import sys
 from collections.abc import Callable, Sequence
 from importlib.resources import files
@@ -133,7 +134,8 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     venv = node.smoke.venv or default_venv()
     variables = environment(job, node, "{run_dir}")
     # Without it every rank starts one thread for each core, and they fight for them.
-    variables.setdefault("OMP_NUM_THREADS", str(max(1, node.state.cpu.count // job.ranks)))
+    if job.ranks:
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, node.state.cpu.count // job.ranks)))
     own = {"torchrun": f"{venv}/bin/torchrun", "python": f"{venv}/bin/python"}
     command = program(job, node, "{run_dir}", log_dir="{run_dir}/torchrun", **own)
     if family.workdir:
@@ -144,10 +146,11 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         command,
         variables,
         needs=[
-            Need(kind="python", path=own["python"], modules=family.modules),
-            *([Need(kind="program", path=own["torchrun"])] if family.launcher == "torchrun" else []),
+            *_program_needs(job, own),
             *_common_needs(job, node, [path for _, path in job.chosen.data()], port=True),
         ],
+        cleanup=[family.cleanup] if family.cleanup else [],
+        logs=[f"{{run_dir}}/logs/{family.launch.log}"] if family.launch.log else [],
     )
 
 
@@ -159,6 +162,16 @@ def _common_needs(job: PlannedJob, node: NodeAssignment, data: Sequence[str], po
         Need(kind="room", size=_RUN_FOLDER_BYTES),
         *([Need(kind="port", address=job.master_address, port=job.master_port)] if listens else []),
     ]
+
+
+def _program_needs(job: PlannedJob, own: dict[str, str]) -> list[Need]:
+    """Return the programs that processes of a node are started by."""
+    family = job.chosen.recipe.family
+    if family.launcher == "program":  # its path may begin in the working folder
+        path = posixpath.join(*(job.chosen.place(word, "") for word in (family.workdir or "", "{program}")))
+        return [Need(kind="program", path=path)]
+    torchrun = [Need(kind="program", path=own["torchrun"])] if family.launcher == "torchrun" else []
+    return [Need(kind="python", path=own["python"], modules=family.modules), *torchrun]
 
 
 def _node_plan(
