@@ -165,6 +165,17 @@ def test_another_gpu_is_refused_with_what_is_published(gpu: str) -> None:
     assert "smoke.options.config" not in problems
 
 
+def test_two_models_in_one_job_share_a_file_or_are_refused() -> None:
+    recipe = recipes()["primus-llama3.1-8b-fp8"]
+    smoke = Smoke(recipe=recipe.name)
+    fitted, problems = fit(recipe, smoke, ["mi350x", "mi355x"])
+    assert problems == [] and fitted.entry.options["micro_batch_size"] == 6
+    _, (problem,) = fit(recipe, smoke, ["mi300x", "mi355x"])
+    assert "expected GPUs of one model: the values of examples/megatron/configs/MI300X/" in str(problem)
+    _, (problem,) = fit(recipe, smoke, ["mi300x", None])
+    assert "the GPU here is not known" in str(problem)
+
+
 def test_an_allocator_for_70b_in_fp8_on_gfx942_is_in_the_container_s_environment() -> None:
     expandable = "expandable_segments:True"
     for gpu, wanted in (("mi300x", expandable), ("mi325x", expandable), ("mi355x", None)):
