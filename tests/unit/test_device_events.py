@@ -265,3 +265,27 @@ def test_watch_shows_an_event_of_each_node_at_its_own_time(tmp_path: Path) -> No
     assert [line for line in lines if "device" in line] == [
         f"10:11:12 device event: {node}: {WEDGED}" for node in ("a", "b")
     ]
+
+
+@pytest.mark.skipif(not shutil.which("umockdev-wrapper"), reason="make system installs umockdev")
+def test_an_event_at_the_very_end_of_the_job_is_kept(tmp_path: Path) -> None:
+    late = MOCKED.partition('event("change", "c1:00.0/drm/card1"')[0] + (
+        'drain = lambda: None\nevent("unbind", "c1:00.0")\ntime.sleep(0.3)\nseen.close(time.monotonic())\n'
+    )
+    assert texts(watched(tmp_path, late, "umockdev-wrapper")) == [
+        "<3>amdgpu 0000:c1:00.0: uevent unbind pci 0000:c1:00.0"
+    ]
+
+
+def test_an_interface_that_was_renamed_has_not_left(tmp_path: Path) -> None:
+    script = """
+from shakedown.node import udev
+seen = watch()
+for action, name in (("add", "eth0"), ("move", "ens1")):
+    properties = {"DEVPATH_OLD": "/devices/0000:62:00.0/net/eth0"} if action == "move" else {}
+    seen._event(action, "net", udev.Device(name, "/sys/devices/0000:62:00.0/net/" + name, properties))
+assert "/sys/devices/0000:62:00.0/net/eth0" not in seen._known["net"], "a list would show that it has gone"
+seen.close(time.monotonic())
+"""
+    wanted = ["<6>0000:62:00.0: uevent add net eth0", "<6>0000:62:00.0: uevent move net ens1"]
+    assert [text for text in texts(watched(tmp_path, script)) if "0000:62:00.0" in text] == wanted

@@ -12,6 +12,7 @@ import re
 import socket
 import struct
 import time
+from functools import partial
 from typing import Any, Callable, Dict, Optional
 
 from .. import udev
@@ -56,7 +57,10 @@ class Devices(Window):
         if not tree.live:
             self.unreadable = Unreadable("missing", "a recorded tree has no events")
             return
-        for listen, take in ((_uevents, self._take_device), (_rtnetlink, self._take_links)):
+        for listen, take in (
+            (partial(udev.monitor, SUBSYSTEMS, _BUFFER), self._take_device),
+            (_rtnetlink, self._take_links),
+        ):
             try:
                 self.handles[listen()] = take
             except Exception as error:  # no libudev, no permission: the other socket, and the samples, go on
@@ -87,6 +91,11 @@ class Devices(Window):
                     self._lost = False
                     attempt(self._compare)
                 break
+
+    def close(self, end: float) -> None:
+        """Write the last events, and the window's end."""
+        self.drain()
+        super().close(end)
 
     def _take_device(self, monitor: Any) -> bool:
         device = monitor.poll(0)
@@ -120,6 +129,7 @@ class Devices(Window):
     def _note(self, action: str, subsystem: str, device: udev.Device) -> None:
         """Keep the list of devices as it is now."""
         known = self._known.setdefault(subsystem, {})
+        known.pop("/sys" + device.properties.get("DEVPATH_OLD", ""), None)  # it has another name now
         if action == "remove":
             known.pop(device.path, None)
         elif action in _QUIET:
@@ -175,10 +185,6 @@ class Devices(Window):
             self._beyond += 1
         else:
             self._record(Record(0, priority, now, " ".join(text.split())[:LONGEST]))
-
-
-def _uevents() -> Any:
-    return udev.monitor(SUBSYSTEMS, _BUFFER)
 
 
 def _rtnetlink() -> socket.socket:
