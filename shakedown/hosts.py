@@ -113,6 +113,7 @@ def _report(lines: tuple[str, ...], who: str) -> None:
 _FOLDABLE = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
 _NUMBERS = re.compile(r"[0-9]+")
 _MOST_NUMBERS, _LONGEST_NUMBER = 4, 15
+_MANY = 32
 # A name that looks like several, or like none, is quoted: it must not be read as a range that it is not.
 _MISLEADING = re.compile(r"""[][,"'\s]|^$""")
 
@@ -155,12 +156,27 @@ def _folded(names: tuple[str, ...]) -> str:
     foldable = [name for name in names if _folds(name)]
     others = [name for name in names if not _folds(name)]
     ranges = []
-    if foldable:
+    if row := _row(foldable):
+        ranges = [row]
+    elif foldable:
         try:
             ranges = [str(NodeSet.fromlist(foldable, resolver=RESOLVER_NOGROUP))]
         except NodeSetException:
             others = list(names)
     return ",".join([*ranges, *map(_as_one, others)])
+
+
+def _row(names: Sequence[str]) -> str:
+    """Return many names that differ in one number of one width as ranges. ClusterShell takes a millisecond a name."""
+    shapes = {_NUMBERS.sub("#", name) for name in names} if len(names) > _MANY else set()
+    columns = list(zip(*map(_NUMBERS.findall, names), strict=True)) if len(shapes) == 1 else []
+    varying = [at for at, column in enumerate(columns) if len(set(column)) > 1]
+    if len(varying) != 1 or len({len(number) for number in columns[varying[0]]}) > 1:
+        return ""
+    numbers = [number[0] for number in columns]
+    numbers[varying[0]] = f"[{RangeSet.fromlist(sorted(columns[varying[0]]))}]"
+    first, *rest = shapes.pop().split("#")
+    return first + "".join(number + text for number, text in zip(numbers, rest, strict=True))
 
 
 def _as_one(name: str) -> str:

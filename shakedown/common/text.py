@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -70,9 +71,24 @@ def counted(count: int, one: str, more: str = "") -> str:
 _COUNTED = re.compile(r"\b([A-Za-z]{2,}?)(ies|s)\b")  # of a unit, what is counted: "nodes", and not "ms" or "TFLOPS"
 
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LONGEST_NUMBER = 16  # characters; a longer number has a power of ten
+
+
+def decimal(value: float | None, digits: int = 6) -> str:
+    """Return a number with the digits that count, as people write it: 1370, not 1.37e+03."""
+    if value is None:
+        return "-"
+    rounded = f"{value:.{digits}g}"
+    mantissa, _, power = rounded.partition("e")
+    if not power or len(text := f"{Decimal(rounded):f}") <= _LONGEST_NUMBER:
+        return text if power else rounded
+    return f"{mantissa}·10{str(int(power)).translate(_RAISED)}"
+
+
 def short(value: float) -> str:
-    """Return an uncertainty as people write it: two digits that count, and no exponent where it can be without."""
-    return f"{float(f'{value:.2g}'):g}"
+    """Return an uncertainty as people write it: with two digits that count."""
+    return decimal(value, 2)
 
 
 def in_unit(value: str, unit: str) -> str:

@@ -1,7 +1,7 @@
 """Whether a figure is as good as those of earlier passes of the same job."""
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted, short
+from shakedown.common.text import counted, decimal, short
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.gates.model import Outcome, some
@@ -53,13 +53,14 @@ def _compared(past: Past, metric: str, value: float | None) -> Outcome:
 
 def _evidence(baseline: Baseline, past: Past, metric: str, runs: list[str]) -> str:
     assert baseline.centre is not None and baseline.error is not None and baseline.spread is not None
-    texts = [f"wanted {baseline.direction} {baseline.bound:.6g}"]
+    texts = [f"wanted {baseline.direction} {decimal(baseline.bound)}"]
     if baseline.runs > 1:
         last = some([*runs[baseline.earlier :], "this one"])
         texts.append(
-            f"the last {baseline.runs} runs ({last}) are at {baseline.recent:.6g}, this one at {baseline.value:.6g}"
+            f"the last {baseline.runs} runs ({last}) are at {decimal(baseline.recent)}, "
+            f"this one at {decimal(baseline.value)}"
         )
-    before = f"{counted(baseline.earlier, 'run')} before: {baseline.centre:.6g} +- {short(baseline.error)}"
+    before = f"{counted(baseline.earlier, 'run')} before: {decimal(baseline.centre)} +- {short(baseline.error)}"
     texts.append(f"{before}, one run differs by {short(baseline.spread)} ({some(runs[: baseline.earlier][::-1])})")
     if peers := past.peers.get(metric):
         texts.append(f"{peers.nodes} other nodes differ by {100 * peers.noise:.2g} % from run to run")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Expected, Reading
 from shakedown.gates.registry import gate
@@ -98,7 +98,7 @@ def _expected(name: str, bound: float, figures: Sequence[Figure]) -> Outcome:
     met = metric.meets(worst.value, bound)
     return Outcome(
         verdict=Verdict.OK if met else Verdict.FAIL,
-        wanted=f"{metric.direction} {bound:g}",
+        wanted=f"{metric.direction} {decimal(bound)}",
         actual=worst.value,
         unit=metric.unit,
         evidence=worst.source,

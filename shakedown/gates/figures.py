@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from shakedown.catalogue import advice
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.gates.baselines.model import Baseline
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Expected, Speed
@@ -39,7 +39,7 @@ def _expected(name: str, bound: float, figures: Figures) -> Outcome:
         wanted=bound,
         actual=figure.mean if figure else None,
         unit=metric.unit,
-        evidence=f"wanted {metric.direction} {bound:g}: {_evidence(figure, figures)}",
+        evidence=f"wanted {metric.direction} {decimal(bound)}: {_evidence(figure, figures)}",
         remedy=None if met else _remedy(name, figure),
     )
 
@@ -72,9 +72,9 @@ def _evidence(figure: Figure | None, figures: Figures) -> str:
         return f"none of the {figures.steady} steady iterations has it, or a value is not finite"
     if figure.summary:
         return "the mean that the job's script printed at its end; no iteration line has it"
-    spread = "" if figure.spread is None else f", quartiles {figure.spread:.4g} apart"
+    spread = "" if figure.spread is None else f", quartiles {decimal(figure.spread, 4)} apart"
     derived = ", derived from batch, sequence length and time" if figure.derived else ""
-    return f"mean of {counted(figure.count, 'steady iteration')}, median {figure.value:.6g}{spread}{derived}"
+    return f"mean of {counted(figure.count, 'steady iteration')}, median {decimal(figure.value)}{spread}{derived}"
 
 
 def _remedy(name: str, figure: Figure | None) -> str:

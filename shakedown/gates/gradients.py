@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.gates.model import Outcome, ranges
 from shakedown.gates.observed import Training
 from shakedown.gates.registry import gate
@@ -59,14 +59,20 @@ def _judge(norms: Sequence[Norm]) -> tuple[Verdict, str, str]:
         since = next((at for at in range(len(values), 0, -1) if values[at - 1]), 0)
         return Verdict.FAIL, "zero", f"the norm is exactly 0 from iteration {norms[since][0]} to the end"
     if end >= threshold("gradient.largest"):
-        return Verdict.FAIL, "exploded", f"the norm is around {end:.4g} at the end"
+        return Verdict.FAIL, "exploded", f"the norm is around {decimal(end, 4)} at the end"
     lowest = max(best, threshold("gradient.clipped") / threshold("gradient.rise"))
     if end >= threshold("gradient.rise") * lowest:
         first = next(at for at, norm in reversed(norms) if norm <= best)
-        text = f"around {end:.4g} at the end, {end / best:.3g} times the level of {best:.4g} around iteration {first}"
-        return Verdict.FAIL, "exploded", text if best else f"around {end:.4g} at the end, and 0 around {first}"
+        at_end = f"around {decimal(end, 4)} at the end"
+        before = (
+            f"{decimal(end / best, 3)} times the level of {decimal(best, 4)} around iteration"
+            if best
+            else "and 0 around"
+        )
+        return Verdict.FAIL, "exploded", f"{at_end}, {before} {first}"
     if values[-1] >= threshold("gradient.rise") * max(lowest, statistics.median_low(values[-width - 1 : -1])):
-        text = f"the last norm is {_at(norms[-1])}, the level before {end:.4g}; whether it comes back is not in the log"
+        level = f"the level before {decimal(end, 4)}"
+        text = f"the last norm is {_at(norms[-1])}, {level}; whether it comes back is not in the log"
         return Verdict.UNKNOWN, "spike at its end", text
     return Verdict.OK, "", ""
 
@@ -76,4 +82,4 @@ def _first(norms: Sequence[Norm], iteration: int) -> Norm:
 
 
 def _at(norm: Norm) -> str:
-    return f"{norm[1]:.4g} at {norm[0]}"
+    return f"{decimal(norm[1], 4)} at {norm[0]}"

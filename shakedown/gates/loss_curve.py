@@ -14,6 +14,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from shakedown.common.text import decimal
 from shakedown.gates.thresholds import threshold
 
 MIN_LOSSES = 4  # fewer show nothing
@@ -126,14 +127,15 @@ def _impossible(points: Sequence[Point], vocabulary: int | None) -> Curve | None
     if highest.loss == 0:
         return Curve("zero", f"the loss is exactly 0 on each of {len(points)} lines")
     if lowest.loss == highest.loss:
+        loss = decimal(lowest.loss, 7)
         if resolution / highest.loss > threshold("loss.resolution"):
-            return Curve("coarse", f"each of {len(points)} lines prints {lowest.loss:.7g}: too coarse to show a fall")
-        return Curve("constant", f"the loss is {lowest.loss:.7g} on each of {len(points)} lines: nothing is learned")
+            return Curve("coarse", f"each of {len(points)} lines prints {loss}: too coarse to show a fall")
+        return Curve("constant", f"the loss is {loss} on each of {len(points)} lines: nothing is learned")
     guess = math.log(vocabulary or threshold("loss.vocabulary"))
     if highest.loss > threshold("loss.cross_entropy") * guess:
         return Curve(
             "no cross-entropy",
-            f"the loss is {_at(highest)}: {highest.loss / guess:.3g} times that of guessing among "
+            f"the loss is {_at(highest)}: {decimal(highest.loss / guess, 3)} times that of guessing among "
             f"{vocabulary or threshold('loss.vocabulary'):.0f} tokens",
         )
     for before, point in pairwise(points):
@@ -267,7 +269,7 @@ def _ends_in_spike(levels: _Levels) -> Word | None:
 
 
 def _at(point: Point) -> str:
-    return f"{point.loss:.7g} at iteration {point.iteration}"
+    return f"{decimal(point.loss, 7)} at iteration {point.iteration}"
 
 
 _SENTENCES: dict[Word, str] = {
@@ -289,6 +291,8 @@ def _text(word: Word, points: Sequence[Point], levels: _Levels, vocabulary: int 
     highest, lowest = max(points, key=lambda point: point.loss), min(points, key=lambda point: point.loss)
     seen = [f"first {_at(first)}", f"highest {_at(highest)}", f"lowest {_at(lowest)}", f"last {_at(last)}"]
     several = f"medians of {levels.width} lines" if levels.width > 1 else "single lines"
-    shown = f"start {levels.start.loss:.7g}, best {levels.best.loss:.7g}, end {levels.end.loss:.7g}"
-    guess = f"; guessing among {vocabulary} tokens costs {math.log(vocabulary):.4g}" if vocabulary else ""
-    return f"{_SENTENCES[word]}: {', '.join(seen)}; levels ({several}): {shown}; scatter {levels.scatter:.2g}{guess}"
+    ends = {"start": levels.start, "best": levels.best, "end": levels.end}
+    shown = ", ".join(f"{name} {decimal(point.loss, 7)}" for name, point in ends.items())
+    guess = f"; guessing among {vocabulary} tokens costs {decimal(math.log(vocabulary), 4)}" if vocabulary else ""
+    shown += f"; scatter {decimal(levels.scatter, 2)}{guess}"
+    return f"{_SENTENCES[word]}: {', '.join(seen)}; levels ({several}): {shown}"

@@ -4,7 +4,7 @@ import math
 import statistics
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.node_log import NodeLog
 from shakedown.gates.registry import gate
@@ -49,9 +49,9 @@ def mlperf_run(mlperf: NodeLog) -> Outcome | None:
 def _seen(run: MlperfRun) -> list[str]:
     texts = [f"{counted(run.lines, 'line')} of MLPerf training{f', {run.benchmark}' * bool(run.benchmark)}"]
     if run.begun_ms is not None and run.stopped_ms is not None:
-        texts.append(f"{(run.stopped_ms - run.begun_ms) / 60_000:.4g} min from begin to stop")
+        texts.append(f"{decimal((run.stopped_ms - run.begun_ms) / 60_000, 4)} min from begin to stop")
     if run.accuracies:
-        texts.append(f"the last of {counted(len(run.accuracies), 'evaluation')} reached {run.accuracies[-1]:.6g}")
+        texts.append(f"the last of {counted(len(run.accuracies), 'evaluation')} reached {decimal(run.accuracies[-1])}")
     if run.throughputs:
-        texts.append(f"mean throughput {statistics.fmean(run.throughputs):.6g} samples/s")
+        texts.append(f"mean throughput {decimal(statistics.fmean(run.throughputs))} samples/s")
     return texts

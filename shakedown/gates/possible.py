@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from shakedown.catalogue import advice
+from shakedown.common.text import decimal
 from shakedown.gates.model import Outcome, ranges, some
 from shakedown.gates.observed import Speed
 from shakedown.gates.registry import gate
@@ -32,14 +33,14 @@ def possible_throughput(speed: Speed) -> Outcome | None:
         highest.append((max(throughput.value, throughput.mean), "of the figure"))
     tokens, token_flops = speed.figures.tokens_per_gpu, speed.shape.token_flops
     if tokens is not None and token_flops:
-        highest.append((max(tokens.value, tokens.mean) * token_flops / 1e12, f"by {tokens.mean:.6g} tokens/s/GPU"))
+        highest.append((max(tokens.value, tokens.mean) * token_flops / 1e12, f"by {decimal(tokens.mean)} tokens/s/GPU"))
     if (total := speed.all_gpus_tokens) is not None and token_flops:
-        highest.append((total * token_flops / 1e12, f"by {total:.6g} tokens/s/GPU, of all GPUs' number"))
+        highest.append((total * token_flops / 1e12, f"by {decimal(total)} tokens/s/GPU, of all GPUs' number"))
     top, source = max(highest, default=(0.0, "in no line"))
     lies = impossible(speed.timed)
     failed = bool(beyond) or bool(lies) or top > most
     where = f", at iteration {ranges(beyond)}" if beyond else ""
-    evidence = f"{top:.6g} TFLOP/s/GPU {source}{where}; at most {limit}"
+    evidence = f"{decimal(top)} TFLOP/s/GPU {source}{where}; at most {limit}"
     return Outcome(
         verdict=Verdict.FAIL if failed else Verdict.OK,
         wanted=limit.tflops,
@@ -53,7 +54,7 @@ def possible_throughput(speed: Speed) -> Outcome | None:
 def impossible(lines: Sequence[Iteration]) -> list[str]:
     """Return the times and throughputs of these lines that cannot be, each with its iteration."""
     return [
-        f"{value:g} {METRICS[name].unit} at iteration {line.iteration}"
+        f"{decimal(value)} {METRICS[name].unit} at iteration {line.iteration}"
         for name in _ON_LINES
         for line in lines
         if (value := getattr(line, METRICS[name].source)) is not None and not METRICS[name].possible(value)

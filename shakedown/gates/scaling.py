@@ -1,6 +1,7 @@
 """Whether nodes do together what the same nodes do alone."""
 
 from shakedown.catalogue import advice
+from shakedown.common.text import decimal
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import Expected, Speed
 from shakedown.gates.registry import gate
@@ -38,8 +39,8 @@ def scaling_efficiency(expected: Expected, speed: Speed) -> Outcome | None:
             texts.append(f"{unit}: some print 0, which is rounded, and cannot be compared")
             continue
         shares[metric] = of_all / total
-        nodes = some([f"{name} {value:.6g}" for name, value in own.items()])
-        texts.append(f"{of_all:.6g} {unit} together, {total:.6g} alone ({nodes})")
+        nodes = some([f"{name} {decimal(value)}" for name, value in own.items()])
+        texts.append(f"{decimal(of_all)} {unit} together, {decimal(total)} alone ({nodes})")
     short = [metric for metric, share in shares.items() if share < alone.share]
     unknown = bool(missing) or not shares
     runs = dict.fromkeys(run for one in alone.nodes.values() if one for run in one.runs)

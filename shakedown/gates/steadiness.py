@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Literal
 
+from shakedown.common.text import decimal
 from shakedown.gates.thresholds import threshold
 from shakedown.logs.figures import judged_lines
 from shakedown.logs.iterations import Iteration
@@ -127,4 +128,4 @@ def clock(iterations: Sequence[Iteration], stamps: Sequence[tuple[int, float]]) 
         return ""
     if work * (1 - threshold("clock.share")) - 1 <= wall <= work * (1 + threshold("clock.share")) + 1:
         return ""
-    return f"the lines come every {wall:.6g} s by their own times, and say {work:.6g} s"
+    return f"the lines come every {decimal(wall)} s by their own times, and say {decimal(work)} s"

@@ -1,7 +1,7 @@
 """Whether the iterations follow each other evenly."""
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Speed
 from shakedown.gates.registry import gate
@@ -28,7 +28,9 @@ def steady(speed: Speed) -> Outcome | None:
     ]
     if seen.at is not None and seen.longest > paces.interval:
         texts.append(f"the longest slow stretch is {counted(seen.longest, 'iteration')} from {seen.at} on")
-    texts.append(f"the mean is {seen.mean:.3g} x the median, the median {seen.usual:.3g} x the fastest tenth")
+    texts.append(
+        f"the mean is {decimal(seen.mean, 3)} x the median, the median {decimal(seen.usual, 3)} x the fastest tenth"
+    )
     texts += [clock] if clock else []
     even = seen.word == "even" and not clock
     verdict = Verdict.FAIL if seen.word in BAD else Verdict.OK if even else Verdict.UNKNOWN

@@ -1,7 +1,7 @@
 """Whether a GPU was throttled in the steady iterations."""
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.evidence.telemetry.summary import STEADY
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import NodeWatch
@@ -25,7 +25,8 @@ def no_throttling(watch: NodeWatch) -> Outcome | None:
             if silent := samples.throttle_unread.get(reason):
                 unseen.append(f"{node}: {reason} of {len(silent)} of {samples.gpus} GPUs")
         for gpu, seconds in samples.throttled.items():
-            seen += [f"{node} {gpu}: {seconds[name]:.3g} s {name}" for name in watch.not_throttled if name in seconds]
+            names = [name for name in watch.not_throttled if name in seconds]
+            seen += [f"{node} {gpu}: {decimal(seconds[name], 3)} s {name}" for name in names]
         if samples.window != STEADY:
             unseen.append(f"{node}: which samples are of steady iterations")
     texts = [f"throttled: {some(seen)}"] if seen else []

@@ -3,7 +3,7 @@ tries the node first."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shakedown.common.text import counted, printable
+from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence import peers
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.stragglers import words
@@ -83,7 +83,7 @@ def from_telemetry(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Hint]:
         for node, place in peers.places(shifted, lower_is_better=channel.odd == "high", slower=_APART).items():
             if place.of_peers is not None and place.standing(_APART)[0] == "named":
                 usual, others = max(place.of_peers - channel.least, 0.0), counted(place.peers, "other")
-                text = f"{values[node]:.4g} {channel.odd_unit}, the median of {others} is {usual:.4g}"
+                text = f"{decimal(values[node], 4)} {channel.odd_unit}, the median of {others} is {decimal(usual, 4)}"
                 yield _hint(node, "telemetry", f"{channel.name}: {text}", _ODDS_TELEMETRY)
 
 

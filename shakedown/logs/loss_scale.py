@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from shakedown.common.text import decimal
 from shakedown.logs.iterations import Iteration, has_preview
 
 GREATEST = 2.0**32  # initial_loss_scale of Megatron-LM; a search that would have begun higher is none
@@ -38,7 +39,7 @@ class LossScale:
         grown = f"{self.taken_back} skipped where the loss scale had grown" if self.taken_back else ""
         if not self.lines:
             return grown
-        how = f"{self.skipped} skipped at the start while the loss scale fell to {self.scale:g}"
+        how = f"{self.skipped} skipped at the start while the loss scale fell to {decimal(self.scale)}"
         how = how if self.ended else f"{how}: the search for it did not end"
         return f"{how}; {grown}" if grown else how
 

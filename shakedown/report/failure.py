@@ -58,17 +58,22 @@ def sentence(remedy: str) -> str:
 def next_steps(record: RunRecord) -> list[str]:
     """Return what to do next: the diagnosis' remedy, and the command that comes after it."""
     found = record.diagnosis
+    remedy = [f"  next: {printable(sentence(found.remedy), 400)}"] if found is not None and found.remedy else []
+    return [*remedy, f"  {'then' if remedy else 'next'}: {next_command(record)}"]
+
+
+def next_command(record: RunRecord) -> str:
+    """Return the command to run next."""
+    found = record.diagnosis
     nodes: Sequence[str] = ()
     if found is not None:
         nodes = found.origin
     elif not any(gate.node is None and not gate.verdict.passes for gate in record.gates):
         nodes = [node.name for node in record.nodes if node.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
     limit = f" --limit {shlex.quote(few(nodes))}" if nodes and len(nodes) < len(record.nodes) else ""
-    command = f"shakedown run {shlex.quote(printable(record.inventory))}{limit}"
     if found is not None and found.among:
-        command = f"shakedown isolate {record.run_id}"
-    remedy = [f"  next: {printable(sentence(found.remedy), 400)}"] if found is not None and found.remedy else []
-    return [*remedy, f"  {'then' if remedy else 'next'}: {command}"]
+        return f"shakedown isolate {record.run_id}"
+    return f"shakedown run {shlex.quote(printable(record.inventory))}{limit}"
 
 
 def of_run(record: RunRecord, directory: Path | None) -> Summary:
@@ -97,7 +102,7 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
         summary,
         headline=words.headline(found) if found else "",
         grounds=[f"  {line}" for line in words.grounds(found, 1)] if found else [],
-        outcomes=[replace(outcome, why=_own_reason(outcome.why, found)) for outcome in summary.outcomes],
+        outcomes=[replace(outcome, why=own_reason(outcome.why, found)) for outcome in summary.outcomes],
         next_steps=next_steps(record) if record.jobs and record.isolation is None and record.trials is None else (),
         gates=list(gate_lines(record.gates, found)),
         report=_where(directory, run) if directory else "",
@@ -111,7 +116,7 @@ def _outcome(node: RunNode) -> HostOutcome:
     return HostOutcome(node.name, "stopped" if node.stopped else kind, node.why)
 
 
-def _own_reason(why: str, found: Diagnosis | None) -> str:
+def own_reason(why: str, found: Diagnosis | None) -> str:
     """Return the reason of a node; none where it repeats the gates or the diagnosis."""
     repeats = "smoke run: did not hold: " in why or (found is not None and why == f"failed: {found.cause}")
     return "" if repeats else why

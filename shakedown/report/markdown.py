@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from shakedown.common.text import counted, printable
+from shakedown.common.text import counted, decimal, printable
 from shakedown.hosts import folded
 from shakedown.logs.metrics import METRICS
 from shakedown.report import own_times
@@ -69,8 +69,8 @@ def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:
         figure = job.figures.get(name)
         if figure is not None:
             bound = job.plan.expect.get(name)
-            expected = "" if bound is None else f"{metric.direction} {bound:g}"
-            yield code(job.name), name, f"{figure.value:.6g}", metric.unit, expected
+            expected = "" if bound is None else f"{metric.direction} {decimal(bound)}"
+            yield code(job.name), name, decimal(figure.value), metric.unit, expected
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.evidence.diagnosis.words import lines as diagnosis_lines
 from shakedown.evidence.stragglers.words import lines as straggler_lines
 from shakedown.gates import Gate
@@ -93,10 +93,10 @@ def _beside_others(nodes: Sequence[str], values: Mapping[str, float]) -> str:
     if len(nodes) > 1:
         (low, lowest), (high, highest) = measured[0], measured[-1]
         median = statistics.median(value for value, _ in measured)
-        return f"{median:.6g} ({low:.6g} on {safe(lowest)} to {high:.6g} on {safe(highest)})"
+        return f"{decimal(median)} ({decimal(low)} on {safe(lowest)} to {decimal(high)} on {safe(highest)})"
     others = [value for name, value in values.items() if name != nodes[0]]
-    own = f"{measured[0][0]:.6g}"
-    return f"{own} (others {statistics.median(others):.6g})" if others else own
+    own = decimal(measured[0][0])
+    return f"{own} (others {decimal(statistics.median(others))})" if others else own
 
 
 def outcome(verdict: Verdict) -> str:
@@ -155,8 +155,8 @@ def figures_table(
     made = table(first, "median", "mean", "unit", "judged", *(["earlier runs"] if known else []))
     for name, metric in METRICS.items():
         figure = figures.get(name)
-        median, mean = (f"{figure.value:.6g}", f"{figure.mean:.6g}") if figure else ("-", "-")
-        judged = f"{metric.direction} {expect[name]:g}" if name in expect else "no: nothing is expected of it"
+        median, mean = (decimal(figure.value), decimal(figure.mean)) if figure else ("-", "-")
+        judged = f"{metric.direction} {decimal(expect[name])}" if name in expect else "no: nothing is expected of it"
         earlier = [safe(str(known[name])) if name in known else "-"] if known else []
         made.add_row(name, median, mean, metric.unit, judged, *earlier)
     return made

@@ -3,7 +3,7 @@ on which nodes, and what to do. The page, Markdown and the CI's formats are writ
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,18 +12,23 @@ from shakedown.checks.examination import resting
 from shakedown.common.secrets import masked_model
 from shakedown.common.text import counted, printable
 from shakedown.evidence.diagnosis import words
-from shakedown.hosts import folded
+from shakedown.gates.consequences import split
+from shakedown.hosts import few, folded
+from shakedown.report.causes import causes
+from shakedown.report.failure import next_command, own_reason, sentence
 from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Findings, Judged, Remembered, Run
-from shakedown.report.terminal import shown_values
+from shakedown.report.screen import command_after
+from shakedown.report.terminal import value_text
 from shakedown.state.findings import Finding, Verdict
 
 if TYPE_CHECKING:
     from shakedown.evidence.diagnosis.model import Diagnosis, Sign
     from shakedown.gates import Gate, Recorded
+    from shakedown.ledger.fleet import Seen
     from shakedown.ledger.history import History
     from shakedown.runs.isolation import Isolation, Result
-    from shakedown.runs.records import JobRecord, RunNode
+    from shakedown.runs.records import JobRecord, RunNode, RunRecord
     from shakedown.trials.models import TrialsRecord
 
 WORDS = {
@@ -46,6 +51,12 @@ class Action:
     nodes: tuple[str, ...]  # none: the job over all nodes
     remedy: str = ""
     evidence: str = ""
+    brief: str = ""  # the same in a headline
+    command: str = ""  # to be run then
+    note: str = ""  # how it is fixed, in a word or two
+    details: str = ""  # where it was read
+    follows: tuple[str, ...] = ()  # findings that it brings about
+    repeats: bool = False  # a finding or the diagnosis names the same nodes
 
 
 @dataclass(frozen=True)
@@ -55,22 +66,27 @@ class Overview:
     title: str
     verdict: Verdict
     sentence: str
+    headline: words.Headline | None = None  # what matters most, with its node
+    besides: str = ""  # what the sentence has more than that
     inventory: str = ""
     started: str = ""
     finished: str = ""
     names: Sequence[str] = ()  # of the nodes, in inventory order
+    groups: Mapping[str, str] = field(default_factory=dict)  # node -> its group in the inventory, as a rack
     nodes: Sequence[RunNode] = ()
     findings: Sequence[Finding] = ()
     gates: Sequence[Gate] = ()
     recorded: Sequence[Recorded] = ()
     jobs: Sequence[JobRecord] = ()
     notes: Sequence[str] = ()
-    actions: Sequence[Action] = field(default=())
+    actions: Sequence[Action] = ()  # the worst first
+    following: Sequence[Gate] = ()  # gates that did not pass because the job had ended early
     directory: Path | None = None  # of the run, where its logs are
     links: str = ""  # in front of their paths
     signs: Sequence[Sign] = ()  # lines of logs that a diagnosis rests on
     trials: TrialsRecord | None = None
     history: History | None = None
+    fleet: Sequence[Sequence[Seen]] = ()  # of a ledger: what its newest runs saw of each node
     isolation: Isolation | None = None  # the search as data
     secrets: Collection[str] = ()  # values that no line of a log may show
 
@@ -90,16 +106,20 @@ def _of_findings(document: Findings) -> Overview:
     if not parts and document.verdict != Verdict.OK:
         parts = ["fewer nodes answered than were expected" if document.findings else "nothing was examined"]
     well = f"{_all(document.nodes)} in the desired state, {counted(len(document.findings), 'finding')}"
+    actions = tuple(_of_causes(document.findings, document.inventory))
     return Overview(
         title="Drift check",
         verdict=document.verdict,
         sentence=_sentence(document.verdict, parts, well),
+        headline=_headline(None, actions),
+        besides="; ".join(parts),
         inventory=printable(document.inventory),
         finished=document.at,
         names=names,
+        groups=document.groups,
         findings=document.findings,
         notes=_rests(document.findings),
-        actions=tuple(_of_findings_actions(document.findings)),
+        actions=actions,
     )
 
 
@@ -113,27 +133,36 @@ def _of_ledger(document: Remembered) -> Overview:
     last = next((Verdict(run.verdict) for run in runs if run.verdict in set(Verdict)), Verdict.UNKNOWN)
     passed = sum(run.verdict == Verdict.OK for run in runs)
     parts = [f"{passed} of {counted(len(runs), 'run')} passed"] if runs else ["the ledger has no such run"]
-    words = f"the last of them, on {runs[0].at:%Y-%m-%d %H:%M} UTC" if runs else ""
+    words = f"the last of them, on {runs[0].at.astimezone():%Y-%m-%d %H:%M %Z}" if runs else ""
     return Overview(
         title="Ledger",
         verdict=last,
         sentence=f"{WORDS[last]}: {'; '.join(filter(None, [words, *parts]))}.",
         started=runs[-1].at.isoformat() if runs else "",
         finished=runs[0].at.isoformat() if runs else "",
+        names=[seen[0].node for seen in document.fleet],
+        groups={seen[0].node: seen[0].inventory for seen in document.fleet},
         history=document.history,
+        fleet=document.fleet,
     )
 
 
 def _of_judged(document: Judged) -> Overview:
-    parts = [*_began(document.diagnosis), *_not_held(document.gates)]
+    besides = list(_not_held(document.gates))
+    parts = [*_began(document.diagnosis), *besides]
+    own, following = split(document.gates, document.diagnosis)
+    actions = _worst_first([*_diagnosed(document.diagnosis), *_of_gates(own)])
     return Overview(
         title="Judgement of logs",
         verdict=document.verdict,
         sentence=_sentence(document.verdict, parts, f"{_gates(len(document.gates))} held"),
+        headline=_headline(document.diagnosis, actions),
+        besides="; ".join(besides),
         gates=document.gates,
         recorded=document.recorded,
         notes=[printable(note, TEXT) for note in document.notes],
-        actions=(*_diagnosed(document.diagnosis), *_of_gates(document.gates)),
+        actions=actions,
+        following=following,
     )
 
 
@@ -142,8 +171,8 @@ def _of_run(document: Run) -> Overview:
     if record.kind == "drift":
         return _of_drift(document)
     gates = [masked_model(gate, more=document.secrets) for gate in record.gates]  # they quote logs
-    died_of = list(_diagnosed(record.diagnosis))
-    parts = [*_began(record.diagnosis), *_not_held(gates)]
+    own, following = split(gates, record.diagnosis)
+    parts = list(_not_held(gates))
     for part in ("excluded", "unreached"):
         lost = [node.name for node in record.nodes if node.part == part]
         if lost:
@@ -152,6 +181,8 @@ def _of_run(document: Run) -> Overview:
     if broken:
         parts.append(f"{counted(len(broken), 'node')} failed")
     parts += _differing(record.findings, len(record.nodes))
+    besides = "; ".join(parts)
+    parts = [*_began(record.diagnosis), *parts]
     searched = record.isolation and masked_model(record.isolation, more=document.secrets)
     result = searched.result if searched else None
     if result is not None and result.verdict != Verdict.OK:
@@ -168,14 +199,28 @@ def _of_run(document: Run) -> Overview:
     if result is not None and not record.gates:
         held = f"; {printable(result.conclusion, TEXT).rstrip('.')}"
     well = f"{_all(len(record.nodes))} in the desired state{held}"
+    actions = _worst_first(
+        [
+            *_suspects(result),
+            *_diagnosed(record.diagnosis, record),
+            *_of_nodes(record),
+            *_of_gates(own),
+            *_of_causes(record.findings, record.inventory),
+        ]
+    )
     return Overview(
         title=f"Run {printable(record.run_id)}",
         verdict=record.verdict,
         sentence=_sentence(record.verdict, parts, well),
+        headline=None
+        if record.ended_by or record.finished_at is None
+        else _headline(record.diagnosis, actions, result),
+        besides=besides,
         inventory=printable(record.inventory),
         started=record.started_at,
         finished=record.finished_at or "",
         names=[node.name for node in record.nodes],
+        groups={node.name: node.group for node in record.nodes},
         nodes=record.nodes,
         findings=record.findings,
         gates=gates,
@@ -184,13 +229,8 @@ def _of_run(document: Run) -> Overview:
             *_rests(record.findings),
             *(printable(f"{node.name}: {note}", TEXT) for node in record.nodes for note in node.notes),
         ],
-        actions=(
-            *_suspects(result),
-            *died_of,
-            *_of_nodes(record.nodes),
-            *_of_gates(gates),
-            *_of_findings_actions(record.findings),
-        ),
+        actions=actions,
+        following=following,
         directory=document.directory,
         links=document.links,
         signs=record.diagnosis.evidence if record.diagnosis else (),
@@ -206,29 +246,52 @@ def _of_drift(document: Run) -> Overview:
     at = record.finished_at or record.started_at
     found = Findings(record.verdict, len(record.nodes), record.findings, inventory=record.inventory, at=at)
     shown = _of_findings(found)
-    return replace(shown, nodes=record.nodes, names=[node.name for node in record.nodes])
+    groups = {node.name: node.group for node in record.nodes}
+    return replace(shown, nodes=record.nodes, names=list(groups), groups=groups)
 
 
-def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
+def _headline(
+    diagnosis: Diagnosis | None, actions: Sequence[Action], search: Result | None = None
+) -> words.Headline | None:
+    """Return the sentence that matters: the suspects of a search, or the diagnosis, or else the worst of what is wrong;
+    None where all is well."""
+    if search is not None and search.suspects:
+        suspects = printable(few(map(str, search.suspects)))
+        return words.Headline(suspects, "suspect of the search for bad nodes", printable(search.conclusion, TEXT))
+    if diagnosis is not None:
+        return words.parts(diagnosis)
+    first = next((action for action in actions if not action.verdict.passes), None)
+    if first is None:
+        return None
+    what = printable(f"{first.what}: {first.brief or first.evidence}", 300)
+    return words.Headline(printable(few(first.nodes)), what)
+
+
+def _worst_first(actions: Iterable[Action]) -> tuple[Action, ...]:
+    return tuple(sorted(actions, key=lambda action: (-action.verdict.severity, action.verdict == Verdict.WARN)))
+
+
+def _diagnosed(diagnosis: Diagnosis | None, record: RunRecord | None = None) -> Iterator[Action]:
     """Yield what a job died of, as the first thing to look at."""
     if diagnosis is None:
         return
     signs = [words.evidence(sign) for sign in diagnosis.evidence[: words.SHOWN]]
-    evidence = "; ".join([words.headline(diagnosis), *signs])
-    remedy = printable(diagnosis.remedy, TEXT)
+    evidence = "; ".join(signs or [words.headline(diagnosis)])
+    remedy = printable(sentence(diagnosis.remedy), TEXT)
     nodes = diagnosis.origin or diagnosis.among or diagnosis.common
-    yield Action(Verdict.FAIL, "diagnosis", nodes, remedy, printable(evidence, TEXT))
+    command = next_command(record) if record else ""
+    yield Action(Verdict.FAIL, "diagnosis", nodes, remedy, printable(evidence, TEXT), command=command)
 
 
 def _suspects(search: Result | None) -> Iterator[Action]:
     """Yield what a search for bad nodes came to."""
     for suspect in search.suspects if search else ():
         evidence = f"failed in {', '.join(suspect.trainings)}{f': {suspect.why}' if suspect.why else ''}"
-        remedy = "take it out of the inventory, and measure it alone: shakedown trials"
+        remedy = "Take the node out of the inventory, and measure it alone: shakedown trials."
         if suspect.kind != "node":
             evidence = f"{suspect} {evidence}"
             remedy = (
-                "look at the cables, ports and switches between them, and measure it: shakedown trials --only pairs"
+                "Look at the cables, ports and switches between them, and measure them: shakedown trials --only pairs."
             )
         yield Action(Verdict.FAIL, f"suspect {suspect.kind}", suspect.nodes, remedy, printable(evidence, TEXT))
     undecided: dict[str, list[str]] = {}
@@ -277,48 +340,38 @@ def _differing(findings: Sequence[Finding], total: int) -> Iterator[str]:
             yield f"{len(nodes)} of {counted(total, 'node')} {have}"
 
 
-def _of_nodes(nodes: Sequence[RunNode]) -> Iterator[Action]:
-    alike: dict[tuple[str, str], list[str]] = {}
-    for node in nodes:
+def _of_nodes(record: RunRecord) -> Iterator[Action]:
+    """Yield what became of nodes."""
+    wrong = {finding.node for finding in record.findings if not finding.verdict.passes}
+    alike: dict[tuple[str, str, bool], list[str]] = {}
+    for node in record.nodes:
+        lost = node.part in ("excluded", "unreached")
+        repeats = node.name in wrong if lost else not own_reason(node.why, record.diagnosis)
         if node.failed:
-            alike.setdefault((node.part, node.why), []).append(node.name)
-    for (part, why), names in alike.items():
-        what = part if part in ("excluded", "unreached") else "failed"
-        yield Action(Verdict.FAIL, what, tuple(names), evidence=printable(why, TEXT))
+            alike.setdefault((node.part if lost else "failed", node.why, repeats), []).append(node.name)
+    for (what, why, repeats), names in alike.items():
+        yield Action(Verdict.FAIL, what, tuple(names), evidence=printable(why, TEXT), repeats=repeats)
 
 
 def _of_gates(gates: Sequence[Gate]) -> Iterator[Action]:
     for alike in fold_gates(gate for gate in gates if gate.verdict != Verdict.OK):
         gate = alike.gate
+        remedy, evidence = (printable(text, TEXT) for text in (sentence(gate.remedy or ""), gate.evidence))
+        wanted = evidence.partition(": ")[0]
+        brief = f"{value_text(gate.actual, gate.unit)}, {wanted}" if wanted.startswith("wanted ") else ""
+        yield Action(gate.verdict, gate.name, alike.nodes, remedy, evidence, brief)
+
+
+def _of_causes(findings: Sequence[Finding], inventory: str) -> Iterator[Action]:
+    for cause in causes(findings):
         yield Action(
-            gate.verdict,
-            gate.name,
-            alike.nodes,
-            printable(gate.remedy or "", TEXT),
-            printable(gate.evidence, TEXT),
+            cause.verdict,
+            cause.name,
+            cause.nodes,
+            printable(cause.remedy, TEXT),
+            cause.text,
+            command=command_after(cause, inventory) if cause.person else "",
+            note=cause.note,
+            details=printable(cause.finding.evidence, TEXT),
+            follows=cause.follows,
         )
-
-
-def _of_findings_actions(findings: Sequence[Finding]) -> Iterator[Action]:
-    alike: dict[tuple[Verdict, str, str, str], list[Finding]] = {}
-    for finding in findings:
-        if finding.verdict != Verdict.OK:
-            remedy = finding.remedy
-            text = f"{remedy.text}{'' if remedy.risk == 'safe' else f' ({remedy.risk})'}" if remedy else ""
-            alike.setdefault((finding.verdict, finding.name, text, finding.pending), []).append(finding)
-    order = sorted(alike.items(), key=lambda item: (-item[0][0].severity, item[0][0] == Verdict.WARN))
-    for (verdict, name, text, pending), group in order:
-        nodes = tuple(dict.fromkeys(finding.node for finding in group))
-        evidence = "; ".join([pending] if pending else _said(group))
-        yield Action(verdict, name, nodes, printable(text, TEXT), printable(evidence, TEXT))
-
-
-def _said(findings: Iterable[Finding]) -> list[str]:
-    """Return what was wanted and what is, of findings that one remedy mends: the first few of those that differ in
-    it."""
-    values = (shown_values(finding) for finding in findings)
-    differences = list(dict.fromkeys(f"wanted {wanted}, actual {actual}" for wanted, actual in values))
-    return [
-        *differences[:NAMED],
-        *([f"and {counted(len(differences) - NAMED, 'other')}"] if len(differences) > NAMED else []),
-    ]

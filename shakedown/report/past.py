@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from shakedown.common.text import short
+from shakedown.common.text import decimal, short
 from shakedown.hosts import named
 from shakedown.logs.metrics import METRICS
 from shakedown.report.terminal import COLOURS, table
@@ -123,11 +123,11 @@ def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
         found, unit = row.baseline, row.unit
         if found.centre is None or found.error is None or found.spread is None or found.bound is None:
             shown.add_row(
-                _plain(row.job), row.metric, str(found), f"{found.value:.6g}", "-", "-", "not judged yet", unit
+                _plain(row.job), row.metric, str(found), decimal(found.value), "-", "-", "not judged yet", unit
             )
             continue
-        numbers = (f"{found.centre:.6g}", short(found.error), short(found.spread))
-        bound = f"{found.direction} {found.bound:.6g}"
+        numbers = (decimal(found.centre), short(found.error), short(found.spread))
+        bound = f"{found.direction} {decimal(found.bound)}"
         shown.add_row(_plain(row.job), row.metric, str(found.count), *numbers, bound, unit)
     yield shown
     yield from (Text(f"\n{epoch}") for epoch in dict.fromkeys(row.epoch for row in rows))

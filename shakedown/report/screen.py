@@ -162,7 +162,7 @@ class _Form:
         lines = self._row(cause)
         margin = " " * (self.word + 2)
         if cause.verdict != Verdict.WARN and (cause.person or cause.finding.fixed_by == FixedBy.REBOOT):
-            command = _next(cause, inventory) if self.view.advises and cause.person else ""
+            command = command_after(cause, inventory) if self.view.advises and cause.person else ""
             width, many = self.view.width - len(margin), REMEDY * 10 if self.view.whole else most
             lines += [_line(margin + line) for line in _remedy(cause.remedy, command, width, many)]
         if self.view.evidence:
@@ -247,7 +247,8 @@ def _remedy(remedy: str, command: str, width: int, most: int) -> list[str]:
     return [*kept, *then][:most]
 
 
-def _next(cause: Cause, inventory: str) -> str:
+def command_after(cause: Cause, inventory: str) -> str:
+    """Return what to run once a person has removed the cause."""
     if not inventory:
         return ""
     hosts = shlex.quote(folded(cause.nodes))

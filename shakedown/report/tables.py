@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.evidence.diagnosis.words import lines
 from shakedown.report import past, screen, service, terminal
 from shakedown.report.formats import Calibrated, Compared, Findings, InService, Judged, Remembered, Run, Waivers
@@ -36,7 +36,7 @@ def _(document: Judged | Run) -> Iterator[RenderableType]:
     yield from outcomes.judgement(document.gates, show_all=document.show_all)
     for figure in document.recorded:
         why = f" ({figure.why})" if figure.why else ""
-        yield Text(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}{why}")
+        yield Text(f"recorded, not judged: {figure.name} {decimal(figure.value)} {figure.unit}{why}")
     yield from (Text(note) for note in document.notes)
     yield _marked(f"\n{terminal.verdict_text(document.verdict)}")
 

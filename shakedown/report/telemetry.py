@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.report.terminal import safe
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def lines(nodes: Mapping[str, NodeTelemetry]) -> Iterator[str]:
 
 def _noted(node: NodeTelemetry) -> Iterator[str]:
     for gpu, reasons in node.throttled.items():
-        yield f"{gpu} throttled " + ", ".join(f"{seconds:.3g} s by {reason}" for reason, seconds in reasons.items())
+        yield f"{gpu} throttled " + ", ".join(f"{decimal(s, 3)} s by {reason}" for reason, s in reasons.items())
     for kind in ("gpu/*/ras_uncorrectable", "gpu/*/ras_correctable"):
         spread = node.channels.get(kind)
         if spread and spread.max > 0:
@@ -93,7 +93,8 @@ def _cell(spread: Spread | None, scale: float) -> str:
     if spread is None:
         return "-"
     low, middle, high = (value * scale for value in (spread.min, spread.median, spread.max))
-    return f"{middle:.4g} ({low:.4g}..{high:.4g})" if f"{low:.3g}" != f"{high:.3g}" else f"{middle:.4g}"
+    span = f" ({decimal(low, 4)}..{decimal(high, 4)})" if decimal(low, 3) != decimal(high, 3) else ""
+    return f"{decimal(middle, 4)}{span}"
 
 
 def _of_all(spreads: Sequence[Any]) -> Any:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from shakedown.common.text import in_unit, printable
+from shakedown.common.text import decimal, in_unit, printable
 from shakedown.desired.sizes import format_size
 from shakedown.state.findings import Finding, Verdict
 
@@ -78,7 +78,7 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
     if isinstance(value, Sequence):
         return " ".join(value_text(item, None, digits) for item in value) or "none"
     if isinstance(value, float):
-        return f"{value:.{digits}g}"
+        return decimal(value, digits)
     return str(value)
 
 

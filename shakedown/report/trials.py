@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.report import terminal
 from shakedown.trials.models import KINDS
 
@@ -69,7 +69,7 @@ def _cell(parts: Sequence[Judged]) -> str:
         return "-"
     order = ("named", "undecided", "unknown", "notice", "ok")
     worst = min(parts, key=lambda part: (order.index(part.standing), -(part.shortfall or 0.0)))
-    value = "none" if worst.median is None else f"{worst.median:.4g}"
+    value = "none" if worst.median is None else decimal(worst.median, 4)
     where = f" {worst.part}" if len(parts) > 1 or worst.part not in ("cpu", "node", "numa0") else ""
     text = terminal.safe(f"{value}{where}{MARKS[worst.standing]}")
     colour = _COLOURS.get(worst.standing)
@@ -82,14 +82,14 @@ def _of_the_fleet(judged: Sequence[Judged]) -> Iterator[str]:
         parts = [part for part in judged if (part.trial, part.figure) == (trial, figure) and part.median is not None]
         values = sorted(part.median for part in parts if part.median is not None)
         if len(values) > 1:
-            spread = f"{values[0]:.4g} to {values[-1]:.4g}"
-            middle = f"{median(values):.4g} {parts[0].unit}"
+            spread = f"{decimal(values[0], 4)} to {decimal(values[-1], 4)}"
+            middle = f"{decimal(median(values), 4)} {parts[0].unit}"
             text = f"{trial}.{figure}: median {middle}, {spread}, {counted(len(values), 'part')}"
             yield terminal.safe(text)
 
 
 def _title(matrix: Matrix) -> str:
-    usual = "" if matrix.median is None else f", median {matrix.median:.4g}"
+    usual = "" if matrix.median is None else f", median {decimal(matrix.median, 4)}"
     rail = f" over {matrix.rail}" if matrix.rail else ""
     return f"{matrix.trial}.{matrix.figure}{rail} [{matrix.unit}], sender > receiver{usual}"
 
@@ -108,7 +108,7 @@ def _pairs(matrix: Matrix) -> Table:
             elif not values:
                 cells.append("-" if sender != receiver else "")
             else:
-                text = f"{median(values):.4g}"
+                text = decimal(median(values), 4)
                 cells.append(f"[red]{text} ![/]" if (sender, receiver) in slow else text)
         made.add_row(terminal.safe(sender), *cells)
     return made

@@ -55,6 +55,7 @@ def _node(state: State, examination: Examination, name: str, new_keys: Mapping[s
     read = name in examination.states
     return RunNode(
         name=name,
+        group=examination.groups.get(name, ""),
         verdict=examination.verdict_of(name),
         part="examined" if read else "unreached",
         why="" if read else progress(state).hosts[name].lost,

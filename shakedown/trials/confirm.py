@@ -4,6 +4,7 @@ neither is the better one of two."""
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from shakedown.common.text import decimal
 from shakedown.trials.models import Judged, Matrix, Named, TrialsRecord
 
 _OF_NODES = ("node", "sender", "receiver")
@@ -54,7 +55,7 @@ def confirm_figures(first: Sequence[Judged], fresh: Sequence[Judged]) -> list[Ju
             change = {"standing": "undecided", "why": f"{judged.why}; {_NO_FRESH_RUN}"}
         else:
             values = second.values if second is not None else []
-            text = f"{second.median:.6g}" if second is not None and second.median is not None else "its figures came"
+            text = decimal(second.median) if second is not None and second.median is not None else "its figures came"
             text += f", {second.why}" if second is not None and second.why else ""
             change = {"standing": "undecided", "why": f"{judged.why}; not so in a fresh run: {text}", "again": values}
         result.append(judged.model_copy(update=change))

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.evidence import peers
 from shakedown.gates import Gate
 from shakedown.gates.model import some
@@ -147,7 +147,7 @@ def _pairs(record: TrialsRecord, name: str) -> Iterator[Gate]:
         yield Gate(**bad, actual=what, evidence=some(texts))
     for matrix in matrices:
         if matrix.impossible is not None:
-            value = f"{_title(matrix)}: {matrix.impossible:.4g} {matrix.unit}"
+            value = f"{_title(matrix)}: {decimal(matrix.impossible, 4)} {matrix.unit}"
             unsure.append(f"{value} exceeds the physical limit: the measurement is broken")
     read = [matrix for matrix in matrices if matrix.median is not None]
     if not read:
@@ -156,7 +156,7 @@ def _pairs(record: TrialsRecord, name: str) -> Iterator[Gate]:
     if unsure:
         yield Gate(**same, verdict=Verdict.UNKNOWN, actual="undecided", evidence=some(unsure), remedy=remedy)
     elif not between:
-        text = some([f"{_title(matrix)}: median {matrix.median:.4g} {matrix.unit}" for matrix in read])
+        text = some([f"{_title(matrix)}: median {decimal(matrix.median, 4)} {matrix.unit}" for matrix in read])
         yield Gate(**same, verdict=Verdict.OK, actual="as the others", evidence=text)
 
 

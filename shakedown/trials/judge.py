@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.evidence import peers
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import MINIMUM, Baseline, Past
@@ -119,12 +119,15 @@ def _standing(
     """Judge a figure by ceiling, floor and peers, in this order."""
     own = median(values)
     if ceiling is not None and max(values) > ceiling:
-        return "unknown", f"{max(values):.6g} exceeds the physical limit ({ceiling:.6g}): the measurement is broken"
+        return (
+            "unknown",
+            f"{decimal(max(values))} exceeds the physical limit ({decimal(ceiling)}): the measurement is broken",
+        )
     beyond = floor is not None and (own > floor if lower else own < floor)
     if beyond and not disputed:
-        return "named", f"{own:.6g}, where {'at most' if lower else 'at least'} {floor:.6g} is wanted"
+        return "named", f"{decimal(own)}, where {'at most' if lower else 'at least'} {decimal(floor)} is wanted"
     standing, reason = place.standing(limits.slower)
-    dispute = f"; {own:.6g} misses the published {floor:.6g}, which is disputed: {disputed}" if beyond else ""
+    dispute = f"; {decimal(own)} misses the published {decimal(floor)}, which is disputed: {disputed}" if beyond else ""
     if standing == "unknown" and floor is not None and not beyond and not disputed:
         return "ok", f"{reason}; it meets the floor"
     return standing, f"{reason}{dispute}".removeprefix("; ")  # type: ignore[return-value]
@@ -157,7 +160,7 @@ def _with_tool(judged: Judged, missed: Sequence[str]) -> Judged:
     if not missed or judged.standing == "named" or judged.median is None:
         return judged
     always = len(missed) >= len(judged.values)
-    reason = "; ".join(filter(None, (judged.why, f"{missed[0]}, and has {judged.median:.6g}")))
+    reason = "; ".join(filter(None, (judged.why, f"{missed[0]}, and has {decimal(judged.median)}")))
     reason += "" if always else f", in {len(missed)} of {counted(len(judged.values), 'repetition')}"
     return judged.model_copy(update={"standing": "named" if always else "undecided", "why": reason})
 

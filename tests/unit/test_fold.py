@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shakedown.gates import Gate
 from shakedown.hosts import folded, nodes
 from shakedown.report import formats, terminal
-from shakedown.report.fold import Folded, fold, fold_gates, without_name
+from shakedown.report.causes import causes
+from shakedown.report.fold import fold_gates, without_name
 from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Finding, Remedy, Verdict
 
@@ -57,11 +59,10 @@ def test_a_range_names_each_of_its_nodes_and_no_other(names: list[str]):
 
 
 def test_what_many_nodes_have_in_common_is_said_once():
-    found = fold(rack(odd=("node128", "node300", "node512")))
-    assert len(found) == 60 + 3  # of the three each has a value of its own
-    assert [one.where for one in found if one.finding.verdict != Verdict.OK] == ["node128", "node300", "node512"]
-    assert {one.where for one in found if one.finding.name == "c4"} == {"node[001-512]"}
-    assert "node[001-127,129-299,301-511]" in {one.where for one in found if one.finding.name == "c3"}
+    """Of the three odd nodes each has a value of its own, and one operation repairs all of them."""
+    (cause,) = causes(rack(odd=("node128", "node300", "node512")))
+    assert (cause.names, cause.nodes) == (("c3",), ("node128", "node300", "node512"))
+    assert cause.text == "1128, wanted 8 and 2 other values"
 
 
 def test_what_differs_in_anything_that_is_shown_stays_apart():
@@ -71,15 +72,14 @@ def test_what_differs_in_anything_that_is_shown_stays_apart():
         {"verdict": Verdict.FAIL},
         {"wanted": True},
         {"actual": 2.5},
-        {"persisted": 1},
-        {"reboot_pending": True},
         {"unit": "bytes"},
-        {"evidence": "f"},
         {"remedy": Remedy(text="do it")},
     ]
-    others = [base.model_copy(update={"node": "b", **change}) for change in changed]
-    assert [one.nodes for one in fold([base, *others])] == [("a",)] + [("b",)] * len(others)
-    assert fold([base, base, base.model_copy(update={"node": "b"})]) == [Folded(base, ("a", "b"))]
+    for change in changed:
+        found = causes([base, base.model_copy(update={"node": "b", **change})])
+        assert sorted(cause.nodes for cause in found) == [("a",), ("b",)], change
+    (alike,) = causes([base, base, base.model_copy(update={"node": "b", "evidence": "f"})])
+    assert alike.nodes == ("a", "b"), "the evidence is not shown"
 
 
 def test_nodes_that_differ_in_their_own_names_alone_are_alike():
@@ -89,17 +89,17 @@ def test_nodes_that_differ_in_their_own_names_alone_are_alike():
             name="reachable",
             node=node,
             verdict=Verdict.FAIL,
-            evidence=f"ssh to {node}, port 22",
+            wanted="an answer",
+            actual=f"ssh to {node}, port 22",
             remedy=Remedy(text=f"log in to {node} by hand"),
         )
         for node in nodes("node[01-40].r7")
     ]
-    (one,) = fold(found)
-    assert one.where == "node[01-40].r7"
-    assert one.finding.evidence == "ssh to NODE, port 22"
+    (one,) = causes(found)
+    assert folded(one.nodes) == "node[01-40].r7"
+    assert one.text.startswith("ssh to NODE, port 22") and one.remedy == "Log in to the node by hand."
     assert without_name("node1, node10, node1.r7, xnode1: node1", "node1") == "NODE, node10, node1.r7, xnode1: NODE"
-    assert one.finding.remedy is not None and one.finding.remedy.text == "log in to NODE by hand"
-    assert fold(found[:1])[0].finding == found[0]
+    assert causes(found[:1])[0].remedy == "Log in to node01.r7 by hand."
 
 
 def test_gates_of_the_job_over_all_nodes_are_not_those_of_a_node():
@@ -149,3 +149,10 @@ def test_a_run_of_many_nodes_names_those_that_are_alike_once(capsys: pytest.Capt
     text = "\n".join(lines := screen(formats.Run(record), capsys))
     assert "ok: node[001-099,101-512]" in text and "on node100" in text and len(lines) < 20
     assert len(screen(formats.Run(record, show_all=True), capsys)) > 4 * 512
+
+
+@pytest.mark.parametrize("shape", ["node{:03d}.rack7.example.org", "n{}", "10.0.3.{}", "r{:02d}n{:02d}"])
+def test_many_names_are_the_ranges_that_clustershell_writes(shape: str):
+    names = [shape.format(number, number % 7) for number in range(5, 400) if number % 11]
+    assert folded(names) == str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
+    assert folded(reversed(names)) == folded(names)

@@ -125,7 +125,7 @@ class Views:
 
 def named_in(row: str) -> list[str]:
     """Return the nodes that a row of the page is of."""
-    name = re.search(r"(node[^<]*)</th><td>", row)
+    name = re.search(r"(node[^<]*)</th><td[^>]*>", row)
     return nodes(name[1]) if name else []
 
 

@@ -71,7 +71,16 @@ def drift(
         at = datetime.now(UTC).isoformat(timespec="seconds")
         findings = examination.all_findings()
         document = Findings(
-            verdict, len(examination.desired), findings, show_all, inventory, at, bool(verbose), wide, quiet
+            verdict,
+            len(examination.desired),
+            findings,
+            show_all,
+            inventory,
+            at,
+            bool(verbose),
+            wide,
+            quiet,
+            groups=examination.groups,
         )
         if from_agents:
             click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)

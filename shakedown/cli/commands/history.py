@@ -7,6 +7,7 @@ import click
 from shakedown.cli.output import format_of
 from shakedown.cli.since import Since
 from shakedown.cli.words import unusable
+from shakedown.ledger.fleet import fleet
 from shakedown.ledger.history import Asked
 from shakedown.ledger.history import history as read_history
 from shakedown.ledger.place import LedgerError
@@ -32,7 +33,10 @@ def history(limit: int, form: str, **filters: Any) -> None:
     shakedown history --recipe llama3.1-8b-fp8 --limit 100 --format json
     """
     try:
-        answer = read_history(open_ledger(), Asked(limit=limit, **filters))
+        ledger = open_ledger()
+        answer = read_history(ledger, Asked(limit=limit, **filters))
+        whole = form == "html" and not any(filters.values())
+        nodes = fleet(ledger) if whole else ()
     except LedgerError as error:
         unusable(error)
-    write(Remembered(answer), form)
+    write(Remembered(answer, nodes), form)

@@ -12,6 +12,7 @@ from shakedown.cli.runs import no_end
 from shakedown.cli.since import Since
 from shakedown.cli.words import unusable
 from shakedown.common.text import printable
+from shakedown.ledger.fleet import fleet
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import open_ledger
@@ -70,7 +71,9 @@ def _report_ledger(since: datetime | None, form: str, output: Path | None) -> No
     if form not in forms:
         unusable(f"--format {form}: the ledger has {', '.join(forms)}")
     try:
-        answer = history(open_ledger(), Asked(since=since, limit=WEEKS))
+        ledger = open_ledger()
+        answer = history(ledger, Asked(since=since, limit=WEEKS))
+        nodes = fleet(ledger, since) if form == "html" else ()
     except LedgerError as error:
         unusable(str(error))
-    sys.exit(show_document(Remembered(answer), form, output, Verdict.OK))
+    sys.exit(show_document(Remembered(answer, nodes), form, output, Verdict.OK))

@@ -1,6 +1,8 @@
 """A diagnosis in words: the answer in one line, then what it rests on, then what to do."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 
 from shakedown.common.text import counted, printable
 from shakedown.evidence.diagnosis.common import where
@@ -29,23 +31,41 @@ def grounds(diagnosis: Diagnosis, shown: int) -> Iterator[str]:
         yield f"{counted(diagnosis.echoes, 'further sign')}{nodes} that may follow from it"
 
 
+@dataclass(frozen=True)
+class Headline:
+    """The sentence that matters, in its parts: where, what, how sure that is, and since when."""
+
+    where: str
+    what: str
+    sure: str = ""
+    since: datetime | None = None
+
+
+def parts(diagnosis: Diagnosis) -> Headline:
+    """Return the parts of the headline."""
+    cause = printable(diagnosis.cause, _WIDTH)
+    first = next(iter(diagnosis.evidence), None)
+    if diagnosis.common:
+        shown = printable(first.text.removeprefix(f"{first.node}: ") if first else "", _WIDTH)
+        what = cause if shown in ("", cause) else f"{cause} ({shown})"
+        return Headline(f"{len(diagnosis.common)} of {diagnosis.nodes} nodes", what, where(diagnosis.name))
+    since = first.at if first else None
+    if diagnosis.origin:
+        return Headline(_names(diagnosis.origin), cause, f"{diagnosis.confidence}: {diagnosis.why}", since)
+    undecided = diagnosis.confidence == "undecided"
+    names = f"undecided between {_names(diagnosis.among)}" if diagnosis.among else ""
+    return Headline(names or "the origin is undecided" * undecided, cause, diagnosis.why, since)
+
+
 def headline(diagnosis: Diagnosis) -> str:
     """Return where the failure began, how sure that is, what it was, and since when."""
-    cause = printable(diagnosis.cause, _WIDTH)
+    found = parts(diagnosis)
     if diagnosis.common:
-        sign = next(iter(diagnosis.evidence), None)
-        shown = printable(sign.text.removeprefix(f"{sign.node}: ") if sign else "", _WIDTH)
-        what = cause if shown in ("", cause) else f"{cause} ({shown})"
-        return f"{len(diagnosis.common)} of {diagnosis.nodes} nodes: {what}: {where(diagnosis.name)}"
-    at = next((sign.at for sign in diagnosis.evidence[:1]), None)
-    since = f", since {at:%H:%M:%S} UTC" if at else ""
-    if diagnosis.origin:
-        return f"{_names(diagnosis.origin)} ({diagnosis.confidence}: {diagnosis.why}): {cause}{since}"
-    if diagnosis.among:
-        return f"undecided between {_names(diagnosis.among)} ({diagnosis.why}): {cause}{since}"
-    if diagnosis.confidence == "undecided":
-        return f"the origin is undecided ({diagnosis.why}): {cause}{since}"
-    return f"{cause} ({diagnosis.why}){since}"
+        return f"{found.where}: {found.what}: {found.sure}"
+    since = f", since {found.since:%H:%M:%S} UTC" if found.since else ""
+    return (
+        f"{found.where} ({found.sure}): {found.what}{since}" if found.where else f"{found.what} ({found.sure}){since}"
+    )
 
 
 def evidence(sign: Sign) -> str:

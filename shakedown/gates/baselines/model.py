@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import counted, short
+from shakedown.common.text import counted, decimal, short
 from shakedown.gates.baselines.key import Earlier
 
 Direction = Literal["at least", "at most"]  # what a figure has to be: more is better, or less
@@ -49,8 +49,8 @@ class Baseline(Frozen):
             return f"{self.count} of {self.needed} runs"
         who = f"the last {self.runs} runs together are" if self.runs > 1 else "this run is"
         worse = f"{who} worse: " if self.lost else ""
-        around = f"{self.centre:.6g} +- {short(self.error)}"
-        known = f"{self.direction} {self.bound:.6g} by {counted(self.earlier, 'run')} around {around}"
+        around = f"{decimal(self.centre)} +- {short(self.error)}"
+        known = f"{self.direction} {decimal(self.bound)} by {counted(self.earlier, 'run')} around {around}"
         return f"{worse}{known}"
 
 

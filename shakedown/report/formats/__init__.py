@@ -14,7 +14,7 @@ import importlib
 import io
 import pkgutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shakedown.jobs.launch import LaunchPlan
     from shakedown.ledger.calibration import Row
     from shakedown.ledger.compare import Comparison
+    from shakedown.ledger.fleet import Seen
     from shakedown.ledger.history import History
     from shakedown.report.preview import Preview
     from shakedown.runs.records import RunRecord
@@ -55,6 +56,7 @@ class Findings:
     wide: bool = False  # lines of any width
     quiet: bool = False  # the verdict alone
     plan: Preview | None = None  # of a dry run: what the run would do
+    groups: Mapping[str, str] = field(default_factory=dict)  # node -> its group in the inventory, as a rack
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,10 @@ class SiteLayer:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What `history` shows."""
+    """What `history` shows; `fleet` is what the newest runs saw of each node, for a page."""
 
     history: History
+    fleet: Sequence[Sequence[Seen]] = ()
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from shakedown.common.text import counted, printable
+from shakedown.common.text import counted, decimal, printable
 from shakedown.gates.baselines.model import Baseline
 from shakedown.ledger.history import History
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
 from shakedown.report.page.plots import LINES, Plot
 from shakedown.report.page.svg import Chart
+from shakedown.report.page.times import moment
 from shakedown.runs.records import Evidence
 
 JOBS = 4  # of which there are plots: nodes by themselves may be hundreds
@@ -32,35 +33,33 @@ def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
             if figure is not None and runs and now is not None:
                 where = f" of {job.node}" if job.node else ""
                 title = f"earlier runs{where}: {name} [{metric.unit}]"
-                made.append(history(printable(title, 200), runs, (now, figure.value), job.baselines.get(name)))
+                expected = job.plan.expect.get(name) if job.plan else None
+                known = job.baselines.get(name)
+                made.append(history(printable(title, 200), runs, (now, figure.value), known, expected))
     return made
 
 
-def moment(text: str) -> datetime | None:
-    """Return a time of a record; None for one that is none, or has no zone to compare it in."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else None
-
-
-def history(title: str, runs: Sequence[Run], this: Run | None, baseline: Baseline | None = None) -> Plot:
-    """Draw earlier runs as points over the days, this one as a mark of its own, and the band of the baseline."""
+def history(
+    title: str, runs: Sequence[Run], this: Run | None, baseline: Baseline | None = None, expected: float | None = None
+) -> Plot:
+    """Draw earlier runs as points over the days, this one as a mark of its own, the band of the baseline, and what is
+    expected."""
     chart = Chart(days=True)
+    if expected is not None:
+        chart.bound(expected, f"expected {decimal(expected)}")
     if baseline is not None and baseline.centre is not None and baseline.spread is not None:
         low, high = (baseline.centre + sign * BAND * baseline.spread for sign in (-1, 1))
         chart.band(low, high, baseline.centre, "95 % of runs")
         if baseline.bound is not None:
-            chart.bound(baseline.bound, f"{baseline.direction} {baseline.bound:.4g}")
+            chart.bound(baseline.bound, f"{baseline.direction} {decimal(baseline.bound, 4)}")
     chart.points([(at.timestamp(), value) for at, value in runs], "earlier")
     if this is not None:
         worse = baseline is not None and bool(baseline.lost)
         chart.diamond((this[0].timestamp(), this[1]), "this run", worse)
     values = [value for _, value in runs]
-    alt = f"{title}: {counted(len(runs), 'run')} from {min(values):.6g} to {max(values):.6g}"
+    alt = f"{title}: {counted(len(runs), 'run')} from {decimal(min(values))} to {decimal(max(values))}"
     if this is not None:
-        alt += f", this one {this[1]:.6g}"
+        alt += f", this one {decimal(this[1])}"
     if baseline is not None:
         alt += f"; {baseline}"
     return Plot(title, printable(alt, 2000), chart.image())
@@ -88,6 +87,7 @@ def _over_weeks(title: str, lines: Mapping[str, Sequence[Run]]) -> Plot:
     for number, (name, runs) in enumerate(lines.items()):
         chart.line([(at.timestamp(), value) for at, value in runs], number, name, marked=len(runs) < 200)
     ends = [
-        f"{name}: {counted(len(runs), 'run')}, {runs[0][1]:.4g} to {runs[-1][1]:.4g}" for name, runs in lines.items()
+        f"{name}: {counted(len(runs), 'run')}, {decimal(runs[0][1], 4)} to {decimal(runs[-1][1], 4)}"
+        for name, runs in lines.items()
     ]
     return Plot(title, f"{title} over time; {'; '.join(ends)}", chart.image())

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.gates import Gate
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
@@ -54,13 +54,13 @@ def tables(shown: Overview) -> list[Table]:
                 Row(
                     name=name,
                     unit=metric.unit,
-                    median=f"{figure.value:.6g}",
-                    mean=f"{figure.mean:.6g}",
-                    spread="" if figure.spread is None else f"{figure.spread:.3g}",
+                    median=decimal(figure.value),
+                    mean=decimal(figure.mean),
+                    spread="" if figure.spread is None else decimal(figure.spread, 3),
                     count=figure.count,
                     source="derived" if figure.derived else "the script's own summary" if figure.summary else "log",
                     gate=gates.get((job.name, name)),
-                    expected="nothing" if bound is None else f"{metric.direction} {bound:g}",
+                    expected="nothing" if bound is None else f"{metric.direction} {decimal(bound)}",
                     baseline=gates.get((job.name, BASELINE + name)),
                 )
             )

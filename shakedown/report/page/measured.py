@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from shakedown.common.text import counted, printable
+from shakedown.common.text import counted, decimal, printable
 from shakedown.report.page import plots
 from shakedown.report.page.plots import Plot
 from shakedown.trials.models import Judged, Matrix, TrialsRecord
@@ -64,7 +64,7 @@ def _fleet(record: TrialsRecord) -> list[Fleet]:
     for (trial, figure), parts in found.items():
         values = [part.median for part in parts if part.median is not None]
         if values:
-            low, middle, high = (f"{value:.4g}" for value in (min(values), median(values), max(values)))
+            low, middle, high = (decimal(value, 4) for value in (min(values), median(values), max(values)))
             made.append(Fleet(f"{trial}.{figure}", parts[0].unit, len(values), low, middle, high))
     return made
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from shakedown.common.text import counted, printable
+from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence.telemetry.summary import Point, each_device
 from shakedown.evidence.telemetry.timing import Timing
 from shakedown.gates.registry import OF_THE_END
@@ -119,4 +119,4 @@ def _plot(
 
 
 def _range(values: Sequence[float]) -> str:
-    return f"{min(values):.4g} to {max(values):.4g}"
+    return f"{decimal(min(values), 4)} to {decimal(max(values), 4)}"

@@ -1,20 +1,20 @@
 """The page's plots of a run: its jobs over their iterations, and nodes by findings or by nodes as coloured cells."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, decimal
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
-from shakedown.report.page.svg import Chart, cells, heat_colour
+from shakedown.report.page.svg import Chart, Point, cells, heat_colour
 from shakedown.runs.records import JobRecord
 from shakedown.state.findings import Verdict
 
 LINES = 8  # in one plot: more cannot be told apart
 SERIES = {
     "lm_loss": "loss",
-    "tflops_per_gpu": "TFLOP/s/GPU",
-    "tokens_per_gpu_per_s": "tokens/s/GPU",
+    "tflops_per_gpu": "throughput [TFLOP/s/GPU]",
+    "tokens_per_gpu_per_s": "throughput [tokens/s/GPU]",
     "elapsed_ms": "time of an iteration [ms]",
 }
 VERDICT_COLOURS = {
@@ -52,21 +52,40 @@ def _over_iterations(jobs: Sequence[JobRecord], field: str, label: str, failed: 
             lines.append((job, points))
     if not lines:
         return None
-    metric = next((metric for metric in METRICS.values() if metric.source == field), None)
     chart = Chart("iteration")
     for number, (job, points) in enumerate(lines):
         chart.line(points, number, job.node or "all nodes", marked=len(points) == 1)
         planned = job.plan.iterations if job.plan else 0
         if job.name in failed and points[-1][0] < planned:
             chart.mark(points[-1][0], "the job ended here")
-    expected = [job.plan.expect.get(metric.name) for job, _ in lines if job.plan and metric]
-    for bound in sorted({bound for bound in expected if bound is not None}):
-        chart.bound(bound, f"expected {bound:g}")
+    bounds = {bound for job, points in lines for bound in _expected(job, points, field)}
+    for bound, words in sorted(bounds):
+        chart.bound(bound, words)
     ends = [
-        f"{job.node or 'all nodes'}: {counted(len(p), 'iteration')}, {p[0][1]:.4g} to {p[-1][1]:.4g}"
+        f"{job.node or 'all nodes'}: {counted(len(p), 'iteration')}, {decimal(p[0][1], 4)} to {decimal(p[-1][1], 4)}"
         for job, p in lines
     ]
-    return Plot(label, f"{label} by iteration; {'; '.join(ends)}", chart.image(legend=len(lines) > 1))
+    words = "; ".join(dict.fromkeys(words for _, words in sorted(bounds))) or "nothing is expected of it"
+    alt = f"{label} by iteration; {words}; {'; '.join(ends)}"
+    return Plot(label if bounds else f"{label}, of which nothing is expected", alt, chart.image(legend=True))
+
+
+def _expected(job: JobRecord, points: Sequence[Point], field: str) -> Iterator[tuple[float, str]]:
+    """Yield what is expected of a curve, with its words. Time and tokens follow from the expected TFLOP/s, where they
+    have no bound of their own: a plan's iteration has a fixed number of operations."""
+    if field == "lm_loss":
+        yield points[0][1], "has to fall from its start"
+    metric = next((metric for metric in METRICS.values() if metric.source == field), None)
+    if metric is None or job.plan is None:
+        return
+    bound, expect = (job.plan.expect.get(name) for name in (metric.name, "throughput_per_gpu"))
+    own, speed = (job.figures and job.figures.get(name) for name in (metric.name, "throughput_per_gpu"))
+    if bound is not None:
+        yield bound, f"expected {metric.direction} {decimal(bound)}"
+    elif expect and own and speed and speed.value:
+        share = expect / speed.value if metric.direction == "at least" else speed.value / expect
+        derived = decimal(own.value * share, 4)
+        yield own.value * share, f"{metric.direction} {derived}, from {decimal(expect)} TFLOP/s/GPU"
 
 
 def verdicts(by_node: Sequence[Sequence[Verdict | None]], nodes: Sequence[str], columns: Sequence[str]) -> str:

@@ -12,15 +12,16 @@ from markupsafe import Markup
 from shakedown.common.text import printable
 from shakedown.isolation.tree import result_lines, tree
 from shakedown.report import own_times, telemetry
-from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Findings, Judged, Remembered, Run
-from shakedown.report.overview import Overview, overview
-from shakedown.report.page import earlier, excerpts, figures, grid, measured, over_time, plots, rows
+from shakedown.report.overview import WORDS, Overview, overview
+from shakedown.report.page import earlier, excerpts, figures, grid, measured, over_time, plots, rows, squares, times
+from shakedown.report.page.tiles import tiles
 from shakedown.report.terminal import value_text
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence
 
 TEXT = 2000  # characters of one text of a node that are shown
+FEW = 12  # nodes and entries that a person looks through without a search
 
 
 def page_of(document: Findings | Judged | Run | Remembered) -> str:
@@ -34,17 +35,25 @@ def page(shown: Overview) -> str:
     logs = excerpts.of(shown)
     evidence = _evidence(shown)
     sampled = [job for job in shown.jobs if job.telemetry][: figures.JOBS]
+    cards = rows.cards(shown, index)
+    fleet = rows.fleet(shown, index)
+    links = {node: (card.id, card.action.what) for node, card in cards.of_node.items()}
+    nodes = squares.squares(shown, links or {node: (row.id, row.seen[0].why) for node, row in fleet.items()})
     template = _environment().get_template("page.html")
     return template.render(
         shown=shown,
+        word=WORDS[shown.verdict],
         style=_own("style.css"),
         script=_own("script.js"),
         policy=_policy(),
         index=index,
         names=Markup(_json(index.names)),
-        actions=rows.actions(shown, index),
+        searched=len(cards.shown) > FEW or (len(index.names) > FEW and (cards.shown or fleet)),
+        tiles=tiles(shown, nodes),
+        racks=squares.racks(nodes, shown.groups),
+        cards=cards,
         lines={words: f"{log.anchor}-{log.failed}" for log in logs if log.failed for words in _places(log)},
-        gates=[(gate.gate, index.of(gate.nodes)) for gate in fold_gates(shown.gates)],
+        gates=rows.gates(shown, index),
         figures=figures.tables(shown),
         plots=[
             *plots.of(shown),
@@ -60,8 +69,8 @@ def page(shown: Overview) -> str:
         search_tree=tree(shown.isolation) if shown.isolation else (),
         conclusions=result_lines(shown.isolation.result) if shown.isolation and shown.isolation.result else (),
         grid=grid.of(shown, index),
-        findings=rows.findings(shown, index),
         nodes=rows.nodes(shown, index),
+        fleet={row.id: row for row in fleet.values()}.values(),
         logs=logs,
     )
 
@@ -116,5 +125,6 @@ def _environment() -> Environment:
     made.globals["marks"] = {verdict.value: mark for verdict, mark in grid.MARKS.items()}
     made.globals["outcomes"] = {"pass": "ok", "fail": "fail", "unknown": "unknown"}
     made.filters["text"] = lambda text: printable(str(text), TEXT)
+    made.filters["local"] = times.local
     made.filters["value"] = lambda value, unit=None: printable(value_text(value, unit), TEXT)
     return made

@@ -1,120 +1,140 @@
-"""The rows of the page's tables: what is the same of many nodes is one row, and its nodes are ranges."""
+"""What is to be done, the gates and the nodes as the page shows them: what many nodes have in common stands once."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shakedown.common.text import printable
+from shakedown.gates import Gate
 from shakedown.hosts import folded
-from shakedown.report.fold import fold
+from shakedown.report.fold import fold_gates
 from shakedown.report.overview import Action, Overview
-from shakedown.report.terminal import shown_values
 from shakedown.runs.records import RunNode
-from shakedown.state.findings import Finding, Verdict
+from shakedown.state.findings import Verdict
 
-MOST = 2000
-"""Rows of one table. A page with more takes seconds to open; what is left out is counted, and run.json has it."""
-TEXT = 1000  # characters of one cell
+if TYPE_CHECKING:
+    from shakedown.ledger.fleet import Seen
+
+MOST = 500
+"""Entries of one list. The others are counted, and run.json has them: a page with more takes seconds to open."""
+TEXT = 1000  # characters of one name
+PLACES = 2_000_000
+"""Characters with which all entries together say which nodes they are about. The search shows the entries beyond."""
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes as a row names them, and as the page's search finds them: by their places in the list of all names."""
+    """Nodes as an entry names them, and as the page's search finds them: by their places in the list of all names."""
 
     where: str  # node[001-127,129]
-    places: str  # 0-126,128
+    places: str  # first place, then steps: 0-126,2; "*" where no search decides
     count: int
 
 
 class Index:
-    """The names of all nodes, in their order. Each stands on the page once, however many rows are about it."""
+    """The names of all nodes, in their order. Each stands on the page once, however many entries are about it."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = [printable(name, TEXT) for name in names]
         self._places = {name: place for place, name in enumerate(names)}
         self._known: dict[tuple[str, ...], Nodes] = {}
+        self._left = PLACES
 
     def of(self, nodes: Sequence[str]) -> Nodes:
-        """Nodes that are named in a row; those that are not in the list are found by what the row says."""
+        """Return the nodes of an entry; those that are not in the list are found by its text."""
         key = tuple(nodes)
         if key not in self._known:
-            places = sorted({self._places[name] for name in nodes if name in self._places})
-            self._known[key] = Nodes(printable(folded(nodes), 4 * TEXT) if nodes else "", _ranges(places), len(nodes))
+            steps = _steps(sorted({self._places[name] for name in nodes if name in self._places}))
+            self._left -= len(steps)
+            places = steps if self._left >= 0 else "*"
+            self._known[key] = Nodes(printable(folded(nodes), 4 * TEXT) if nodes else "", places, len(nodes))
         return self._known[key]
 
 
-def _ranges(places: Iterable[int]) -> str:
+def _steps(places: Iterable[int]) -> str:
     runs: list[list[int]] = []
     for place in places:
         if runs and place == runs[-1][1] + 1:
             runs[-1][1] = place
         else:
             runs.append([place, place])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    parts, before = [], 0
+    for first, last in runs:
+        parts.append(f"{first - before}{f'-{last - first}' if last > first else ''}")
+        before = last
+    return ",".join(parts)
 
 
 @dataclass(frozen=True)
-class FindingRow:
-    """A finding of one node or more."""
+class Card:
+    """Something to be done, with its place on the page."""
 
+    id: str
+    action: Action
     nodes: Nodes
-    name: str
-    verdict: Verdict
-    pending: str
-    wanted: str
-    actual: str
-    evidence: str
-    remedy: str
-    risk: str
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Those of a table that are shown, and how many are not."""
+class Cards:
+    """Those that are shown, the card of each node that has one, and how many are not shown."""
 
-    shown: Sequence[FindingRow]
+    shown: Sequence[Card]
+    of_node: dict[str, Card]
     beyond: int
 
 
-def findings(shown: Overview, index: Index) -> Rows:
-    """Return what differs, the worst first; then advice. What is as it should be is in the grid."""
-    different = [finding for finding in shown.findings if finding.verdict != Verdict.OK]
-    alike = sorted(fold(different), key=lambda row: -row.finding.verdict.severity)
-    made = [_row(row.finding, index.of(row.nodes)) for row in alike[:MOST]]
-    return Rows(made, max(len(alike) - MOST, 0))
+def cards(shown: Overview, index: Index) -> Cards:
+    """Return what is to be done, the worst first."""
+    actions = [action for action in shown.actions if not action.repeats]
+    made = [Card(f"c{number}", action, index.of(action.nodes)) for number, action in enumerate(actions[:MOST], 1)]
+    of_node: dict[str, Card] = {}
+    for card in made:
+        for node in card.action.nodes if card.action.verdict != Verdict.WARN else ():
+            of_node.setdefault(node, card)
+    return Cards(made, of_node, max(len(actions) - MOST, 0))
 
 
-def _row(finding: Finding, nodes: Nodes) -> FindingRow:
-    wanted, actual = shown_values(finding)
-    remedy = finding.remedy
-    return FindingRow(
-        nodes=nodes,
-        name=printable(finding.name, TEXT),
-        verdict=finding.verdict,
-        pending=finding.pending,
-        wanted=printable(wanted, TEXT),
-        actual=printable(actual, TEXT),
-        evidence=printable(finding.evidence, TEXT),
-        remedy=printable(remedy.text, TEXT) if remedy else "",
-        risk=remedy.risk.value if remedy and remedy.risk != "safe" else "",
-    )
+@dataclass(frozen=True)
+class FleetRow:
+    """Nodes of which the newest runs saw the same, with its place on the page."""
+
+    id: str
+    nodes: Nodes
+    seen: Sequence[Seen]
 
 
-def actions(shown: Overview, index: Index) -> list[tuple[Action, Nodes]]:
-    """Return what is to be done, in its order."""
-    return [(action, index.of(action.nodes)) for action in shown.actions]
+def fleet(shown: Overview, index: Index) -> dict[str, FleetRow]:
+    """Return the row of each node of a ledger, the worst last verdict first."""
+    alike: dict[tuple[object, ...], list[Sequence[Seen]]] = {}
+    for seen in shown.fleet:
+        content = tuple((run.run_id, run.verdict, run.part, run.why) for run in seen)
+        alike.setdefault(content, []).append(seen)
+    groups = sorted(alike.values(), key=lambda group: -group[0][0].verdict.severity)
+    rows: dict[str, FleetRow] = {}
+    for number, group in enumerate(groups[:MOST], 1):
+        names = [seen[0].node for seen in group]
+        rows |= dict.fromkeys(names, FleetRow(f"n{number}", index.of(names), group[0]))
+    return rows
+
+
+def gates(shown: Overview, index: Index) -> dict[str, list[tuple[Gate, Nodes]]]:
+    """Return the gates: failed on their own account, following from the early end of the job, and held."""
+    following = {id(gate) for gate in shown.following}
+    parts = {
+        "own": [gate for gate in shown.gates if gate.verdict != Verdict.OK and id(gate) not in following],
+        "following": shown.following,
+        "held": [gate for gate in shown.gates if gate.verdict == Verdict.OK],
+    }
+    return {name: [(row.gate, index.of(row.nodes)) for row in fold_gates(part)[:MOST]] for name, part in parts.items()}
 
 
 def nodes(shown: Overview, index: Index) -> list[tuple[RunNode, Nodes]]:
-    """Return the nodes' parts in a run; those of which the same is to be said are one row."""
+    """Return the nodes' parts in a run, the worst first; those that have the same part are one row."""
     alike: dict[tuple[object, ...], list[RunNode]] = {}
     for node in shown.nodes:
         content = (node.verdict, node.part, node.why, node.exit_code, tuple(node.changes))
         alike.setdefault(content, []).append(node)
-    return [(group[0], index.of([node.name for node in group])) for group in alike.values()]
-
-
-def some(items: Sequence[str], most: int) -> Iterator[str]:
-    """Yield the first few, and how many more there are."""
-    yield from items[:most]
-    if len(items) > most:
-        yield f"and {len(items) - most} more"
+    groups = sorted(alike.values(), key=lambda group: -group[0].verdict.severity)
+    return [(group[0], index.of([node.name for node in group])) for group in groups[:MOST]]

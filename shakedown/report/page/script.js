@@ -4,16 +4,22 @@
   const form = document.getElementById("search");
   if (!form) return;
   const names = JSON.parse(document.getElementById("names").textContent).map((name) => name.toLowerCase());
-  const rows = Array.from(document.querySelectorAll("tr[data-verdict]"), (row) => ({ row, verdict: row.dataset.verdict, places: row.dataset.nodes, text: null }));
+  const rows = Array.from(document.querySelectorAll("[data-verdict]"), (row) => ({ row, verdict: row.dataset.verdict, places: row.dataset.nodes, text: null }));
   const query = document.getElementById("query");
   const boxes = Array.from(form.querySelectorAll("input[type=checkbox]"));
   const found = document.getElementById("found");
-  // Whether a row is about one of the nodes that are looked for: "0-126,128" are places in the list of names.
-  const about = (places, wanted) => places !== "" && places.split(",").some((part) => {
-    const [first, last = first] = part.split("-").map(Number);
-    for (let place = first; place <= last; place++) if (wanted.has(place)) return true;
-    return false;
-  });
+  // Whether an entry is about one of the nodes that are looked for: "3-2,4" are the places 3 to 5 and 9 in the names.
+  const about = (places, wanted) => {
+    let at = 0;
+    return places === "*" || (places !== "" && wanted.size > 0 && places.split(",").some((part) => {
+      const [step, more = 0] = part.split("-").map(Number);
+      at += step;
+      for (const end = at + more; ; at++) {
+        if (wanted.has(at)) return true;
+        if (at >= end) return false;
+      }
+    }));
+  };
   const show = () => {
     const words = query.value.toLowerCase().split(/\s+/).filter(Boolean)
       .map((word) => ({ word, nodes: new Set(names.flatMap((name, place) => name.includes(word) ? [place] : [])) }));
@@ -28,7 +34,7 @@
       each.row.hidden = !good;
       count += good;
     }
-    found.textContent = words.length || hidden.size ? `${count} of ${rows.length} rows` : "";
+    found.textContent = words.length || hidden.size ? `${count} of ${rows.length} entries` : "";
   };
   let waiting = 0;
   const soon = () => { clearTimeout(waiting); waiting = setTimeout(show, 80); };

@@ -9,10 +9,10 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta, timezone
 from html import escape
 
-from shakedown.common.text import printable
+from shakedown.common.text import decimal, printable
 
 # After Okabe and Ito's palette, which people with any kind of colour vision tell apart, without black and yellow.
 _LIGHT = ("#0072b2", "#b97f00", "#009e73", "#b5538a", "#2f8fc4", "#d55e00")  # darker where white asks for it
@@ -99,9 +99,10 @@ class Chart:
 
         def draw(place: Place) -> str:
             height = place(0, y)[1]
-            return _rule(f"M{_LEFT} {height:.1f}H{_RIGHT}", BAD, "5 4") + _text(words, _RIGHT, height - 3, "end", BAD)
+            return _rule(f"M{_LEFT} {height:.1f}H{_RIGHT}", BAD, "5 4")
 
         self._parts.append(draw)
+        self._keys.append((_rule("M0 0h18", BAD, "5 4"), words))
 
     def mark(self, x: float, words: str) -> None:
         """Draw a moment, with what happened then."""
@@ -115,7 +116,7 @@ class Chart:
 
     def image(self, legend: bool = True) -> str:
         """Return the plot as a data URI."""
-        (left, right), (low, high) = _span(self._xs, 0.03), _span(self._ys, 0.06)
+        (left, right), (low, high) = _span(self._xs, 0.03, _DAY if self.days else 0.0), _span(self._ys, 0.06)
         top, bottom = self._top, self._top + _HEIGHT
 
         def place(x: float, y: float) -> Point:
@@ -182,7 +183,7 @@ def cells(
         parts += [
             f'<linearGradient id="heat" x2="0" y1="1" y2="0">{stops}</linearGradient>',
             f'<rect x="{right}" y="4" width="14" height="{height}" fill="url(#heat)"/>',
-            *(_text(f"{y:.4g}", right + 18, 8 + (1 - share) * height) for share, y in enumerate(ends)),
+            *(_text(decimal(y, 4), right + 18, 8 + (1 - share) * height) for share, y in enumerate(ends)),
             _text("receiver", at + width / 2, end, "middle"),
             _text("sender", 10, height / 2, "middle", turned=True),
         ]
@@ -227,10 +228,10 @@ def _drawn(value: float) -> bool:
     return abs(value) < 1e100
 
 
-def _span(values: Sequence[float], margin: float) -> tuple[float, float]:
-    """Return the least and the largest value, with some space on either side."""
+def _span(values: Sequence[float], margin: float, alone: float = 0.0) -> tuple[float, float]:
+    """Return the least and the largest value, with some space on either side; `alone`: of a value by itself."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    space = margin * (high - low) or 0.05 * abs(low)
+    space = margin * (high - low) or alone or 0.05 * abs(low)
     space = space if space > 1e-100 else 1.0
     return low - space, high + space
 
@@ -244,15 +245,20 @@ def _numbers(low: float, high: float, most: int, least: float = 0.0) -> Iterator
     for number in range(math.ceil(low / step), math.floor(high / step) + 1):
         value = number * step
         fixed = digits < 6 and large < 1e7
-        yield value, f"{value:.{digits}f}" if fixed else f"{value:.{max(math.floor(math.log10(large / step)), 0) + 2}g}"
+        yield (
+            value,
+            f"{value:.{digits}f}" if fixed else decimal(value, max(math.floor(math.log10(large / step)), 0) + 2),
+        )
 
 
 def _times(low: float, high: float) -> Iterator[tuple[float, str]]:
-    """Yield round times of UTC between two, with their text."""
+    """Yield round times between two, with their text, in the zone of who writes the page."""
     step = next((step for step in _TIMES if step * 6 >= high - low), math.ceil((high - low) / 6 / _DAY) * _DAY)
     shape = "%Y-%m-%d" if step >= _DAY else "%m-%d %H:%M"
-    for number in range(math.ceil(low / step), math.floor(high / step) + 1):
-        yield number * step, datetime.fromtimestamp(number * step, UTC).strftime(shape)
+    ahead = (datetime.fromtimestamp(high).astimezone().utcoffset() or timedelta()).total_seconds()
+    for number in range(math.ceil((low + ahead) / step), math.floor((high + ahead) / step) + 1):
+        at = number * step - ahead
+        yield at, datetime.fromtimestamp(at, timezone(timedelta(seconds=ahead))).strftime(shape)
 
 
 def _rule(path: str, colour: str = "var(--grid)", dashes: str = "none") -> str:

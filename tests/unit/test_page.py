@@ -1,0 +1,252 @@
+"""The page's parts: times with their zone, figures at the top, squares, the headline, and the fleet of a ledger."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shakedown.common.text import decimal
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.gates import Gate
+from shakedown.ledger.fleet import fleet
+from shakedown.ledger.store import open_ledger
+from shakedown.report.formats import Findings, Judged, Remembered, Run, text_of
+from shakedown.report.overview import overview
+from shakedown.report.page import squares, times
+from shakedown.report.page.tiles import tiles
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import RunNode
+from shakedown.state.findings import Finding, Remedy, Verdict
+from tests.reports import a_failed_run, a_full_run, a_rack, a_run, drifted, finding
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (1370.0, 3, "1370"),
+        (1372.4, 3, "1370"),
+        (12345678.9, 6, "12345700"),
+        (0.00001234, 3, "0.0000123"),
+        (12.5, 6, "12.5"),
+        (0.0, 6, "0"),
+        (1e300, 3, "1·10³⁰⁰"),
+        (float("nan"), 6, "nan"),
+        (float("-inf"), 6, "-inf"),
+        (None, 6, "-"),
+    ],
+)
+def test_numbers_have_no_exponent(value: float | None, digits: int, text: str) -> None:
+    assert decimal(value, digits) == text
+
+
+def test_a_page_has_no_number_with_an_exponent(tmp_path: Path) -> None:
+    run = a_full_run(tmp_path)
+    (job,) = run.record.jobs
+    assert job.plan and job.figures and job.figures.throughput_per_gpu
+    figures = job.figures.throughput_per_gpu.model_copy(
+        update={"value": 13_700_000.0, "mean": 1.37e7, "spread": 1373.0}
+    )
+    job.figures = job.figures.model_copy(update={"throughput_per_gpu": figures})
+    job.plan = job.plan.model_copy(update={"expect": {"throughput_per_gpu": 1.2e7}})
+    wide = Finding(name="x", node="node01", verdict=Verdict.FAIL, wanted=1.5e7, actual=2.5e-7, unit="s", evidence="e")
+    run.record.findings.append(wide)
+    text = re.sub(r"data:image[^\"]*|sha256-[A-Za-z0-9+/=]*", "", text_of(run, "html").partition('id="logs"')[0])
+    assert not re.search(r"\d[eE][+-]\d", text)
+    assert "13700000" in text and "at least 12000000" in text and "1370" in text
+
+
+def test_times_are_those_of_the_site_with_their_zone(berlin: None, tmp_path: Path) -> None:
+    text = text_of(a_run(tmp_path), "html")
+    assert '<time datetime="2026-11-23T05:00:00+01:00">2026-11-23 05:00:00 CET</time>' in text
+    assert "CEST" in times.local("2026-07-01T12:00:00+00:00")
+    assert times.local("<b>") == "&lt;b&gt;" and times.local("2026-07-01T12:00:00") == "2026-07-01T12:00:00"
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ("2026-11-23T04:09:12+00:00", "9 min 12 s"),
+        ("2026-11-23T04:00:00+00:00", "0 s"),
+        ("2026-11-24T06:00:30+00:00", "1 d 2 h"),
+        ("2026-11-23T03:00:00+00:00", ""),
+        ("", ""),
+    ],
+)
+def test_a_span_is_two_units(last: str, words: str) -> None:
+    assert times.span("2026-11-23T04:00:00+00:00", last) == words
+
+
+def test_the_figures_at_the_top(tmp_path: Path) -> None:
+    run = a_run(tmp_path, nodes=3)
+    record = run.record
+    record.findings += [finding(node.name, "gpu_count", actual=8) for node in record.nodes]
+    record.findings += [finding(node.name, "rocm_version", actual="6.4.1") for node in record.nodes[:2]]
+    record.findings.append(finding("node03", "rocm_version", Verdict.FAIL, "6.3.0"))
+    record.nodes[0] = RunNode(name="node01", verdict=Verdict.FAIL, part="excluded", why="failed: gpu_count")
+    record.nodes[1] = RunNode(name="node02", verdict=Verdict.OK, part="trained", stopped=True, why="stopped")
+    (job,) = record.jobs
+    assert job.plan and job.figures and job.figures.throughput_per_gpu
+    expected = job.figures.throughput_per_gpu.mean * 2
+    job.plan = job.plan.model_copy(
+        update={"expect": {"throughput_per_gpu": expected}, "gpus": ["mi300x"], "image": "rocm/x@sha256:" + "5" * 64}
+    )
+    shown = overview(run)
+    made = {tile.label: tile for tile in tiles(shown, squares.squares(shown, {}))}
+    assert list(made) == ["Nodes passed", "Throughput", "Duration", "GPUs", "Image", "ROCm"]
+    assert (made["Nodes passed"].value, made["Nodes passed"].note) == ("1 of 3", "1 excluded, 1 stopped")
+    assert made["Throughput"].unit == "TFLOP/s/GPU" and made["Throughput"].note.endswith(": 50%")
+    assert (made["Duration"].value, made["GPUs"].value) == ("10 min", "24 MI300X")
+    assert (made["Image"].value, made["Image"].note) == ("rocm/x", "sha256:555555555555")
+    assert (made["ROCm"].value, made["ROCm"].note) == ("6.4.1, 6.3.0", "2 versions")
+
+
+def test_racks_are_the_inventory_s_and_the_worst_comes_first() -> None:
+    document = a_rack()
+    half = {found.node: "rack8" if found.node > "node128" else "rack7" for found in document.findings}
+    shown = overview(Findings(document.verdict, 512, document.findings, groups=half))
+    first, second = squares.racks(squares.squares(shown, {"node129.rack7": ("c1", "gpu_count")}), shown.groups)
+    assert (first.name, first.words) == ("rack8", "385 nodes: 382 ok, 2 unknown, 1 fail")
+    assert second.name == "rack7" and second.squares[16].word == "drift"
+    assert (first.squares[1].label, first.squares[1].link) == ("129", "c1")
+
+
+def test_what_did_not_run_to_its_end_is_neither_passed_nor_failed(tmp_path: Path) -> None:
+    run = a_failed_run(tmp_path)
+    run.record.nodes[0] = RunNode(name="node01", verdict=Verdict.OK, part="trained", stopped=True, why="stopped")
+    run.record.nodes[1] = RunNode(name="node02", verdict=Verdict.OK, part="excluded", why="a suspect")
+    made = squares.squares(overview(run), {})
+    assert [(square.verdict, square.word) for square in made[:2]] == [(None, "stopped"), (None, "excluded")]
+
+
+def test_a_suspect_of_a_search_is_the_headline_and_a_bad_square(tmp_path: Path) -> None:
+    shown = overview(a_full_run(tmp_path))
+    assert shown.headline and (shown.headline.where, shown.headline.sure) == ("node02", "node02 is suspect.")
+    assert squares.squares(shown, {})[1].word == "suspect"
+
+
+def test_the_headline_is_the_diagnosis_or_the_worst_cause(tmp_path: Path) -> None:
+    text = text_of(a_rack(), "html")
+    assert re.search(r"<h1[^>]*>.*Failed: <span[^>]*>node129.rack7</span>: gpu_count: 7 of 8", text)
+    found = Diagnosis(
+        name="x", cause="a GPU <died>", remedy="swap it", confidence="certain", origin=("node01",), why="w"
+    )
+    text = text_of(Judged(Verdict.FAIL, [Gate(name="g", verdict=Verdict.FAIL)], diagnosis=found), "html")
+    assert re.search(
+        r"<h1[^>]*>.*<span[^>]*>node01</span>: a GPU &lt;died&gt;</h1>\n<p class=\"sure\">certain: w</p>", text
+    )
+    well = text_of(Findings(Verdict.OK, 1, [finding("a", "x")]), "html")
+    assert "Passed: the node is in the desired state" in well and 'class="sure"' not in well
+
+
+def test_a_gate_in_the_headline_has_its_value_and_unit() -> None:
+    gate = Gate(
+        name="throughput_per_gpu", verdict=Verdict.FAIL, wanted=580.0, actual=373.62, unit="TFLOP/s/GPU",
+        evidence="wanted at least 580: mean of 17 steady iterations", remedy="look at the clocks",
+    )  # fmt: skip
+    headline = overview(Judged(Verdict.FAIL, [gate])).headline
+    assert headline and headline.what == "throughput_per_gpu: 373.62 TFLOP/s/GPU, wanted at least 580"
+
+
+def test_what_only_follows_is_folded(tmp_path: Path) -> None:
+    ended = Gate(name="exit_codes", verdict=Verdict.FAIL, job="together")
+    echo = Gate(name="iterations_complete", verdict=Verdict.FAIL, job="together")
+    shown = overview(Judged(Verdict.FAIL, [ended, echo]))
+    assert [action.what for action in shown.actions] == ["exit_codes"] and list(shown.following) == [echo]
+    text = text_of(Judged(Verdict.FAIL, [ended, echo]), "html")
+    assert "<summary>1 gate did not pass because the job had ended early</summary>" in text
+
+
+def test_causes_are_cards_with_what_follows_from_them() -> None:
+    found = [
+        Finding(name="gpu_count", node="n1", verdict=Verdict.FAIL, wanted=8, actual=7, remedy=Remedy(text="reseat it")),
+        Finding(name="kfd_topology", node="n1", verdict=Verdict.FAIL, wanted=8, actual=7, evidence="<x>"),
+    ]
+    text = text_of(Findings(Verdict.FAIL, 1, found, inventory="rack.py"), "html")
+    assert text.count('<li id="c') == 1 and "1 check that follows" in text and "kfd_topology" in text
+    assert "Reseat it." in text and "shakedown run rack.py --limit n1" in text
+
+
+def test_each_plot_has_what_is_expected_or_says_that_nothing_is(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    (job,) = run.record.jobs
+    assert job.plan
+    job.plan = job.plan.model_copy(update={"expect": {"throughput_per_gpu": 400.0}})
+    alts = re.findall(r'<img src="[^"]*" alt="([^"]* by iteration;[^"]*)"', text_of(run, "html"))
+    assert "has to fall from its start" in alts[0]
+    assert any("expected at least 400" in alt for alt in alts)
+    assert any(re.search(r"time of an iteration .*; at most \d+.*, from 400 TFLOP/s/GPU", alt) for alt in alts)
+    job.plan = job.plan.model_copy(update={"expect": {}})
+    assert "of which nothing is expected" in text_of(run, "html")
+
+
+def test_the_fleet_is_each_node_s_newest_runs(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path / "ledger.sqlite")
+    for day, verdict in (("22", Verdict.FAIL), ("23", Verdict.OK)):
+        run = a_run(tmp_path / day, nodes=2)
+        assert run.directory
+        run.record.run_id = f"202611{day}T040000-abcdef"
+        run.record.started_at = f"2026-11-{day}T04:00:00+00:00"
+        run.record.nodes[1].verdict, run.record.nodes[1].why = verdict, "" if verdict == "ok" else "<b>broken"
+        ledger.add(RunDirectory(run.directory), run.record)
+    one, two = fleet(ledger)
+    assert [seen.verdict for seen in two] == [Verdict.OK, Verdict.FAIL] and one[0].inventory == "rack.py"
+    assert [seen.run_id[:8] for seen in one] == ["20261123", "20261122"]
+    text = text_of(Remembered(overview_history(ledger), [one, two]), "html")
+    assert 'aria-label="node02: ok"' in text and "&lt;b&gt;broken" in text and "rack.py" in text
+    assert 'href="#run-20261122T040000-abcdef"' in text and 'id="run-20261122T040000-abcdef"' in text
+
+
+def overview_history(ledger: object) -> object:
+    from shakedown.ledger.history import Asked, history
+
+    return history(ledger, Asked())  # type: ignore[arg-type]
+
+
+def test_a_page_of_a_run_is_bounded(tmp_path: Path) -> None:
+    """10,000 nodes with long names, each of which failed in its own words and has a finding of its own."""
+    run: Run = a_run(tmp_path)
+    names = [f"{'n' * 40}{number:05d}.rack{number // 16}" for number in range(10_000)]
+    run.record.nodes = [
+        RunNode(
+            name=name, group=name.partition(".")[2], verdict=Verdict.FAIL, part="trained", why=f"{name} {'x' * 200}"
+        )
+        for name in names
+    ]
+    run.record.findings = [
+        finding(name, f"check{number % 900}", Verdict.FAIL, f"{number} {'y' * 100}")
+        for number, name in enumerate(names)
+    ]
+    run.record.gates = [
+        Gate(name=f"g{number}", verdict=Verdict.FAIL, node=name, job=f"each/{name}", evidence="z" * 300)
+        for number, name in enumerate(names)
+    ]
+    text = text_of(run, "html")
+    assert len(text.encode()) < 10_000_000 and text.count('class="fail"') > 10_000
+    assert "more causes are not on this page" in text
+
+
+def test_the_search_finds_places_by_steps() -> None:
+    from shakedown.report.page.rows import Index
+
+    index = Index([f"n{number}" for number in range(12)])
+    assert index.of(["n3", "n4", "n5", "n9"]).places == "3-2,4"
+    assert index.of([]).places == "" and index.of(["n0"]).places == "0"
+
+
+def test_a_drift_check_has_its_own_figures() -> None:
+    shown = overview(drifted())
+    (tile,) = tiles(shown, squares.squares(shown, {}))
+    assert (tile.label, tile.value) == ("Nodes in the desired state", "2 of 4")
