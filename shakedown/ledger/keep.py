@@ -1,11 +1,17 @@
 """What the end of a run does with the ledger. It changes no verdict, and is never silent."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from shakedown.common.text import printable
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, RunRecord
 from shakedown.state.node import NodeState
+
+if TYPE_CHECKING:
+    from shakedown.ledger.history import RunRow
 
 
 def keep(
@@ -20,8 +26,7 @@ def keep(
     if record.simulated:
         return "not in the ledger: the run is simulated"
     try:
-        from shakedown.ledger import entry, store  # SQLAlchemy, 100 ms: at the end of a run, not at its start
-
+        entry, _, store = _modules()
         if states is None:
             store.open_ledger().add(directory, record, origin)
         else:
@@ -31,3 +36,17 @@ def keep(
         why = str(error) if known else f"ledger: {type(error).__name__}: {error}"
         return f"not in the ledger: {printable(why, 500)}; later: shakedown ledger add {directory.path.name}"
     return ""
+
+
+def earlier(limit: int) -> list[RunRow]:
+    """Return the newest runs of the ledger; without a ledger there are none. Raise LedgerError."""
+    _, history, store = _modules()
+    ledger = store.open_ledger()
+    runs: list[RunRow] = history.history(ledger, history.Asked(limit=limit)).runs if ledger.exists() else []
+    return runs
+
+
+def _modules() -> tuple[Any, Any, Any]:
+    from shakedown.ledger import entry, history, store  # SQLAlchemy, 100 ms: not at the start of a run
+
+    return entry, history, store

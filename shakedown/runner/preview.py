@@ -12,8 +12,7 @@ from shakedown.jobs.answers import NoAnswer, Refused
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.jobs.plan import render
 from shakedown.jobs.remote import lacking
-from shakedown.ledger.history import Asked, history
-from shakedown.ledger.store import open_ledger
+from shakedown.ledger.keep import earlier
 from shakedown.operations import images
 from shakedown.operations.smoke import Remote
 from shakedown.recipes.recipe import recipes
@@ -80,14 +79,13 @@ def _duration(current: Session, reboots: int, jobs: dict[str, LaunchPlan], train
     rounds = -(-reboots // first.reboot_at_once)
     more = f"; reboots come on top, at most {in_words(rounds * first.reboot_timeout_s)}" if reboots else ""
     try:
-        ledger = open_ledger()
-        earlier = history(ledger, Asked(limit=_ASKED)).runs if ledger.exists() else []
+        runs = earlier(_ASKED)
         reason = "no earlier run of this inventory is in the ledger"
     except (OSError, ValueError) as error:
-        earlier, reason = [], f"the ledger could not be read ({error})"
+        runs, reason = [], f"the ledger could not be read ({error})"
     alike = [
         (run.finished_at - run.at).total_seconds()
-        for run in earlier
+        for run in runs
         if run.finished_at and run.kind == "run" and run.verdict == Verdict.OK
         if run.inventory == invocation.inventory and run.nodes == len(current.hosts) and bool(run.jobs) == trains
     ][:_RUNS]

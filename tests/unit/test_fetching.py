@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.operations import fetching, registries
+from shakedown.operations import fetching, images, registries
 from shakedown.operations.fetching import Wish, fetch
 from shakedown.operations.registries import Registry
 from shakedown.runner import stages
@@ -94,3 +94,25 @@ def test_what_a_node_holds_under_a_tag_is_no_part_of_another_node_s_pull(monkeyp
     current: Any = SimpleNamespace(examination=SimpleNamespace(desired={"a": state}))  # no reading is looked at
     monkeypatch.setattr(stages, "current_host", SimpleNamespace(name="a"))
     assert stages._from_site(current, {"reference": "registry.lab/train:v1"}) == {"at_once": 8}
+
+
+def test_a_look_for_an_image_asks_the_registry_and_pulls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the inventory names the digest: a pull would find no registry."""
+    looks: list[bool] = []
+
+    def there(_host: Any, _script: str, document: dict[str, Any], **_how: Any) -> tuple[bool, Any]:
+        looks.append(document["looks"])
+        return True, SimpleNamespace(stderr_lines=[], stdout_lines=['{"error": "transport", "detail": "no way"}'])
+
+    for controller, reference, there_is in (
+        (TRUE, "registry.lab/train:v1", True),
+        (None, "registry.lab/train:v1", False),
+        (None, f"registry.lab/train:v1@{PINNED}", False),
+    ):
+        rack = Rack(controller, a=None)
+        fetch_on(rack, monkeypatch)
+        monkeypatch.setattr(fetching, "run_script", there)
+        state: Any = type("State", (), {})()
+        found = images.pullable(state, rack.nodes["a"], reference=reference)
+        assert found == there_is and (there_is or "no way" in rack.errors[-1])
+    assert looks == [True], "the room is looked at on the node where the image can be had"

@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +19,13 @@ import pytest
 from shakedown.checks.examination import Examination, Reading
 from shakedown.jobs.launch import Need
 from shakedown.jobs.remote import lacking
+from shakedown.ledger.history import JobRow, RunRow
 from shakedown.node.launcher import needs
 from shakedown.report.preview import WIDTH, Duration, Preview, changes_of, grouped, lines
+from shakedown.runner import preview as preview_module
 from shakedown.runner.preview import _published_s
 from shakedown.runner.training import preview_of
+from shakedown.state.findings import Verdict
 from tests import forks, sshd
 from tests.nodes import LocalNodes, launch_plan
 from tests.plans import DIGEST, IMAGE, rack, small
@@ -185,6 +190,38 @@ def test_the_time_of_the_iterations_follows_from_a_published_figure() -> None:
     assert _published_s(by_tokens) == pytest.approx(tokens / 6000 / 8)
     assert _published_s(rack("llama3.1-8b-fp8", options={"TP": 2})) is None, "another job"
     assert _published_s(small()) is None
+
+
+def earlier(number: int, seconds: int, **changes: Any) -> RunRow:
+    at = datetime(2026, 11, 1, 8, number, tzinfo=UTC)
+    row = {"run_id": f"r{number}", "kind": "run", "at": at, "finished_at": at + timedelta(seconds=seconds), "nodes": 0}
+    job = JobRow(job="together", recipe="gpt-small", verdict=Verdict.OK, nodes=0)
+    more = {"verdict": Verdict.OK, "inventory": "rack.py", "wrong": "", "not_ok": 0, "kept_at": "x", "jobs": [job]}
+    return RunRow(**{**row, **more, **changes})
+
+
+def test_the_time_is_the_median_of_earlier_passed_runs_like_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [earlier(number, seconds) for number, seconds in enumerate((100, 200, 900))]
+    others = [
+        earlier(10, 5000, verdict=Verdict.FAIL),
+        earlier(11, 5000, inventory="other.py"),
+        earlier(12, 5000, nodes=8),
+        earlier(13, 5000, jobs=[]),
+        earlier(14, 5000, kind="drift"),
+        earlier(15, 5000, finished_at=None),
+    ]
+    monkeypatch.setattr(preview_module, "earlier", lambda _limit: [*others, *rows])
+    monkeypatch.setattr(preview_module.invocation, "inventory", "rack.py")
+    current: Any = SimpleNamespace(hosts=[], examination=examined({}))
+    found = preview_module._duration(current, 3, {}, trains=True)
+    assert found.seconds == 200
+    assert found.source.startswith("median of 3 earlier passed runs over as many nodes, by the ledger")
+    assert found.source.endswith("reboots come on top, at most 45 min"), "three, one at a time, of 15 min"
+    monkeypatch.setattr(preview_module, "earlier", lambda _limit: others)
+    plans = {"together": rack("llama3.1-8b-fp8")}
+    published = preview_module._duration(current, 0, plans, trains=True)
+    assert published.seconds == plans["together"].iterations * 12.0
+    assert "published figure; no earlier run of this inventory" in published.source
 
 
 # --------------------------------------------------------------------------------------------------------- as a user

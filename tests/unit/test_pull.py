@@ -221,6 +221,13 @@ def test_what_another_try_would_not_mend_ends_at_once(
     assert engine.tries == tries
 
 
+def test_a_look_says_whether_there_is_room_and_pulls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = attempt(_Engine(0, ""), monkeypatch, looks=True)
+    assert engine.tries == 0 and not engine.tagged
+    with pytest.raises(pull.PullError, match="free"):
+        attempt(_Engine(0, ""), monkeypatch, looks=True, room_bytes=10**10)
+
+
 def test_without_room_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = _Engine(0, "")
     with pytest.raises(pull.PullError, match="GiB free"):
