@@ -34,9 +34,14 @@ def build() -> bundle.Bundle:
     could import."""
     files = dict(bundle.build().files)
     start = [ROOT / name for name in _START]
-    for path in [*start, *(_NODE / name for name in _MORE), *sorted((_NODE / "agent").glob("*.py")), *carried()]:
+    for path in [
+        *start,
+        *(_NODE / name for name in _MORE),
+        *sorted((_NODE / "agent").glob("*.py")),
+        *carried(),
+        *_CHECKS.glob("*.json"),
+    ]:
         files[str(path.relative_to(ROOT))] = path.read_bytes()
-    files["shakedown/checks/afid.json"] = (_CHECKS / "afid.json").read_bytes()
     files[f"shakedown/node/agent/{KERNEL}"] = json.dumps(compiled(), sort_keys=True).encode()
     return bundle.Bundle(files, bundle.files_digest(files))
 

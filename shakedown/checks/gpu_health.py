@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shakedown.checks import GPUS, check
-from shakedown.checks.compare import AS_ROOT, read_again
+from shakedown.checks.compare import AS_ROOT, data, read_again
 from shakedown.checks.several import common, missing, nothing_there
 from shakedown.desired.models import DesiredState
 from shakedown.node.rocm import numbers
@@ -208,5 +206,4 @@ def gpu_peers(desired: DesiredState, state: NodeState) -> Comparison | None:
 
 @functools.lru_cache
 def _knowledge() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((Path(__file__).parent / "afid.json").read_text("utf-8"))  # also on a node
-    return found
+    return data("afid.json")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shakedown.checks import check
-from shakedown.checks.compare import installed, unknown
+from shakedown.checks.compare import data, installed, unknown
 from shakedown.checks.several import missing
-from shakedown.common.data import read_toml
 from shakedown.desired.models import ContainerEngine, DesiredState
 from shakedown.recipes.images import room
 from shakedown.state import images
@@ -21,7 +20,7 @@ RAM_SHARE = 0.9
 # As the distributions name them, in order of preference.
 TIME_SERVICES = ["chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntpd.service"]
 ENGINES = ["docker.service"]  # podman has no daemon
-PACKAGES = read_toml("shakedown.checks", "engines.toml")
+PACKAGES = data("engines.json")["packages"]
 
 
 @check("container_engine", "system.container_engine")

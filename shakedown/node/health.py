@@ -24,6 +24,7 @@ _VIOLATIONS = {
     "prochot": "active_prochot_thrm",
 }
 _ALL_SEVERITIES = 7
+_NO_AFID = (1 << 64) - 1  # what a version before 7.14 gives for a corrupt record (ROCm/rocm-systems#2477)
 _RING = "/sys/kernel/debug/dri"  # each GPU's has amdgpu_ring_cper, which the library reads; root alone may
 
 
@@ -97,6 +98,8 @@ def _afids(gpus: Gpus, record: Part) -> list[int]:
     """Return the events of a record, whose bytes 7.0.2 gives with a sign."""
     content = [byte & 255 for byte in record["bytes"]]
     numbers, _ = call(gpus.module, "amdsmi_get_afids_from_cper", [{"bytes": content, "size": record["size"]}])
+    if _NO_AFID in numbers:
+        raise Unreadable("malformed", "amdsmi: the record is not as its decoder knows records")
     return [int(number) for number in numbers][:_MOST_RECORDS]
 
 

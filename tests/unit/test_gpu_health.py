@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from shakedown import checks
 from shakedown.checks import gpu_health
+from shakedown.node import health
+from shakedown.node.tree import Tree, attempt
 from shakedown.state.findings import Finding
 from tests.states import HEALTH, desired, healthy, unreadable, with_, with_health
 
@@ -122,6 +125,32 @@ def test_a_driver_that_reports_fatal_records_of_healthy_gpus_needs_another_sign(
         assert found({**fatal, "gpus.1.driver": older})["gpu_error_records"].verdict == "fail"
     other = {**new, "gpus.1.pci_id": "1002:75a3"}
     assert found(other)["gpu_error_records"].verdict == "fail", "of another model no such report is known"
+
+
+OUTPUTS = tomllib.loads((Path(__file__).parents[1] / "data/machines/afid.toml").read_text())["output"]
+SEVERITIES = {"FATAL": "fatal", "CORRECTED": "non_fatal_corrected", "UNCORRECTED": "non_fatal_uncorrected"}
+
+
+class Decoder:
+    """AMD's package with a decoder that gives what a real one printed."""
+
+    def __init__(self, afid: int) -> None:
+        self.afid = afid
+
+    def amdsmi_get_afids_from_cper(self, records: list[dict[str, Any]]) -> tuple[list[int], int]:
+        assert all(0 <= byte < 256 for byte in records[0]["bytes"]), "7.0.2 gives them with a sign"
+        return [self.afid], 1
+
+
+@pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: str(output["text"]))
+def test_records_of_real_machines(output: dict[str, Any]) -> None:
+    records = []
+    for afid, severity in (pair.split(":") for pair in output["text"].split(",")):
+        raw = {"bytes": [67, 80, -1, -128], "size": 4}
+        opened: Any = health.Gpus(Tree("/"), Decoder(int(afid)), (26, 0, 2), {})
+        records.append({**record(SEVERITIES[severity]), "afids": attempt(health._afids, opened, raw)})
+    changes = {"gpus.0.error_records": records, "gpus.0.driver": output.get("driver", "6.12.12")}
+    assert found(changes)["gpu_error_records"].verdict == output["verdict"]
 
 
 def test_a_limited_gpu_without_a_job_is_advice() -> None:
