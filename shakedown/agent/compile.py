@@ -18,7 +18,9 @@ from shakedown.desired import DesiredState, profiles
 from shakedown.desired.home import at_home
 from shakedown.desired.models import Agent, Tuning
 from shakedown.node import sysctl
+from shakedown.recipes.images import room
 from shakedown.recipes.recipe import Family, families, recipes
+from shakedown.state.images import parse
 from shakedown.state.node import Account
 
 SCHEMA_VERSION = 1
@@ -41,6 +43,7 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str) -
         "recipes": _recipes(desired),
         "families": _cautious(),
         "profiles": {"gpu": _profiles()},
+        "rooms": {f"{at.name}:{at.tag}": room(at) for at in map(parse, _references(desired))},
         "user": account.user,
     }
     return {
@@ -82,6 +85,10 @@ def _asked_for(desired: DesiredState) -> dict[str, Any]:
 def _sections() -> set[str]:
     named = {key.partition(".")[0] for keys in checks.answers().values() for key in keys}
     return (named | {"waivers"}) & set(DesiredState.model_fields)
+
+
+def _references(desired: DesiredState) -> list[str]:
+    return [image.reference for image in desired.images.values()]
 
 
 def _recipes(desired: DesiredState) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from ..kernel_match import Matcher
 
 STANDS_FOR = (
     "pydantic", "shakedown.state.node", "shakedown.desired", "shakedown.desired.models", "shakedown.desired.profiles",
-    "shakedown.recipes", "shakedown.recipes.recipe", "shakedown.catalogue", "shakedown.catalogue.kernel",
+    "shakedown.recipes", "shakedown.recipes.recipe", "shakedown.recipes.images", "shakedown.catalogue",
+    "shakedown.catalogue.kernel",
 )  # fmt: skip
 KERNEL = "kernel.json"  # the catalogue's entries of the kernel's log, compiled, beside this module
 _compiled: Dict[str, Any] = {}  # what the controller has compiled for this node
@@ -129,6 +130,11 @@ def take(document: Dict[str, Any]) -> None:
 def recipes() -> Dict[str, Any]:
     """Return the recipe of the smoke run, by its name."""
     return dict(_compiled["recipes"])
+
+
+def room(reference: Any) -> int:
+    """Return the bytes that an image of the desired state takes."""
+    return int(_compiled["rooms"]["{}:{}".format(reference.name, reference.tag)])
 
 
 def families() -> Dict[str, Any]:
