@@ -14,7 +14,8 @@ from typing import Any
 
 from shakedown.node.rdma import ERROR_NAME
 from shakedown.runner.demo.scenario import SITE
-from tests.states import healthy
+from shakedown.state.node import NodeState
+from tests.states import healthy, with_health
 
 FILE = Path(__file__).parents[1] / "shakedown/runner/demo/node.json"
 MACHINES = Path(__file__).parent / "data" / "machines"
@@ -34,6 +35,7 @@ def made() -> str:
     for (domain, bus), gpu, nic in zip(places, state["gpus"], state["rdma"], strict=True):
         gpu["bdf"], gpu["pci_id"] = f"{domain:04x}:{bus:02x}:00.0", f"1002:{_DEVICE}"
         nic["bdf"] = f"{domain:04x}:{bus + 1:02x}:00.0"
+    state = with_health(NodeState.model_validate(state, strict=False)).model_dump(mode="json")
     state["kfd"] = {"gpus": machine["gpus"], "gpu_nodes": machine["gpus"], "cpu_nodes": machine["cpu_nodes"]}
     state["counters"] = {f"rdma/{nic['name']}/{name}": 0 for nic in state["rdma"] for name in errors}
     state["system"] |= {"product": "SIMULATED PowerEdge XE9680", "monotonic_s": 5000.0}

@@ -109,6 +109,7 @@ def healthy(host: int = 1, gpus: int = 8, hcas: int = 8) -> NodeState:
             "gpu_tool": "25.2.0",
             "kfd": {"gpus": gpus, "gpu_nodes": gpus, "cpu_nodes": 2},
             "rocm_version": "6.4.1",
+            "rocm_file": "/opt/rocm/.info/version",
             "rdma": [hca(index, host) for index in range(hcas)],
             "interfaces": [
                 interface("eth0", f"10.0.{_last(host)}/24", 1500),
