@@ -1,6 +1,7 @@
 """What came of a run on a terminal: its gates, its figures, its nodes, and the whole of it."""
 
 import statistics
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from shakedown.common.text import counted, decimal
+from shakedown.common.text import counted, decimal, printable
+from shakedown.evidence.diagnosis.words import grounds, headline
 from shakedown.evidence.diagnosis.words import lines as diagnosis_lines
 from shakedown.evidence.stragglers.words import lines as straggler_lines
 from shakedown.gates import Gate
@@ -20,12 +22,14 @@ from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import METRICS
 from shakedown.report import failure, screen, telemetry, trials
 from shakedown.report.fold import FoldedGate, fold_gates
+from shakedown.report.formats import Judged
 from shakedown.report.summary import fitted, summary_lines
 from shakedown.report.terminal import COLOURS, safe, table, value_text, verdict_text
 from shakedown.report.trials import of_trials
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict, worst
 
+CUT = 60  # characters of the evidence of a gate that passed
 FEW = 8
 """Nodes that had a job of their own and are shown each by itself, with its figures beside the others'."""
 
@@ -122,10 +126,11 @@ def closing(gates: Sequence[Gate], alone: str = "each node alone") -> Iterator[s
 
 
 def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
-    """Every gate with what it wanted and what it saw; those to which several nodes' own jobs came alike in one row,
-    unless `show_all`."""
+    """Return every gate with what it wanted and what it saw. Unless `show_all`, gates to which several nodes' own jobs
+    came alike are one row, and where all passed the evidence is cut."""
     own = any(gate.node is not None for gate in gates)
     made = table(*(["single node"] if own else []), "gate", "verdict", "wanted", "actual", "evidence")
+    short = not show_all and all(gate.verdict.passes for gate in gates)
     rows = [FoldedGate(gate, (gate.node,) if gate.node else ()) for gate in gates]
     for one in rows if show_all else fold_gates(gates):
         gate = one.gate
@@ -136,7 +141,7 @@ def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
             verdict_text(gate.verdict),
             safe(value_text(gate.wanted, gate.unit)),
             safe(value_text(gate.actual, gate.unit)),
-            safe(evidence),
+            safe(textwrap.shorten(evidence, CUT, placeholder=" ...") if short else evidence),
         )
     return made
 
@@ -160,6 +165,29 @@ def figures_table(
         earlier = [safe(str(known[name])) if name in known else "-"] if known else []
         made.add_row(name, median, mean, metric.unit, judged, *earlier)
     return made
+
+
+def judged(document: Judged) -> Iterator[Any]:
+    """Yield what `judge` came to: of gates that did not pass the end of a run on one screen, else a table of them, or
+    (`show_all`) all of each."""
+    found = document.diagnosis
+    recorded = [
+        f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}"
+        + (f" ({figure.why})" if figure.why else "")
+        for figure in document.recorded
+    ]
+    if document.verdict.passes or document.show_all:
+        yield from (escape(line) for line in diagnosis_lines(found))
+        yield from judgement(document.gates, show_all=document.show_all)
+        yield from map(safe, [*recorded, *document.notes])
+        yield f"\n{verdict_text(document.verdict)}"
+        return
+    lines = [f"verdict: {document.verdict}{f': {headline(found)}' if found else ''}"]
+    lines += [f"  {line}" for line in grounds(found, 1)] if found else []
+    lines += [f"  next: {failure.sentence(printable(found.remedy))}"] if found and found.remedy else []
+    lines += [line for gate in failure.gate_lines(document.gates, found) for line in gate]
+    lines += [f"  {printable(line)}" for line in [*recorded, *document.notes]]
+    yield from map(escape, fitted([*lines, "evidence: each gate with its figures: the same command with --all"]))
 
 
 def report(record: RunRecord, show_all: bool = False, directory: Path | None = None) -> Iterator[Any]:

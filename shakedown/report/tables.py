@@ -4,11 +4,12 @@ import functools
 from collections.abc import Iterator
 
 from rich.console import RenderableType
+from rich.constrain import Constrain
+from rich.table import Table
 from rich.text import Text
 
-from shakedown.common.text import counted, decimal
-from shakedown.evidence.diagnosis.words import lines
-from shakedown.report import past, screen, service, terminal
+from shakedown.common.text import counted
+from shakedown.report import past, screen, service
 from shakedown.report.formats import Calibrated, Compared, Findings, InService, Judged, Remembered, Run, Waivers
 
 
@@ -30,15 +31,11 @@ def _(document: Judged | Run) -> Iterator[RenderableType]:
 
     if isinstance(document, Run):
         parts = outcomes.report(document.record, document.show_all, document.directory)
-        yield from (_marked(part) if isinstance(part, str) else part for part in parts)
-        return
-    yield from (Text(line) for line in lines(document.diagnosis))
-    yield from outcomes.judgement(document.gates, show_all=document.show_all)
-    for figure in document.recorded:
-        why = f" ({figure.why})" if figure.why else ""
-        yield Text(f"recorded, not judged: {figure.name} {decimal(figure.value)} {figure.unit}{why}")
-    yield from (Text(note) for note in document.notes)
-    yield _marked(f"\n{terminal.verdict_text(document.verdict)}")
+    else:
+        parts = outcomes.judged(document)
+    for part in parts:
+        made = _marked(part) if isinstance(part, str) else part
+        yield made if document.show_all or not isinstance(part, Table) else Constrain(made, screen.COLUMNS)
 
 
 def _marked(text: str) -> RenderableType:

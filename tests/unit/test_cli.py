@@ -88,6 +88,22 @@ def test_judge_exits_as_the_gates_say(log: str, options: list[str], code: int) -
     assert result.exception is None or isinstance(result.exception, SystemExit)
 
 
+@pytest.mark.parametrize("log", sorted(path.name for path in LOGS.glob("*.log")))
+def test_a_judgement_fits_on_a_screen_in_a_pipe_too(monkeypatch: pytest.MonkeyPatch, log: str) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    result = call("judge", LOGS / log)
+    lines = result.stdout.rstrip().splitlines()
+    assert max(map(len, lines)) <= 100 and len(lines) <= (25 if result.exit_code else 40), result.stdout
+    verdict = Verdict(json.loads(call("judge", LOGS / log, "--format", "json").stdout)["verdict"])
+    if result.exit_code:
+        assert lines[0].partition(": ")[2].split(":")[0] == verdict and lines[-1].endswith("with --all")
+        assert f"{verdict}: gate " in result.stdout
+    else:
+        assert lines[-1] == verdict == "ok"
+    whole = call("judge", LOGS / log, "--all").stdout
+    assert max(map(len, whole.splitlines())) > 100 and " ..." not in whole, "grep reads whole lines"
+
+
 def test_judge_as_json_names_every_gate() -> None:
     document = json.loads(call("judge", LOGS / "nan_loss.log", "--format", "json").stdout)
     assert document["verdict"] == "fail"
