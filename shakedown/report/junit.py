@@ -22,7 +22,7 @@ def suites(document: Findings | Judged | Run) -> str:
     whole = JUnitXml(_text(f"shakedown {shown.title}"))
     suites = {"verdict": [_case("verdict", shown.title, shown.verdict, shown.sentence)]}
     for node in shown.nodes:
-        verdict = Verdict.FAIL if node.failed else Verdict.OK
+        verdict = Verdict.FAIL if node.failed else Verdict.UNKNOWN if node.undecided else Verdict.OK
         suites.setdefault("nodes", []).append(_case(node.name, "nodes", verdict, f"{node.part}: {node.why}"))
     for gate in shown.gates:
         suites.setdefault(f"gates {gate.job}", []).append(_of_gate(gate))

@@ -347,10 +347,12 @@ def _of_nodes(record: RunRecord) -> Iterator[Action]:
     for node in record.nodes:
         lost = node.part in ("excluded", "unreached")
         repeats = node.name in wrong if lost else not own_reason(node.why, record.diagnosis)
-        if node.failed:
-            alike.setdefault((node.part if lost else "failed", node.why, repeats), []).append(node.name)
+        if node.failed or node.undecided:
+            kind = "undecided" if node.undecided else str(node.part) if lost else "failed"
+            alike.setdefault((kind, node.why, repeats), []).append(node.name)
     for (what, why, repeats), names in alike.items():
-        yield Action(Verdict.FAIL, what, tuple(names), evidence=printable(why, TEXT), repeats=repeats)
+        verdict = Verdict.UNKNOWN if what == "undecided" else Verdict.FAIL
+        yield Action(verdict, what, tuple(names), evidence=printable(why, TEXT), repeats=repeats)
 
 
 def _of_gates(gates: Sequence[Gate]) -> Iterator[Action]:

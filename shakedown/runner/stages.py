@@ -24,7 +24,7 @@ from shakedown.runner.jobs.where import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.remediation import Remediation, pull_arguments
 from shakedown.runner.session import Session, session
-from shakedown.runner.training import came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
+from shakedown.runner.training import UNDECIDED, came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
 from shakedown.state.findings import Finding, FixedBy, Risk, Verdict, worst
 
 
@@ -314,7 +314,7 @@ def _conclude(state: State, host: Host) -> bool:
     why, run = shortfall(current, host.name), current.run_of(host.name)
     if why and (other := elsewhere(current, host.name)):
         host.log_styled(f"smoke run: {other}", fg="yellow")
-        run.settle("stopped", other)
+        run.settle("unknown" if other.endswith(UNDECIDED) else "stopped", other)
         return True
     if why:  # pyinfra knows of failed hosts alone; what is not known is no failure in our own verdict
         host.log_styled(f"smoke run: {why}", fg="red", log_func=logger.error)

@@ -10,6 +10,7 @@ from shakedown.common.secret_file import keyed_digest
 from shakedown.common.secrets import masked_model
 from shakedown.common.text import file_name
 from shakedown.desired.models import EACH, TOGETHER
+from shakedown.evidence.diagnosis.parts import STOPPED
 from shakedown.evidence.results import JobResult
 from shakedown.gates import verdict as verdict_of
 from shakedown.gates.consequences import with_origin
@@ -322,16 +323,21 @@ def shortfall(current: Session, node: str) -> str:
     return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
 
 
+UNDECIDED = "on which node the failure began is undecided"
+
+
 def elsewhere(current: Session, node: str) -> str:
-    """Return how the part of a node ended that did not pass since the failure began on another one, or was no node's;
-    empty otherwise."""
+    """Return how the part of a node ended that did not pass since the failure began on another one, or was no node's,
+    or nobody knows on which one; empty otherwise."""
     found = current.record.diagnosis if current.record else None
     began = (*found.origin, *found.common) if found else ()
-    if current.run_of(node).excluded or found is None or found.confidence == "undecided" or node in began:
-        return ""
     verdict, text = current.parts().get(node, (Verdict.UNKNOWN, ""))
     own = [gate for gate in current.record.gates if gate.node == node] if current.record else []
-    if verdict != Verdict.OK or not text or any(gate.verdict != Verdict.OK for gate in own):
+    if current.run_of(node).excluded or node in began or any(gate.verdict != Verdict.OK for gate in own):
+        return ""
+    if found is None or found.confidence == "undecided":
+        return f"{text}; {UNDECIDED}" if text == STOPPED else ""
+    if verdict != Verdict.OK or not text:
         return ""
     reason = f"the failure began on {few(began)}" if began else found.cause
     return text if text.endswith(reason) else f"{text}: {reason}"

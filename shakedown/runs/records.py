@@ -13,6 +13,7 @@ from shakedown.common import secrets as masking
 from shakedown.desired import DesiredState
 from shakedown.desired.models import NO_PROMISE, TOGETHER
 from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.evidence.diagnosis.parts import STOPPED
 from shakedown.evidence.results import Failure
 from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.summary import NodeTelemetry
@@ -55,7 +56,13 @@ class RunNode(BaseModel):
     @property
     def failed(self) -> bool:
         """Return whether the node was lost, or its part ended badly on the node itself."""
-        return self.part in ("excluded", "unreached") or bool(self.why and not self.stopped)
+        return self.part in ("excluded", "unreached") or bool(self.why and not self.stopped and not self.undecided)
+
+    @property
+    def undecided(self) -> bool:
+        """Return whether the controller stopped the node's part, and the diagnosis does not say on which node the
+        failure began."""
+        return self.why == STOPPED and not self.stopped
 
     @field_validator("part", mode="before")
     @classmethod

@@ -89,7 +89,7 @@ class Views:
 
     def closed(self, kind: str) -> set[str]:
         """Return the nodes that the closing lines show as that."""
-        lines = [line.split(": ")[1] for line in self.closing if line.startswith(f"  {kind}: ")]
+        lines = [line.split(": ")[1] for line in self.closing if re.match(f"  {kind}: (?!gate )", line)]
         return {name for line in lines for name in line.split(", ")}
 
     def report(self, form: str) -> str:
@@ -102,12 +102,14 @@ class Views:
         """Return the nodes that each view shows as failed, or not known to be well."""
         table = [line for line in self.report("table").splitlines() if re.match(r"node\S+ +(?:ok|fail|unknown) ", line)]
         junit = ElementTree.fromstring(self.report("junit")).findall(".//testcase[@classname='nodes']")
-        markdown = re.findall(r"^\| fail \| `failed` \| `([^`]+)`", self.report("markdown"), re.MULTILINE)
+        markdown = re.findall(
+            r"^\| (?:fail|unknown) \| `(?:failed|undecided)` \| `([^`]+)`", self.report("markdown"), re.MULTILINE
+        )
         page = self.report("html").partition('aria-label="Nodes"')[2].partition("</table>")[0].splitlines()
         metrics = re.findall(r'node_verdict\{node="(\w+)",.*verdict="(?:fail|unknown)"', self.report("prometheus"))
         past = {name: self.shown(history, "--node", name) for name in NODES}
         return {
-            "closing lines": self.closed("failed"),
+            "closing lines": self.closed("failed") | self.closed("unknown"),
             "run.json": {each["name"] for each in self.record["nodes"] if each["verdict"] != "ok"},
             "json": {each["name"] for each in json.loads(self.report("json"))["nodes"] if each["verdict"] != "ok"},
             "table": {name for line in table if " ok " not in line for name in nodes(line.split()[0])},
@@ -174,6 +176,30 @@ def test_while_it_is_undecided_no_view_shows_a_node_as_ok(views: Views) -> None:
     for view, failed in views.failed().items():
         assert failed == ({"node2"} if view == "exit_codes" else set(NODES)), view
     assert views.closed("stopped") == views.closed("ok") == set()
+    stopped_by_us(views, {"node1", "node3"})
+
+
+def stopped_by_us(views: Views, nodes: set[str]) -> None:
+    """No view may call those nodes failed that the controller stopped while nobody knew where the failure began."""
+    assert views.closed("unknown") == nodes and views.closed("failed") == set(NODES) - nodes
+    line = next(line for line in views.closing if re.match("  unknown: (?!gate )", line))
+    assert line.endswith(": stopped by the controller; on which node the failure began is undecided")
+    verdicts = {each["name"]: (each["verdict"], each["why"]) for each in views.record["nodes"]}
+    assert {name for name, row in verdicts.items() if row == ("unknown", "stopped by the controller")} == nodes
+    cases = ElementTree.fromstring(views.report("junit")).findall(".//testcase[@classname='nodes']")
+    assert {case.attrib["name"] for case in cases if case.find("error") is not None} == nodes
+    markdown = views.report("markdown")
+    assert re.search(r"^\| unknown \| `undecided` \| ", markdown, re.MULTILINE)
+    assert ("| `failed` |" in markdown) == (nodes != set(NODES))
+
+
+def test_a_hang_of_which_nothing_tells_the_origin_fails_no_node(views: Views) -> None:
+    """All ranks wait for each other: no node is named, and none is called failed."""
+    hung = Script(says=[STARTED], exits=(1e9, 0))
+    views.end(node1=hung, node2=hung, node3=hung)
+    found = views.record["diagnosis"]
+    assert (found["confidence"], found["origin"], found["common"]) == ("undecided", [], [])
+    stopped_by_us(views, set(NODES))
 
 
 STARTED = (1.0, LINE.format(i=1))
