@@ -14,6 +14,7 @@ from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import remove_old_checks
 from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.state.findings import Verdict
 
@@ -46,6 +47,11 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
         _notice(reason)
         return
     progress(state).evidence = str(directory.path)
+    try:
+        newest = max(desired.kept_checks for desired in examination.desired.values())
+        remove_old_checks(kept.inventory, newest, record.run_id)
+    except OSError as error:
+        _notice(f"an old check could not be removed: {error}")
     if ledger and (reason := keep(directory, kept, examination.states, {})):
         directory.save(kept.model_copy(update={"not_in_ledger": reason}))
         _notice(reason)

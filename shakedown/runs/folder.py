@@ -1,13 +1,19 @@
 """The folder of runs: which there are, by which names they are found, whether another can be kept."""
 
+import json
 import os
+import re
+import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from shakedown.common.runs_folder import runs_folder
 from shakedown.gates.model import some
 from shakedown.node.owners import closed
+from shakedown.runs.directory import RunDirectory
 
 
 def why_none_can_be_kept(root: Path | None = None) -> str:
@@ -60,6 +66,63 @@ def own(path: Path, *names: str) -> None:
             mode = stat.S_IMODE(found.st_mode)
             why = f"it belongs to uid {found.st_uid} and has mode {mode:04o}, so others than you could have written it"
             raise ValueError(f"{file}: {why}: look at it, and go on from a copy of your own")
+
+
+def remove_old_checks(inventory: str, newest: int, current: str, root: Path | None = None) -> list[str]:
+    """Remove the drift checks of an inventory but for the newest ones and the `current` one; return the others' ids.
+
+    A directory goes only where it holds what a check writes and nothing else, belongs to this user alone, and no
+    process of this machine has it open. A run with a job stays. Raises OSError.
+    """
+    root = root or runs_folder()
+    alike = [run for run in _runs_in(root) if _is_check(root / run) and _head(root / run).get("inventory") == inventory]
+    removed = []
+    for run in alike[newest:]:
+        path = root / run
+        with suppress(ValueError, FileNotFoundError):  # not this user's alone, no record, or another check removed it
+            own(path, "run.json", "states", "logs")
+            record = RunDirectory(path).load()
+            over = record.kind == "drift" and record.run_id == run and record.finished_at and not record.jobs
+            if over and run != current and not any(file.is_relative_to(path.resolve()) for file in _open()):
+                shutil.rmtree(path.rename(root / f".removed-{run}"))  # no reader finds half of it
+                removed.append(run)
+    return removed
+
+
+_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}")
+
+
+def _is_check(path: Path) -> bool:
+    """Tell whether a directory holds what a drift check writes, and nothing else."""
+    try:
+        return (
+            _ID.fullmatch(path.name) is not None
+            and {entry.name for entry in path.iterdir()} == {"run.json", "states", "logs"}
+            and not any((path / "logs").iterdir())
+            and all(file.suffix == ".json" and file.is_file() for file in (path / "states").iterdir())
+        )
+    except OSError:
+        return False
+
+
+def _head(path: Path) -> dict[str, str]:
+    """Return the texts at the beginning of a record: a rack's record is large, and they are all that counts it."""
+    try:
+        with (path / "run.json").open("rb") as file:
+            lines = file.read(4096).decode("utf-8", "replace").splitlines()
+        pairs = (re.fullmatch(r' "(\w+)": (".*"),', line) for line in lines)
+        return {pair[1]: str(json.loads(pair[2])) for pair in pairs if pair}
+    except (OSError, ValueError):
+        return {}
+
+
+def _open() -> Iterator[Path]:
+    """Yield what processes of this machine have open, or stand in, as far as this user may see it."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for link in (process / "cwd", *(process / "fd").iterdir()):
+                with suppress(OSError):
+                    yield link.readlink()
 
 
 def run_ids(root: Path | None = None) -> list[str]:

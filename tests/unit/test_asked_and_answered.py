@@ -92,6 +92,7 @@ _PULL = "how an image is pulled"
 _REBOOT = "how a node may be rebooted"
 _OPERATION = "made and proved by its own operation, whose end the deploy reports; the probe is not told of its paths"
 NO_CHECK = {
+    "kept_checks": "how many checks stay on the controller; no node has it",
     "reports": "what a run writes on the controller; no node has it",
     "system.container_engine.install": "what a deploy may do where the engine is missing",
     "gpu.profile": "which layer is read; gpu_model compares the hardware with what stands in it",

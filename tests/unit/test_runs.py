@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +21,7 @@ from shakedown.runner.earlier import earlier_of
 from shakedown.runs import copies
 from shakedown.runs import directory as runs
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.folder import find_run
+from shakedown.runs.folder import find_run, remove_old_checks
 from shakedown.runs.judging import judge_job, judge_run, verdict_of
 from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.state.findings import Finding, Verdict
@@ -473,3 +475,47 @@ def test_nobody_goes_on_from_what_another_user_could_have_written(tmp_path: Path
     (tmp_path / name).chmod(0o777)
     with pytest.raises(ValueError, match="mode 0777, so others than you could have written it"):
         go_on(tmp_path)
+
+
+def kept_check(root: Path, number: int, **more: Any) -> Path:
+    fields = {"inventory": "rack.py", "kind": "drift", "finished_at": now(), **more}
+    record = RunRecord(run_id=f"20260101T0000{number:02d}-abcdef", started_at=now(), desired_digest="0", **fields)
+    directory = RunDirectory.create(record.run_id, root, latest=False)
+    directory.save(record)
+    directory.write("states/node1.json", "{}")
+    return directory.path
+
+
+def test_old_checks_of_an_inventory_go_and_nothing_else_does(tmp_path: Path) -> None:
+    """Whatever is not a whole, finished check of this inventory stays, however old it is."""
+    stay = [
+        kept_check(tmp_path, 1, kind="run"),
+        kept_check(tmp_path, 2, inventory="other.py"),
+        kept_check(tmp_path, 3, finished_at=None),
+        kept_check(tmp_path, 4, jobs=[JobRecord()]),
+    ]
+    for number, name in enumerate(("notes.txt", "report.html", "logs/mine.log"), start=5):
+        stay.append(kept_check(tmp_path, number))
+        (stay[-1] / name).write_text("of a person")
+    for number, mode in ((8, 0o707), (9, 0o702)):
+        stay.append(kept_check(tmp_path, number))
+        stay[-1].chmod(mode)
+    renamed = kept_check(tmp_path, 10)
+    stay.append(renamed.rename(tmp_path / "before-the-upgrade"))
+    elsewhere = kept_check(tmp_path / "else", 11)
+    (tmp_path / elsewhere.name).symlink_to(elsewhere)
+    broken = kept_check(tmp_path, 12)
+    text = (broken / "run.json").read_text()
+    (broken / "run.json").write_text(text[: len(text) // 2])
+    entered, read = kept_check(tmp_path, 13), kept_check(tmp_path, 14)
+    old, newest = [kept_check(tmp_path, number) for number in (20, 21)], kept_check(tmp_path, 30)
+    current = kept_check(tmp_path, 15)
+    stay += [elsewhere, broken, entered, read, current, newest]
+    with (read / "states/node1.json").open(), subprocess.Popen(["sleep", "60"], cwd=entered) as stands_there:
+        removed = remove_old_checks("rack.py", 1, current.name, tmp_path)
+        stands_there.kill()
+    assert removed == [path.name for path in reversed(old)]
+    assert [path for path in stay if not (path / "run.json").is_file()] == []
+    assert not any(path.exists() for path in old) and not list(tmp_path.glob(".removed-*"))
+    assert remove_old_checks("rack.py", 1, current.name, tmp_path) == [read.name, entered.name], "no longer in use"
+    assert remove_old_checks("rack.py", 50, current.name, tmp_path) == []

@@ -40,7 +40,8 @@ def drift(
     """Compare every node with its desired state. Never changes a node.
 
     One reading per node. One line per cause, over its nodes, with what is and what was wanted; findings that follow
-    from it are counted behind it. -v adds the evidence. The check is kept: `shakedown report` shows it again.
+    from it are counted behind it. -v adds the evidence. The check is kept: `shakedown report` shows it again. Of an
+    inventory the newest 50 checks stay (`kept_checks`).
 
     \b
     shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure

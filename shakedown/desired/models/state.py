@@ -18,11 +18,12 @@ from shakedown.desired.models.software import Dataset, Source
 from shakedown.desired.models.system import System
 from shakedown.desired.models.trials import Trials
 from shakedown.desired.models.tuning import Tuning
+from shakedown.desired.models.values import Positive
 from shakedown.desired.models.waivers import Waiver
 from shakedown.desired.names import Text
 from shakedown.schedulers import registry
 
-NO_PROMISE = {"pulls", "reports", "rolling", "waivers"}
+NO_PROMISE = {"kept_checks", "pulls", "reports", "rolling", "waivers"}
 """Sections that ask nothing of a node."""
 
 
@@ -51,6 +52,9 @@ class _Fixed(Section):
     rolling: Rolling = key(Rolling(), "a run in batches, `shakedown run --batch 10%`")
     service: Service | None = key(None, "the way back into service, shakedown service")
     waivers: dict[Text, Waiver] = key({}, "known exceptions, each for a time")
+    kept_checks: Positive = key(
+        50, "drift checks of an inventory that stay in the folder of runs; `drift` removes older ones, and no run", 500
+    )
     reports: list[Report] = key(
         ["html"],
         "reports that a run writes into its directory, those of all hosts together; run.json is always there",
