@@ -23,6 +23,7 @@ _GATES = 3  # gates that are shown with their evidence and remedy; the others by
 _PROGRAMS = {"curl", "docker", "findmnt", "getent", "ip", "kubectl", "quota", "sacct", "scontrol"}
 _PROGRAMS |= {"shakedown", "show_gids", "showmount", "systemctl", "ucx_info"}
 _NOTES = 3  # notes on nodes
+_LIMITS = 4  # nodes that a command of pyinfra names
 _WORDS: dict[Verdict, OutcomeKind] = {Verdict.DRIFT: "drift", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "failed"}
 
 
@@ -70,10 +71,20 @@ def next_command(record: RunRecord) -> str:
         nodes = found.origin
     elif not any(gate.node is None and not gate.verdict.passes for gate in record.gates):
         nodes = [node.name for node in record.nodes if node.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
-    limit = f" --limit {shlex.quote(few(nodes))}" if nodes and len(nodes) < len(record.nodes) else ""
     if found is not None and found.among:
         return f"shakedown isolate {record.run_id}"
-    return f"shakedown run {shlex.quote(printable(record.inventory))}{limit}"
+    return _again(record, nodes if len(nodes) < len(record.nodes) else ())
+
+
+def _again(record: RunRecord, nodes: Sequence[str]) -> str:
+    """Return the command that runs the same job again, on these nodes; none: on all."""
+    inventory = shlex.quote(printable(record.inventory))
+    if record.deploy in ("", "megatron"):
+        return f"shakedown run {inventory}{f' --limit {shlex.quote(few(nodes))}' if nodes else ''}"
+    limits = [f" --limit {shlex.quote(node)}" for node in nodes]  # pyinfra reads globs, no ranges
+    return (
+        f"pyinfra {inventory} deploy/{printable(record.deploy)}.py{''.join(limits) if len(limits) <= _LIMITS else ''}"
+    )
 
 
 def of_run(record: RunRecord, directory: Path | None) -> Summary:

@@ -123,6 +123,7 @@ class Session:
                     run_id=run_id,
                     started_at=now(),
                     inventory=invocation.inventory,
+                    deploy=invocation.deploys[0].name if invocation.deploys else "",
                     desired_digest=desired_digest(dict(self.examination.desired)),
                 )
                 self.notes.begin(invocation.inventory, self.examination.all_findings())

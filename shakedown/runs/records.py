@@ -126,6 +126,7 @@ class RunRecord(BaseModel):
     gates: Annotated[list[Gate], FailFast()] = []
     jobs: Annotated[list[JobRecord], FailFast()] = []  # in the order in which they were begun
     diagnosis: Diagnosis | None = None  # what it died of and where that began; None: it did not, or nobody can say
+    deploy: str = ""  # the deploy of plain pyinfra, "pytorch_training"; nothing: a command of shakedown
     kind: Literal["run", "drift"] = "run"  # drift: a check that changed nothing, with no job to be judged
     ended_by: str = ""  # the error that ended the run before its end, where that was none of a node
     not_in_ledger: str = ""  # why the ledger could not be written at the end of the run

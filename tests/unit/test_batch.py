@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,6 +49,18 @@ DIVIDED = {
     for name, own in shipped().items()
     if own.family.roles and (own.entry.experiment is None or name in SHAPES)
 }
+
+
+def test_the_page_says_which_recipes_keep_no_accumulation_steps() -> None:
+    """The number of nodes of a recipe, and whether its batch follows them, is data."""
+    page = (Path(__file__).parents[2] / "docs/reference/recipes.md").read_text("utf-8")
+    paragraph = page.partition("## Recipes")[2].partition("<!-- generated")[0]
+    choose_themselves = {name for name, own in shipped().items() if not own.family.roles}
+    assert choose_themselves and all(f"`{name}` runs on each node alone" in paragraph for name in choose_themselves)
+    assert "any number of nodes" not in page
+    for name, own in shipped().items():
+        if own.family.limits and own.family.limits.max_nodes == 1:
+            assert re.search(rf"^\| `{re.escape(name)}` \|[^|]*\|[^|]*\| (at most )?1 \|", page, re.MULTILINE), name
 
 
 def divided(recipe: str, nodes: int, **options: Any) -> Split:

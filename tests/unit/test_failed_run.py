@@ -10,8 +10,9 @@ from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
 from shakedown.gates.consequences import split, with_origin
 from shakedown.jobs.job import job_name
-from shakedown.report.failure import of_run
+from shakedown.report.failure import next_steps, of_run
 from shakedown.report.summary import LINES, WIDTH, fitted, summary_lines
+from shakedown.runner.pyinfra.deploys import Deploy
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict
@@ -21,6 +22,7 @@ from tests.unit.test_naming import Views
 
 NAMES = [f"node{number:02d}" for number in range(1, 65)]
 ALL = ["  failed: node[01-64]"]  # the job over all of them failed, and no node is named
+STOPPED = "stopped by the controller; on which node the failure began is undecided"
 STEPS = [(1.0, LINE.format(i=1)), (2.0, LINE.format(i=2))]
 LOST = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.17]:41234\n"
 OTHERS = Script(says=[*STEPS, (3.125, LOST)], exits=(3.5, 1))
@@ -50,7 +52,8 @@ def played(views: Views, bad: Script, others: Script = OTHERS, *named: str) -> s
     on_one_screen(shown.splitlines(), *named)
     failed = [line for line in views.closing if line.startswith("  failed: ")]
     one_by_one = [line.partition(": ")[2].partition(":")[0] for line in failed]
-    assert one_by_one == list(named) or (failed == ALL and not named)
+    open_ = [line for line in views.closing if line.startswith("  unknown: node")]
+    assert one_by_one == list(named) or (failed == ALL and not named) or open_ == [f"  unknown: node[01-64]: {STOPPED}"]
     return on_one_screen(views.end_lines, *named)
 
 
@@ -73,6 +76,7 @@ def test_out_of_memory(views: Views) -> None:
 def test_a_hang_names_no_node(views: Views) -> None:
     first = played(views, Script(says=STEPS), Script(says=STEPS))
     assert "the job hangs" in first and "undecided" in first
+    assert not [line for line in views.closing if line.startswith("  failed: ")]
 
 
 def test_ctrl_c(views: Views) -> None:
@@ -86,6 +90,30 @@ def ended(*gates: Gate, part: str = "trained") -> list[str]:
     record.nodes = [RunNode(name=name, verdict=Verdict.OK, part=part) for name in NAMES]  # type: ignore[arg-type]
     record.gates, record.jobs = [*gates, gate("exit_codes", Verdict.OK)], [JobRecord()]
     return list(fitted(summary_lines(of_run(record, Path("runs/r")))))
+
+
+@pytest.mark.parametrize(
+    ("deploy", "failed", "command"),
+    [
+        ("", NAMES[:1], "shakedown run rack.py --limit node01"),
+        ("megatron", NAMES, "shakedown run rack.py"),
+        ("pytorch_training", NAMES[:2], "pyinfra rack.py deploy/pytorch_training.py --limit node01 --limit node02"),
+        ("stanford_megatron", NAMES, "pyinfra rack.py deploy/stanford_megatron.py"),
+        ("megatron_source", NAMES[:9], "pyinfra rack.py deploy/megatron_source.py"),
+    ],
+)
+def test_the_next_step_is_the_deploy_that_was_run(deploy: str, failed: list[str], command: str) -> None:
+    record = RunRecord(run_id="r", started_at="x", inventory="rack.py", desired_digest="0", deploy=deploy)
+    bad = {name: Verdict.FAIL if name in failed else Verdict.OK for name in NAMES}
+    record.nodes = [RunNode(name=name, verdict=bad[name], part="trained") for name in NAMES]
+    record.gates, record.jobs = [gate("tokens", Verdict.FAIL, node=name) for name in failed], [JobRecord()]
+    assert next_steps(record) == [f"  next: {command}"]
+
+
+def test_the_record_of_a_run_has_the_deploy_of_plain_pyinfra(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:
+    views.session.record = None
+    monkeypatch.setattr(invocation, "deploys", [Deploy("pytorch_training", frozenset())])
+    assert views.session.open_run().deploy == "pytorch_training"
 
 
 def gate(name: str, verdict: Verdict, evidence: str = "", remedy: str | None = None, **fields: object) -> Gate:
