@@ -172,7 +172,7 @@ def judged(document: Judged) -> Iterator[Any]:
     (`show_all`) all of each."""
     found = document.diagnosis
     recorded = [
-        f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}"
+        f"recorded, not judged: {figure.name} {decimal(figure.value)} {figure.unit}"
         + (f" ({figure.why})" if figure.why else "")
         for figure in document.recorded
     ]
