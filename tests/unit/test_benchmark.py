@@ -412,3 +412,9 @@ def test_what_is_not_known_of_a_benchmark_is_said() -> None:
     one, other = (Figure(metric="mfu", value=value, source=source) for value, source in ((0.4, "a"), (0.0, "b")))
     assert figures_finite(Results(figures=[one])).evidence == "a"
     assert figures_finite(Results(figures=[one, other])).evidence == "mfu = 0.0 (b)"
+
+
+def test_a_benchmark_that_failed_says_what_to_do_and_one_that_passed_does_not() -> None:
+    assert [gate.name for gate in gates_of(read(log(), REPORT)) if gate.remedy] == []
+    failed = gates_of(read(log(), REPORT.replace("943.21", "nan")))
+    assert [gate.name for gate in failed if gate.remedy and gate.verdict is Verdict.FAIL] == ["figures_finite"]

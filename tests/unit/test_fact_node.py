@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,3 +131,13 @@ def test_what_goes_wrong_is_said_in_words(lines: list[str], message: str) -> Non
 
 def test_a_shell_that_greets_is_no_obstacle() -> None:
     assert parse(["Welcome to rack 7", '{"schema_version": 1}']) == {"schema_version": 1}
+
+
+@pytest.mark.parametrize(("error", "words"), [("bash: no python3", "no python3"), ("", "Disk quota exceeded")])
+def test_a_probe_that_could_not_be_sent_says_what_the_node_says(error: str, words: str) -> None:
+    fact = NodeState()
+    output = SimpleNamespace(stderr=error, stdout="Disk quota exceeded", stdout_lines=[])
+    fact.host = SimpleNamespace(run_shell_command=lambda *_, **__: (False, output))  # type: ignore[assignment]
+    fact.requested = ()
+    with pytest.raises(FactProcessError, match=words):
+        fact._install({})

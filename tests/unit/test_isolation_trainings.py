@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from shakedown.evidence.results import JobResult
 from shakedown.gates.model import Gate
-from shakedown.isolation import across, groups, hints, pace
+from shakedown.isolation import across, groups, hints, pace, tree
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.suspects import left_out, verdict_of
-from shakedown.isolation.trainings import ITERATIONS, _outcome, scale_to_group
+from shakedown.isolation.trainings import ITERATIONS, _outcome, judge_training, scale_to_group
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.state.findings import Finding, Verdict
@@ -286,3 +288,41 @@ def test_a_node_without_partner_joins_another_half_than_that_of_its_group() -> N
     same, other = groups._Wanted(["a", "b"], "half", "1.2"), groups._Wanted(["c", "d", "e"], "half", "1.1")
     assert groups._joined(knowledge, [same, other], [groups._Wanted(["f"], "half", "1.2")]) == []
     assert (same.nodes, other.nodes) == (["a", "b"], ["c", "d", "e", "f"])
+
+
+def test_a_larger_group_is_held_against_three_smaller_ones() -> None:
+    smaller = [training(n, *(f"n{n}-{m}" for m in range(4)), step_ms=100) for n in range(3)]
+    whole = training(9, *(f"n{n}" for n in range(16)), step_ms=300)
+    assert newest([whole], smaller).doubt == "peers"
+    assert newest([whole], smaller[:2]).outcome == "pass"
+
+
+def test_of_a_round_the_trainings_that_did_not_pass_are_shown() -> None:
+    passed, failed = training(1, "n1", "n2"), training(2, "n3", "n4", outcome="fail")
+    shown = list(tree.round_line([passed, failed]))
+    assert [line.split()[0] for line in shown] == ["round", "fail"] and "1 of 2 trainings passed" in shown[0]
+    assert len(list(tree.round_line([passed]))) == 2, "the only training of a round is shown"
+
+
+def test_a_gate_is_a_hint_where_it_failed_for_one_node() -> None:
+    found = [("a", "n1", "fail"), ("b", "n1", "ok"), ("c", None, "fail")]
+    record = SimpleNamespace(
+        findings=[], trials=None, diagnosis=None, jobs=[],
+        gates=[Gate(name=name, node=node, verdict=Verdict(word)) for name, node, word in found],
+    )  # fmt: skip
+    told = list(hints.from_run(record))  # type: ignore[arg-type]
+    assert [(hint.node, hint.source) for hint in told] == [("n1", "gate a")]
+
+
+@pytest.mark.parametrize("outcome", ["interrupted", "not started"])
+def test_a_training_that_a_person_stopped_shows_nothing(tmp_path: Path, outcome: Any) -> None:
+    started = datetime(2026, 11, 1, tzinfo=UTC)
+    result = JobResult(
+        run_id="r", outcome=outcome, reason="Ctrl-C", first_failure=None, failures=[], nodes=[], last_iteration=None,
+        started_at=started, finished_at=started,
+    )  # fmt: skip
+    group = Group(id="1.1", nodes=("n1", "n2"), purpose="groups")
+    job: Any = SimpleNamespace(result=result, plan=object(), log_dir=tmp_path / "logs", error=None)
+    directory: Any = SimpleNamespace(path=tmp_path)
+    stopped = judge_training(group, job, directory)  # a judgement of this plan would raise
+    assert (stopped.outcome, stopped.why) == ("unknown", "Ctrl-C")

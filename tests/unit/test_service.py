@@ -16,7 +16,7 @@ from shakedown.gates import Gate
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, from_text
-from shakedown.service import limits
+from shakedown.service import board, limits
 from shakedown.service.board import Board, shown, step_line
 from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_proposal, proposals
 from shakedown.service.escalation import escalation
@@ -630,3 +630,10 @@ def test_a_step_is_written_with_its_reason_where_it_has_one() -> None:
     step = Step(node="a", at=0, done="ended", rung="reboot", outcome="failed", why="no answer", run_id="r1")
     assert step_line(step) == "1970-01-01 00:00 ended reboot: failed (no answer) [r1]"
     assert step_line(Step(node="a", at=0, done="ended", rung="reboot")) == "1970-01-01 00:00 ended reboot"
+
+
+def test_the_next_action_is_said_in_words() -> None:
+    said = {
+        kind: board._next(Proposal("n1", kind, "why", repair="reboot", until=0)) for kind in ("wait", "leave", "repair")
+    }
+    assert said == {"wait": "reboot from 1970-01-01 00:00 on", "leave": "why", "repair": "reboot"}

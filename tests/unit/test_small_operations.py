@@ -104,3 +104,29 @@ def test_a_download_has_its_own_time_limit_and_the_time_to_clean_up(monkeypatch:
     state: Any = SimpleNamespace()
     assert dataset._download(state, host, {"timeout_s": 1000})
     assert limits == [1000 + dataset.SLACK_S]
+
+
+@pytest.mark.parametrize(
+    ("head", "right"),
+    [
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\x3e\x00", True),
+        (b"\x7fELF\x02\x01" + bytes(12) + b"\xb7\x00", False),  # of an ARM machine
+        (bytes(18) + b"\x3e\x00", False),
+        (b"", False),
+    ],
+)
+def test_only_a_library_of_the_nodes_machine_is_sent(tmp_path: Path, head: bytes, right: bool) -> None:
+    (tmp_path / "lib.so").write_bytes(head)
+    assert (provider._unfit(tmp_path / "lib.so") is None) is right
+
+
+def test_each_step_on_a_node_names_what_it_works_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(atomic, "run_script", lambda *_, **__: (True, SimpleNamespace(stderr_lines=[])))
+    host: Any = SimpleNamespace(print_prefix="")
+    state: Any = SimpleNamespace(print_input=True)
+    for document in ({"path": "/a"}, {"folder": "/b"}, {"paths": ["/c", "/d"]}):
+        atomic.on_node(state, host, {"do": "keep", **document})
+    shown = [line.split("keep ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["/a", "/b", "/c /d"]
