@@ -178,3 +178,13 @@ def test_what_follows_from_an_early_end_is_told_from_what_does_not() -> None:
     assert once[1].evidence == "node17 ended with -9; node18 ended with 1 after the failure began on node17"
     assert with_origin(once, found) == once and with_origin(early, None) == early
     assert once[1].actual == early[1].actual
+
+
+@pytest.mark.parametrize(("lines", "follows"), [(0, True), (10, False)])
+def test_a_loss_of_no_line_follows_from_an_early_end_and_a_loss_that_was_printed_does_not(
+    lines: int, follows: bool
+) -> None:
+    ended = Gate(name="exit_codes", verdict=Verdict.FAIL, actual={"node02": -9}, evidence="node02 ended with -9")
+    loss = Gate(name="loss_finite", verdict=Verdict.FAIL, wanted=lines, actual=0)
+    own, following = split([ended, loss], None)
+    assert (loss in following, ended in own) == (follows, True)

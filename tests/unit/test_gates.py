@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.catalogue import advice
 from shakedown.gates import Gate, NodeLog, judge_log, read_log, recorded, verdict
 from shakedown.gates.counters import counters
 from shakedown.gates.exit_codes import exit_codes
 from shakedown.gates.from_logs import fullest_log, unknown_metrics
-from shakedown.gates.observed import Counters, JobEnd
+from shakedown.gates.log_lines import ended_well
+from shakedown.gates.observed import Counters, JobEnd, Logs
 from shakedown.logs.figures import measure
 from shakedown.logs.iterations import Iteration, Summary
 from shakedown.logs.metrics import METRICS
@@ -364,3 +366,12 @@ def test_a_whole_log_without_a_line_of_rccl_does_not_show_that_rdma_was_used():
     gate = judged(silent, rdma=True, nccl_debug="WARN")["rccl_tuning"]
     assert gate.verdict is UNKNOWN
     assert "nothing shows that RDMA was used" in gate.evidence
+
+
+@pytest.mark.parametrize(("failed", "words"), [(None, "unlogged"), ("Killed", "unfinished")])
+def test_a_failure_that_was_seen_is_the_advice_before_logs_that_are_missing(failed: str | None, words: str) -> None:
+    log = read_log(LOGS / "rocm.log")
+    log = log.model_copy(update={"end": log.end.model_copy(update={"failed": failed or ""})})
+    gate = ended_well(Logs(by_node={"n1": log}, unlogged=3))
+    assert gate.remedy == advice(words)
+    assert ended_well(Logs(by_node={"n1": log})).remedy == (advice("unfinished") if failed else None)

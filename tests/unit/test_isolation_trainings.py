@@ -7,11 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shakedown.evidence.results import JobResult
 from shakedown.gates.model import Gate
 from shakedown.isolation import across, groups, hints, pace, tree
+from shakedown.isolation.causes import Cause
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.suspects import left_out, verdict_of
 from shakedown.isolation.trainings import ITERATIONS, _outcome, judge_training, scale_to_group
@@ -326,3 +328,19 @@ def test_a_training_that_a_person_stopped_shows_nothing(tmp_path: Path, outcome:
     directory: Any = SimpleNamespace(path=tmp_path)
     stopped = judge_training(group, job, directory)  # a judgement of this plan would raise
     assert (stopped.outcome, stopped.why) == ("unknown", "Ctrl-C")
+
+
+def test_only_small_groups_make_partners() -> None:
+    trainings = [training(1, "n1", "n2"), training(2, "n1", "n3", "n4", "n5", "n2")]
+    knowledge = Knowledge(Problem(nodes=[f"n{n}" for n in range(1, 6)]), [trainings])
+    assert knowledge.problem.smallest == 2
+    assert knowledge.partners["n1"] == {"n1": 1, "n2": 1} and not knowledge.partners["n3"]
+
+
+@pytest.mark.parametrize("kind", ["uplink", "trunk"])
+def test_a_likely_uplink_is_tried_alone_and_all_others_without_it(kind: Any) -> None:
+    rack = np.array([0, 0, 1, 1, 2, 2])
+    which = (1,) if kind == "uplink" else (1, 2)
+    made = [tuple(labels) for labels in across._alone([Cause(kind, which)], rack, 6)]
+    assert made[0] == tuple(0 if part in which else -1 for part in rack)
+    assert (0, 0, -1, -1, 0, 0) in made and (1, 1, 0, 0, 1, 1) in made

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from shakedown.gates import Gate, NodeLog, read_log, verdict
+from shakedown.gates.mlperf import mlperf_run
 from shakedown.gates.offline import Request, judge_logs
 from shakedown.logs.form import forms
+from shakedown.logs.mlperf import MlperfRun
 from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
@@ -140,3 +142,20 @@ def test_hostile_lines_cost_little() -> None:
     lines = [":::MLLOG " + "[" * 100_000 + "\n", ':::MLLOG {"key": "eval_accuracy", "value": ' + "9" * 9999 + "}\n"]
     log: NodeLog = read_log([*lines, ":::MLLOG " + json.dumps({"key": 3, "metadata": []}) + "\n"])
     assert log.mlperf is not None and log.mlperf.lines == 3
+
+
+@pytest.mark.parametrize(
+    ("run", "damaged"),
+    [
+        (MlperfRun(lines=3, starts=1, damaged=2), True),
+        (MlperfRun(lines=3, damaged=2, statuses=("success",)), True),
+        (MlperfRun(lines=3, starts=1, damaged=2, statuses=("success",)), False),
+        (MlperfRun(lines=3, starts=1), False),
+    ],
+)
+def test_lines_that_cannot_be_read_count_where_they_may_be_the_ones_that_are_missing(
+    run: MlperfRun, damaged: bool
+) -> None:
+    outcome = mlperf_run(NodeLog(mlperf=run))
+    assert outcome is not None
+    assert ("cannot be read" in outcome.evidence) is damaged

@@ -11,7 +11,7 @@ import pytest
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState
 
-from shakedown.operations import atomic, dataset, fetching, patch, provider, rollback, tuning
+from shakedown.operations import atomic, dataset, fetching, images, patch, provider, rollback, tuning
 from shakedown.operations.fetching import Wish
 from shakedown.operations.record import Step
 from shakedown.operations.registries import Manifest, Registry
@@ -130,3 +130,23 @@ def test_each_step_on_a_node_names_what_it_works_on(
         atomic.on_node(state, host, {"do": "keep", **document})
     shown = [line.split("keep ")[1] for line in capsys.readouterr().err.splitlines()]
     assert shown == ["/a", "/b", "/c /d"]
+
+
+@pytest.mark.parametrize(("lines", "words"), [(["y" * 400, "cannot write"], "cannot write"), ([], "printed nothing")])
+def test_a_data_set_that_was_not_prepared_says_why(
+    monkeypatch: pytest.MonkeyPatch, lines: list[str], words: str
+) -> None:
+    monkeypatch.setattr(dataset, "run_script", lambda *_, **__: (False, SimpleNamespace(stderr_lines=lines)))
+    node = Node({})
+    state: Any = SimpleNamespace(print_output=False)
+    with ctx_state.use(FakeState()), ctx_host.use(node.host):
+        assert not dataset._prepare(state, node.host, {"timeout_s": 1000, "folder": "/data/x"})
+    assert words in node.said[-1] and "/data/x" in node.said[-1]
+
+
+@pytest.mark.parametrize(("held", "words"), [([], "is not there"), (["sha256:b"], "is sha256:b"), (["sha256:a"], "")])
+def test_a_tag_that_leads_elsewhere_after_a_pull_fails_the_host(held: list[str], words: str) -> None:
+    node = Node({"registry.lab/train:v1": held})
+    with ctx_host.use(node.host):
+        reason = images._lacking(parse("registry.lab/train:v1"), "sha256:a", "docker")
+    assert (words in reason) if reason else not words
