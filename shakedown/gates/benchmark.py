@@ -41,7 +41,7 @@ def figures_finite(benchmark: Results) -> Outcome:
         wanted="finite and above 0",
         actual=f"{len(bad)} that are not" if bad else counted(len(reported), "figure"),
         evidence=shown or ", ".join(figure.source for figure in reported) or "there is no figure",
-        remedy=None if verdict is Verdict.OK else advice("benchmark"),
+        remedy=advice("benchmark"),
     )
 
 
@@ -58,7 +58,7 @@ def steps_complete(benchmark: Results) -> Outcome | None:
         wanted=counted(total_steps, "step") if total_steps is not None else "an unknown number of steps",
         actual=f"step {last}" if last is not None else "no step",
         evidence=counted(len(steps), "step line") + ("" if total_steps else "; the log does not state the total"),
-        remedy=None if verdict is Verdict.OK else advice("benchmark"),
+        remedy=advice("benchmark"),
     )
 
 
@@ -75,7 +75,7 @@ def loss_finite(benchmark: Results) -> Outcome | None:
         wanted="a finite loss on every step line",
         actual=f"{len(steps) - len(bad)} of {len(steps)}",
         evidence=f"not finite at step {bad[0]}" if bad else counted(len(steps), "step line"),
-        remedy=None if verdict is Verdict.OK else advice("loss" if bad else "benchmark"),
+        remedy=advice("loss" if bad else "benchmark"),
     )
 
 

@@ -43,7 +43,7 @@ def counters(counters: Counters) -> Outcome:
         wanted="none higher than before",
         actual=risen,
         evidence="; ".join(texts) or f"{compared} counters, none higher than before",
-        remedy=None if verdict is Verdict.OK else advice("counters"),
+        remedy=advice("counters"),
     )
 
 

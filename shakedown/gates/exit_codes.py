@@ -34,7 +34,7 @@ def exit_codes(end: JobEnd) -> Outcome | None:
         wanted=0,
         actual={name: codes.get(name) for name in [*codes, *unseen]},
         evidence="; ".join(texts) or f"all {len(codes)} ended with 0",
-        remedy=None if verdict is Verdict.OK else advice("unfinished"),
+        remedy=advice("unfinished"),
     )
 
 

@@ -58,7 +58,7 @@ def iterations_complete(training: Training) -> Outcome:
         unit="iterations",
         evidence="; ".join(faults)
         or "; ".join([f"{counted(len(numbers), 'line')}{every}, {_ends(iterations)} of {total}", *ends]),
-        remedy=None if verdict is Verdict.OK else advice("unfinished"),
+        remedy=advice("unfinished"),
     )
 
 
@@ -157,7 +157,7 @@ def loss_finite(training: Training) -> Outcome:
         actual=good,
         unit="iterations",
         evidence=("; ".join(texts) or f"a finite loss on each of {counted(wanted, 'line')}") + skipped,
-        remedy=None if verdict is Verdict.OK else advice("loss" if readable or not omitted else "log_form"),
+        remedy=advice("loss" if readable or not omitted else "log_form"),
     )
 
 
@@ -193,5 +193,5 @@ def no_skipped_or_nan(training: Training) -> Outcome:
         actual=max(skipped - scale.skipped, len(scale.later)) + nan if iterations else None,
         unit="iterations",
         evidence="; ".join(texts),
-        remedy=None if verdict is Verdict.OK else advice("loss" if scale.ended else "loss_scale"),
+        remedy=advice("loss" if scale.ended else "loss_scale"),
     )

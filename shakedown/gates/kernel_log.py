@@ -50,7 +50,7 @@ def no_kernel_fault(watch: NodeWatch) -> Outcome | None:
         actual=len(reports["fail"]) + len(reports["unknown"]),
         evidence="; ".join(shown)
         or f"{counted(lines, 'line')} of {counted(len(watch.kernel or ()), 'node')} while the job ran",
-        remedy=None if verdict is Verdict.OK else remedy,
+        remedy=remedy,
     )
 
 

@@ -50,5 +50,5 @@ def loss_falling(training: Training) -> Outcome:
         wanted="a loss that falls",
         actual=f"{seen.word}: {-seen.share:+.1%}" if seen.share else seen.word,
         evidence=seen.text + missing,
-        remedy=None if verdict is Verdict.OK else advice("loss" if verdict is Verdict.FAIL else "flat_loss"),
+        remedy=advice("loss" if verdict is Verdict.FAIL else "flat_loss"),
     )

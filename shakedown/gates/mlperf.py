@@ -42,7 +42,7 @@ def mlperf_run(mlperf: NodeLog) -> Outcome | None:
         wanted="success",
         actual=", ".join(dict.fromkeys(run.statuses)) or None,
         evidence="; ".join([*failed, *doubtful, *_seen(run)]),
-        remedy=None if verdict is Verdict.OK else advice("unfinished"),
+        remedy=advice("unfinished"),
     )
 
 

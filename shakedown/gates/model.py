@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, ValidationInfo, field_validator
 
 from shakedown.common.frozen import Frozen
 from shakedown.desired.models import TOGETHER
@@ -15,7 +15,8 @@ QUOTED = 8  # items of a list that are named in evidence before it says how many
 class Outcome(Frozen):
     """What a gate came to. `ok` and `warn`, which is advice, pass: what could not be seen is `unknown`.
 
-    `evidence` says where the value comes from and what is wrong with it; `remedy` what to do, None when all is well.
+    `evidence` says where the value comes from and what is wrong with it; `remedy` what to do. An outcome that is ok has
+    none, whatever the gate gives.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
@@ -26,6 +27,11 @@ class Outcome(Frozen):
     unit: str | None = None
     evidence: str = ""
     remedy: str | None = None
+
+    @field_validator("remedy")
+    @classmethod
+    def _of_what_is_not_ok(cls, remedy: str | None, outcome: ValidationInfo) -> str | None:
+        return None if outcome.data.get("verdict") is Verdict.OK else remedy
 
 
 class Gate(Frozen):

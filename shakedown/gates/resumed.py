@@ -41,5 +41,5 @@ def checkpoint_resumed(training: Training) -> Outcome | None:
         wanted=bound,
         actual=after,
         evidence=evidence,
-        remedy=None if verdict is Verdict.OK else advice("checkpoint"),
+        remedy=advice("checkpoint"),
     )

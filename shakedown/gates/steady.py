@@ -39,5 +39,5 @@ def steady(speed: Speed) -> Outcome | None:
         wanted=f"at most {threshold('steady.share'):.0%} slow",
         actual=f"{seen.word}: {seen.share:.0%}" if seen.slow else seen.word,
         evidence="; ".join(texts),
-        remedy=None if verdict is Verdict.OK else advice("slow" if verdict is Verdict.FAIL else "uneven"),
+        remedy=advice("slow" if verdict is Verdict.FAIL else "uneven"),
     )

@@ -25,5 +25,5 @@ def no_straggler(stragglers: Stragglers) -> Outcome:
         wanted="none",
         actual=", ".join(straggler.node for straggler in failed) or None,
         evidence="; ".join(texts),
-        remedy=None if verdict is Verdict.OK else advice("straggler"),
+        remedy=advice("straggler"),
     )

@@ -37,5 +37,5 @@ def no_throttling(watch: NodeWatch) -> Outcome | None:
         wanted=f"none by {', '.join(watch.not_throttled)}",
         actual=len(seen),
         evidence="; ".join(texts) or f"{counted(gpus, 'GPU')}, none throttled",
-        remedy=None if verdict is Verdict.OK else advice("throttled"),
+        remedy=advice("throttled"),
     )

@@ -28,6 +28,7 @@ PACKAGE = Path(__file__).parents[2] / "shakedown"
 # (pytorch.org, "torchrun") and vLLM (docs.vllm.ai, engine arguments), all read by 2026-11-28; and what programs have.
 OPTIONS = {
     "--help",
+    "--power-cap",
     "--version",
     "--network",
     "--cap-add",

@@ -124,3 +124,8 @@ def test_a_gate_that_could_never_judge_is_refused(registered: object) -> None:
         @gate
         def exit_codes(end: JobEnd) -> Outcome:
             return outcome()
+
+
+def test_an_outcome_that_is_ok_has_no_remedy_and_all_others_keep_theirs() -> None:
+    kept = {verdict: Outcome(verdict=verdict, remedy="do it").remedy for verdict in Verdict if verdict != "drift"}
+    assert kept == {"ok": None, "warn": "do it", "fail": "do it", "unknown": "do it"}
