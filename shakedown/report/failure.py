@@ -11,6 +11,7 @@ from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates import Gate
 from shakedown.gates.consequences import split
 from shakedown.hosts import few
+from shakedown.isolation.tree import result_lines
 from shakedown.report.files import FILES
 from shakedown.report.fold import FoldedGate, fold_gates
 from shakedown.report.summary import HostOutcome, OutcomeKind, Summary
@@ -22,6 +23,7 @@ _GATES = 3  # gates that are shown with their evidence and remedy; the others by
 # A remedy may begin with a command.
 _PROGRAMS = {"curl", "docker", "findmnt", "getent", "ip", "kubectl", "quota", "sacct", "scontrol"}
 _PROGRAMS |= {"shakedown", "show_gids", "showmount", "systemctl", "ucx_info"}
+_SEARCH = 4  # lines of a search for bad nodes
 _NOTES = 3  # notes on nodes
 _LIMITS = 4  # nodes that a command of pyinfra names
 _WORDS: dict[Verdict, OutcomeKind] = {Verdict.DRIFT: "drift", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "failed"}
@@ -71,7 +73,10 @@ def next_command(record: RunRecord) -> str:
         nodes = found.origin
     elif not any(gate.node is None and not gate.verdict.passes for gate in record.gates):
         nodes = [node.name for node in record.nodes if node.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
-    if found is not None and found.among:
+    suspects = _suspects(record)
+    if suspects and record.deploy in ("", "megatron"):  # pyinfra's own --limit leaves no node out
+        nodes = [f"!{name}" for name in suspects]
+    if found is not None and found.among and record.isolation is None:
         return f"shakedown isolate {record.run_id}"
     return _again(record, nodes if len(nodes) < len(record.nodes) else ())
 
@@ -85,6 +90,20 @@ def _again(record: RunRecord, nodes: Sequence[str]) -> str:
     return (
         f"pyinfra {inventory} deploy/{printable(record.deploy)}.py{''.join(limits) if len(limits) <= _LIMITS else ''}"
     )
+
+
+def _suspects(record: RunRecord) -> list[str]:
+    """Return the nodes that the search for bad nodes names."""
+    result = record.isolation.result if record.isolation else None
+    return [name for suspect in result.suspects if suspect.kind == "node" for name in suspect.nodes] if result else []
+
+
+def _named_by_search(record: RunRecord) -> str:
+    """Return the sentence on what the search names, where the diagnosis names no node; empty: it does, or no search."""
+    found, names = record.diagnosis, few(_suspects(record))
+    if not names or (found is not None and found.origin):
+        return ""
+    return f"{names} (named by the search for bad nodes){f': {found.cause}' if found else ''}"
 
 
 def of_run(record: RunRecord, directory: Path | None) -> Summary:
@@ -109,12 +128,14 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
     """Return the summary with what the record shows of a job that did not pass. `run`: how a command names the run,
     where it is not the latest one."""
     found = record.diagnosis
+    result = record.isolation.result if record.isolation else None
+    searched = [f"  search: {line}" for line in result_lines(result)][:_SEARCH] if result else []
     return replace(
         summary,
-        headline=words.headline(found) if found else "",
-        grounds=[f"  {line}" for line in words.grounds(found, 1)] if found else [],
+        headline=_named_by_search(record) or (words.headline(found) if found else ""),
+        grounds=[*searched, *(f"  {line}" for line in (words.grounds(found, 1) if found else ()))],
         outcomes=[replace(outcome, why=own_reason(outcome.why, found)) for outcome in summary.outcomes],
-        next_steps=next_steps(record) if record.jobs and record.isolation is None and record.trials is None else (),
+        next_steps=next_steps(record) if record.jobs and record.trials is None else (),
         gates=list(gate_lines(record.gates, found)),
         report=_where(directory, run) if directory else "",
     )

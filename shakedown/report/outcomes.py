@@ -16,7 +16,7 @@ from shakedown.evidence.stragglers.words import lines as straggler_lines
 from shakedown.gates import Gate
 from shakedown.gates import verdict as verdict_of
 from shakedown.gates.baselines.model import Baseline
-from shakedown.hosts import folded, named
+from shakedown.hosts import few, folded, named
 from shakedown.isolation import tree
 from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import METRICS
@@ -30,6 +30,7 @@ from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict, worst
 
 CUT = 60  # characters of the evidence of a gate that passed
+_ABSENT = 32  # columns of the nodes that did not take part
 FEW = 8
 """Nodes that had a job of their own and are shown each by itself, with its figures beside the others'."""
 
@@ -197,8 +198,12 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
     if record.kind == "drift" and not show_all:
         yield from _findings(record, show_all)
         return
-    if failed and not show_all and record.isolation is None and record.trials is None:
+    if failed and not show_all and record.trials is None:
         yield from map(escape, fitted(summary_lines(failure.of_run(record, directory))))
+        return
+    if record.jobs and not (record.verdict.passes or show_all or record.ended_by or record.isolation or record.trials):
+        yield from _findings(record, show_all)
+        yield from map(escape, fitted(_before_the_job(record, directory)))
         return
     span = f"{record.started_at} to {record.finished_at or 'not finished'}"
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
@@ -221,6 +226,14 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
     if record.isolation is not None:
         yield "\nsearch for bad nodes"
         yield from map(safe, tree.lines(record.isolation))
+
+
+def _before_the_job(record: RunRecord, directory: Path | None) -> Iterator[str]:
+    """Yield the last lines of a run whose job passed, though nodes of it did not."""
+    absent = [node.name for node in record.nodes if node.part in ("excluded", "unreached")]
+    passed = f"the job passed {counted(len(record.gates), 'gate')}"
+    yield f"verdict: {record.verdict}: {f'{few(absent, _ABSENT)} did not take part; ' if absent else ''}{passed}"
+    yield failure.of_run(record, directory).report or "evidence: none was kept"
 
 
 def _findings(record: RunRecord, show_all: bool) -> Iterator[Any]:

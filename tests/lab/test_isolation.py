@@ -80,7 +80,7 @@ def test_a_node_that_crashes_is_named_and_left_out_of_the_next_run(lab: Rack, pr
         if training["group"]["id"] in failed
     ]
     assert not set.intersection(*company)
-    assert "suspect    node4" in product.run("shakedown", "report", "latest").out
+    assert "search: suspect node4" in product.run("shakedown", "report", "latest").out
     assert not any(node.processes() for node in lab)
 
     told = isolate(product, "latest", "--dry")

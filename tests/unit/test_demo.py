@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from shakedown.cli import main
+from shakedown.hosts import few
 from shakedown.ledger.keep import keep
 from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
@@ -146,6 +147,31 @@ def test_sixty_four_nodes_with_seven_faults_fit_on_two_screens(tmp_path: Path, m
     assert max(map(len, lines)) <= 100, ran.stdout
     assert lines[2].split()[:2] == ["FAIL", "gpu_count"] and "node63" in lines[end], ran.stdout
     assert "7 of 8 GPUs: 0000:47:00.0 left the bus at 04:38 " in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("names", "headline"),
+    [
+        (["slow", "gpu_lost"], "{slow} (named by the search for bad nodes)"),
+        (["rank_stops"], "{rank_stops} (named by the search for bad nodes): the job hangs"),
+        (["nic_slow"], "{nic_slow} did not take part; the job passed 15 gates"),
+        (["gpu_hang"], "{gpu_hang} (certain: "),
+    ],
+)
+def test_the_end_is_one_screen_that_names_the_bad_node_and_no_other(
+    tmp_path: Path, names: list[str], headline: str
+) -> None:
+    demo = played(tmp_path, *names, nodes=64)
+    demo.examine()
+    path = tmp_path / demo.train().run_id
+    lines = CliRunner().invoke(main, ["report", str(path)]).stdout.splitlines()
+    where = [line for line in lines if line.startswith(("report: ", "evidence: "))]  # a path is as long as it is
+    assert len(lines) <= 25 and max(len(line) for line in lines if line not in where) <= 100, lines
+    placed = {name: few(nodes) for name, nodes in demo.scenario.placed.items()}
+    (verdict,) = [line for line in lines if line.startswith("verdict: ")]
+    assert verdict.startswith(f"verdict: fail: {headline.format_map(placed)}"), verdict
+    without = [line.partition(" --limit ")[2] for line in lines if " --limit '!" in line]
+    assert without == ([f"'!{placed[names[0]]}'"] if "search" in headline else [])
 
 
 def test_a_ticket_names_the_node_its_parts_and_what_was_seen(tmp_path: Path) -> None:
