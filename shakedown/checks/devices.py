@@ -44,7 +44,7 @@ def kfd(desired: DesiredState, state: NodeState) -> Comparison | None:
     return _access(wanted, [device], state, remedy)
 
 
-@check("dri", "gpu.count", follows=(*GPUS, "kfd"))
+@check("dri", "gpu.count", follows=(*GPUS, "kfd"), waivable=False)
 def dri(desired: DesiredState, state: NodeState) -> Comparison | None:
     """One render node per GPU (a partitioned GPU has more), each openable by the job's user."""
     count, modules = desired.gpu.count, desired.gpu.modules

@@ -258,7 +258,7 @@ def _processes(state: NodeState) -> Comparison:
     )
 
 
-@check("kfd_topology", "gpu.count", follows=GPUS)
+@check("kfd_topology", "gpu.count", follows=GPUS, waivable=False)
 def kfd_topology(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Check that the compute driver has taken every GPU that is on the bus. Partitioned GPUs are several nodes each."""
     count, partition = desired.gpu.count, desired.gpu.compute_partition

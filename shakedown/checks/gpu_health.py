@@ -70,7 +70,7 @@ def _judge(
     )
 
 
-@check("gpu_bad_pages", "gpu.count", follows=(*GPUS, "gpu_tool"))
+@check("gpu_bad_pages", "gpu.count", follows=(*GPUS, "gpu_tool"), waivable=False)
 def gpu_bad_pages(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Count memory pages out of use. AMD exchanges a GPU at its limit. Near the limit, and for pages that wait for the
     driver to be loaded anew, there is advice."""
@@ -114,7 +114,7 @@ def gpu_power_cap(desired: DesiredState, state: NodeState) -> Comparison | None:
     return _judge(desired, state, wanted, lambda gpu: gpu.power_cap, judge, explicit=least is not None)
 
 
-@check("gpu_error_records", "gpu.count", follows=(*GPUS, "gpu_tool"))
+@check("gpu_error_records", "gpu.count", follows=(*GPUS, "gpu_tool"), waivable=False)
 def gpu_error_records(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Judge the error records (CPER) of each GPU since the driver was loaded, by AMD's numbers of the events (AFID). A
     fatal record fails the GPU, but for the event of a GPU that works with its bad pages retired. Where a driver is

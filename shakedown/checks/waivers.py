@@ -17,8 +17,11 @@ from shakedown.node.kernel_verdict import Line
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import NodeState, is_unreadable
 
-NOT_WAIVABLE = ("fleet.machine", "fleet.address.*", "fleet.guid.*", "fleet.mac.*")
-"""Findings beside the other nodes that say that a node is not what the inventory takes it for."""
+NOT_WAIVABLE = (
+    "fleet.machine", "fleet.address.*", "fleet.guid.*", "fleet.mac.*", "fleet.gpu_count", "fleet.kernel_log",
+    "fleet.image*",
+)  # fmt: skip
+"""Findings beside the other nodes: a node is not what the inventory takes it for, lacks a GPU, or has other files."""
 _MORE = re.compile(r"\b\d+ (?:more|others?)\b")
 _GRAVE = re.compile(r"uncorrect|unrecover|uncorr\b|poison|fatal", re.IGNORECASE)
 
