@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from shakedown.catalogue.kernel import matcher
 from shakedown.node.kernel_verdict import judge
@@ -73,7 +73,8 @@ def _events(state: NodeState, addresses: list[str]) -> Iterator[str]:
 
 def _clock(at: float, now: float) -> str:
     """Return a moment as people say it on the day of the reading."""
-    moment, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC).date()
+    utc = timezone.utc  # noqa: UP017 - datetime.UTC is newer than the oldest Python of a node
+    moment, today = datetime.fromtimestamp(at, utc), datetime.fromtimestamp(now, utc).date()
     return f"{moment:%H:%M} UTC" if moment.date() == today else f"{moment:%Y-%m-%d %H:%M} UTC"
 
 

@@ -1,6 +1,7 @@
 """What no single field of a desired state shows: names that lead nowhere, two answers to one question, lost secrets."""
 
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 
 from shakedown.common.secret_file import secret_problem
 from shakedown.desired import controller, profiles
@@ -35,6 +36,19 @@ def over_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) 
         if first[1] is not None and state is not None and state.rolling != first[1].rolling:
             expected = f"the same on every host of a run; {first[0]} has {first[1].rolling.model_dump()}"
             yield name, Problem("", "rolling", repr(state.rolling.model_dump()), expected)
+
+
+def waivers_without_node(
+    states: Mapping[str, DesiredState], whole: bool, to_train: bool
+) -> Iterator[tuple[str, Problem]]:
+    """Yield each host of a waiver that is no host of the inventory, at a host that has the waiver."""
+    holders = {
+        (name, tuple(waiver.hosts)): host for host, state in states.items() for name, waiver in state.waivers.items()
+    }
+    for (name, words), host in holders.items() if whole else ():
+        unknown = [word for word in words if not any(fnmatchcase(node, word) for node in states)]
+        if unknown:
+            yield host, Problem("", f"waivers.{name}.hosts", ", ".join(unknown), "hosts of the inventory, by full name")
 
 
 def undeclared(path: str, image: str, images: Mapping[str, Image]) -> Iterator[Problem]:

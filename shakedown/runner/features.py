@@ -12,7 +12,6 @@ from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 from shakedown.desired.resolve import Feature, Resolved
 from shakedown.recipes import datasets
-from shakedown.runner import waivers
 from shakedown.trials import preflight as trials
 
 
@@ -58,11 +57,18 @@ def _benchmark(state: DesiredState) -> Iterator[Problem]:
             yield replace(problem, where="", path=path)
 
 
+def _waivers(state: DesiredState) -> Iterator[Problem]:
+    if state.waivers:
+        from shakedown.runner import waivers  # all checks and the catalogue, which few inventories need here
+
+        yield from waivers.problems_of(state)
+
+
 FEATURES = (
     Feature(_benchmark),
     Feature(contradictions.problems_of, contradictions.over_hosts),
     Feature(_smoke, _smoke_of_hosts),
     Feature(_trials),
     Feature(_datasets),
-    Feature(waivers.problems_of, waivers.without_node),
+    Feature(_waivers, contradictions.waivers_without_node),
 )

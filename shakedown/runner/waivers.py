@@ -1,9 +1,8 @@
 """What a waiver may say: a finding or an entry that there is, and that a site may accept, for at most 90 days."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from shakedown.catalogue.load import entries
@@ -27,17 +26,6 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
         expected = _of_finding(waiver.finding) if waiver.finding is not None else _of_entry(waiver.entry or "")
         if expected:
             yield Problem("", f"{path}.{key}", repr(getattr(waiver, key)), expected)
-
-
-def without_node(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterator[tuple[str, Problem]]:
-    """Yield each host of a waiver that is no host of the inventory, at a host that has the waiver."""
-    holders = {
-        (name, tuple(waiver.hosts)): host for host, state in states.items() for name, waiver in state.waivers.items()
-    }
-    for (name, words), host in holders.items() if whole else ():
-        unknown = [word for word in words if not any(fnmatchcase(node, word) for node in states)]
-        if unknown:
-            yield host, Problem("", f"waivers.{name}.hosts", ", ".join(unknown), "hosts of the inventory, by full name")
 
 
 def _of_finding(name: str) -> str:

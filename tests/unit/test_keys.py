@@ -24,6 +24,12 @@ def least(section: type[BaseModel]) -> dict[str, Any]:
     return {name: field.examples[0] for name, field in fields if field.is_required() and field.examples}
 
 
+def others(section: type[BaseModel], key: str) -> dict[str, Any]:
+    """The examples of keys of which a section needs one or the other."""
+    pairs = [("finding", "entry"), ("hosts", "parts")] if section is models.Waiver else []
+    return {pair[0]: section.model_fields[pair[0]].examples[0] for pair in pairs if key not in pair}  # type: ignore[index]
+
+
 @pytest.mark.parametrize(("section", "name"), KEYS, ids=lambda each: getattr(each, "__name__", each))
 def test_a_key_is_described_and_takes_its_own_example(section: type[BaseModel], name: str) -> None:
     field = section.model_fields[name]
@@ -31,7 +37,7 @@ def test_a_key_is_described_and_takes_its_own_example(section: type[BaseModel], 
     if section is models.DesiredState:
         return
     assert field.examples, "an example that a site may copy"
-    section.model_validate({**least(section), name: field.examples[0]})
+    section.model_validate({**least(section), **others(section, name), name: field.examples[0]})
     extra = field.json_schema_extra
     if isinstance(extra, dict) and "source" in extra:
         assert extra["source"] in documents()

@@ -83,7 +83,8 @@ def test_a_record_comes_back_as_it_was_and_has_the_documented_top_level(director
     assert directory.load_evidence() == {TOGETHER: evidence}
     documented = "schema_version run_id started_at finished_at inventory desired_digest verdict nodes findings gates"
     document = json.loads((directory.path / "run.json").read_text())
-    later = ["jobs", "diagnosis", "kind", "ended_by", "not_in_ledger", "trials", "isolation", "rolling", "simulated"]
+    later = ["jobs", "diagnosis", "deploy", "kind", "ended_by", "not_in_ledger"]
+    later += ["trials", "isolation", "rolling", "simulated"]
     assert list(document) == [*documented.split(), *later, "plan", "iterations", "figures"]
     for part in ("findings", "gates"):
         assert {"name", "verdict", "wanted", "actual", "unit", "evidence", "remedy"} <= set(document[part][0])

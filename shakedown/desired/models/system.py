@@ -20,7 +20,7 @@ class ContainerEngine(Section):
 class System(Section):
     """What the node needs besides tuning."""
 
-    container_engine: ContainerEngine | None = key(None, "the engine that runs containers")
+    container_engine: ContainerEngine | None = key(None, "the engine that runs containers", {"name": "docker"})
     clock_synchronised: bool | None = key(None, "whether the node's clock is kept by NTP or PTP", True)
     clock_skew_s: float | None = key(None, "how far the clocks of an inventory's nodes may be apart", 30.0, unit="s")
     memory: Positive | None = key(None, "RAM that there must be at least", "32G", unit="bytes")

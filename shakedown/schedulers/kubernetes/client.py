@@ -115,14 +115,13 @@ class Server:
 
 def _connected(context: str | None) -> tuple[CoreV1Api, str]:
     try:
-        from kubernetes import config  # an optional dependency
-        from kubernetes.client import ApiClient, Configuration, CoreV1Api
+        from kubernetes import client, config  # an optional dependency
     except ImportError:
         raise KubernetesError(
             "Kubernetes' Python client is not installed: pip install 'shakedown[kubernetes]'"
         ) from None
     place = os.environ.get("KUBECONFIG") or "~/.kube/config"  # the client looks for it when it is imported, no later
-    made = Configuration()
+    made = client.Configuration()
     made.retries = 1
     try:
         if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG"):
@@ -133,4 +132,4 @@ def _connected(context: str | None) -> tuple[CoreV1Api, str]:
         if not os.environ.get("KUBECONFIG") and not Path(place).expanduser().exists():
             raise KubernetesError(f"{place}: no such file on this machine; KUBECONFIG names another") from None
         raise KubernetesError(f"{place}: {printable(str(error), 300)}; KUBECONFIG names the file") from None
-    return CoreV1Api(ApiClient(made)), printable(made.host, 200)
+    return client.CoreV1Api(client.ApiClient(made)), printable(made.host, 200)
