@@ -89,14 +89,20 @@ def _package(step: Step) -> StringCommand:
     manager, *names = step.value.split()
     return StringCommand(
         f"export DEBIAN_FRONTEND=noninteractive {_SBIN}",
-        f'[ -z "$({step.target.partition(".")[0]} ps -q 2>/dev/null)" ] ||',
-        f"{{ echo 'containers run, so {step.target} stays: stop them first' >&2; exit 1; }};",
         f"gone() {{ {'! rpm --query $1 >/dev/null 2>&1' if manager == 'dnf' else 'false'}; }};",
         f"left=' {' '.join(names)}'; {_REMOVE[manager]} $left >/dev/null 2>&1 || true;",
         'while [ -n "$left" ]; do rest=; for p in $left; do',
         f'gone $p || {_REMOVE[manager]} $p >/dev/null 2>&1 || rest="$rest $p"; done;',
         '[ "$rest" != "$left" ] || break; left=$rest; done;',
         f"gone {step.target} || {_REMOVE[manager]} {step.target}",
+    )
+
+
+def _unused(step: Step) -> StringCommand:
+    """Fail where containers run in the engine of a package."""
+    return StringCommand(
+        f'if [ -n "$({step.target.partition(".")[0]} ps -q 2>/dev/null)" ]; then',
+        f"echo 'containers run, so {step.target} stays: stop them first' >&2; exit 1; fi",
     )
 
 
@@ -173,6 +179,8 @@ def rollback() -> Commands:
 
     removed = [f"{path}: removed" for path in written]
     host.connector_data[RESTORES] = restored(settings, {}) + removed
+
+    yield from (_unused(step) for step in steps if step.kind == "package")  # before a service of it is stopped
 
     def looked(state: State, host: Host) -> bool:
         host.connector_data[RESTORES] = restored(settings, _now(steps)) + removed

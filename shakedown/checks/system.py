@@ -155,12 +155,13 @@ def disk_free(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
 
 
 def _missing_images(desired: DesiredState, state: NodeState) -> dict[str, int]:
-    """Return the bytes of each image that is asked for and not in the engine's store."""
+    """Return the bytes of each image of a known size that is asked for and not in the engine's store."""
     store, engine = state.containers.images, state.containers.engine
     if is_unreadable(store):
         return {}
     references = {image.reference: images.parse(image.reference) for image in desired.images.values()}
-    return {name: room(at) for name, at in references.items() if not images.held(store, at, engine)}
+    wanted = {name: room(at) for name, at in references.items() if not images.held(store, at, engine)}
+    return {name: size for name, size in wanted.items() if size}
 
 
 def _room(path: str, wanted: int, state: NodeState, purpose: str = "") -> Comparison:

@@ -23,7 +23,10 @@ NOT_WAIVABLE = (
 )  # fmt: skip
 """Findings beside the other nodes: a node is not what the inventory takes it for, lacks a GPU, or has other files."""
 _MORE = re.compile(r"\b\d+ (?:more|others?)\b")
-_GRAVE = re.compile(r"uncorrect|unrecover|uncorr\b|poison|fatal", re.IGNORECASE)
+GRAVE = re.compile(
+    r"uncorrect|unrecover|uncorr\b|poison|\bfatal|corruption|media error|data integrity|sct 0x2\b", re.IGNORECASE
+)
+"""Words of errors that no site can accept, in a line of the kernel's log or in what the catalogue says of it."""
 
 
 def today() -> str:
@@ -77,7 +80,7 @@ def waived_lines(lines: Iterable[Line], desired: DesiredState, state: NodeState)
     for line in lines:
         for name, waiver in desired.waivers.items():
             own = line.verdict == "fail" and not line.raised and line.name == waiver.entry
-            own = own and not _GRAVE.search(line.message.replace("non-fatal", ""))
+            own = own and not GRAVE.search(line.message.replace("non-fatal", ""))
             if own and covers(waiver, state, line.message):
                 found.setdefault(line.number, note(name, waiver))
                 first = first or name

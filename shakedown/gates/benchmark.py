@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from shakedown.catalogue import advice
 from shakedown.common.text import counted, decimal
-from shakedown.gates.model import Outcome
+from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import Expected, Reading
 from shakedown.gates.registry import gate
 from shakedown.logs.mad import Figure, Results
@@ -24,7 +24,7 @@ def report(benchmark: Results, reading: Reading) -> Outcome:
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted="at least one figure",
         actual=counted(len(benchmark.figures), "figure"),
-        evidence="; ".join(benchmark.problems) or "the report and the log",
+        evidence=some(benchmark.problems) or "the report and the log",
         remedy=None if right or reading.cut else advice("benchmark"),
     )
 

@@ -50,7 +50,7 @@ def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
     mlperf = next((log for log in logs.values() if log and log.mlperf), None)
     lines = list(fullest.iterations)
     training = Training(
-        lines, set(fullest.damaged), spec.iterations, shape, spec.resume_at, spec.resume_rtol, spec.image
+        lines, set(fullest.damaged), spec.iterations, shape, spec.resume_at, spec.resume_rtol, spec.image, fullest.shape
     )
     return Observed(
         logs=Logs(logs, spec.unlogged, spec.rdma, spec.nccl_debug),

@@ -62,6 +62,7 @@ class Training:
     resume_at: int | None = None  # iteration whose checkpoint the run was to read back; None: as the log says
     resume_rtol: float = RESUME_RTOL
     image: str | None = None  # that the nodes ran the job in
+    printed: JobShape | None = None  # by the node alone whose iteration lines these are; None: `shape`
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def checkpoint_resumed(training: Training) -> Outcome | None:
     A checkpoint that was asked for has to be in the log, saved and read back. A job that did not reach the iteration
     after it is unknown. The gate is skipped where no checkpoint was asked for and the log has none.
     """
-    shape, at = training.shape, training.resume_at
+    shape, at = training.printed or training.shape, training.resume_at
     if at is None and shape.loaded == shape.saved:
         at = shape.loaded
     if at is None:

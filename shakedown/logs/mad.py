@@ -9,6 +9,7 @@ import io
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from pydantic import ConfigDict
 
@@ -19,6 +20,7 @@ from shakedown.logs.fields import NUMBER
 
 REPORT = "{run_dir}/logs/perf.csv"
 _DATA = read_toml("shakedown.logs", "mad.toml")
+MOST_TEXT, MOST_ROWS = 2**20, 1000  # of a report: one row for each model and precision
 
 
 class _Part(Frozen):
@@ -110,7 +112,13 @@ def read_report(text: str) -> tuple[list[Figure], list[str]]:
 
     A value that is no number is NaN, so that it is judged.
     """
-    rows = [{(name or "").strip(): value for name, value in row.items()} for row in csv.DictReader(io.StringIO(text))]
+    reader = csv.DictReader(io.StringIO(text[:MOST_TEXT]))
+    try:
+        rows = [{(name or "").strip(): value for name, value in row.items()} for row in islice(reader, MOST_ROWS + 1)]
+    except csv.Error as error:
+        return [], [f"the report cannot be read: {error}"]
+    if len(text) > MOST_TEXT or len(rows) > MOST_ROWS:
+        return [], [f"the report has more than {MOST_ROWS} rows or {MOST_TEXT} characters"]
     wanted = {"performance", "metric"}
     if not rows:
         return [], ["the report has no rows"]

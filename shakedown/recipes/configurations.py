@@ -4,6 +4,7 @@ primus.toml. tests/primus_configurations.py writes it from the program's reposit
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -16,7 +17,7 @@ from shakedown.recipes.option import RecipeData, Text, Value
 
 MOST = 2**18  # bytes of a site's file: AMD's longest has 6,000
 TRAINER = "pre_trainer"  # the module of an experiment that trains
-_VARIABLE = re.compile(r"\$\{(\w+)(?::([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(\w{1,100})(?::([^}$]{0,1000}))?\}")
 _SWITCHES = ("use_torch_fsdp2",)  # written as true, 1 or "true"; the program's arguments take words
 
 
@@ -80,7 +81,7 @@ def read_experiment(text: str, keys: Callable[[str], bool]) -> Experiment:
     if len(text) > MOST:
         raise ValueError(f"an experiment file of at most {MOST} characters")
     try:
-        document = yaml.safe_load(text)
+        document = _document(text)
         if "extends" in document or "extends" in document["modules"][TRAINER]:
             raise ValueError("a file without `extends`: values of other files are not read here")
         module = document["modules"][TRAINER]
@@ -91,6 +92,25 @@ def read_experiment(text: str, keys: Callable[[str], bool]) -> Experiment:
         shape = f"modules.{TRAINER} with model and overrides"
         raise ValueError(f"an experiment file in YAML with {shape} ({' '.join(str(error).split())[:80]})") from None
     return Experiment(model=model, precision=_precision(overrides), options=options)
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """Loads a file in which each key stands once. Aliases, by which a short file becomes a long one, are refused."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias, which is not read here")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        names = [str(key.value) for key, _ in node.value]
+        if len(names) > len(set(names)):
+            raise yaml.YAMLError(f"{max(names, key=names.count)[:40]!r} stands there twice")
+        return super().construct_mapping(node, deep)
+
+
+def _document(text: str) -> Any:
+    return yaml.load(text, _Loader)
 
 
 def _options(overrides: dict[str, Any], keys: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:
@@ -104,6 +124,8 @@ def _options(overrides: dict[str, Any], keys: Callable[[str], bool]) -> Iterator
 
 def _value(written: object) -> Any:
     """Return a value with `${NAME:default}` as its default: the plan passes every size, so no variable is needed."""
+    if isinstance(written, float) and not math.isfinite(written):
+        raise ValueError(f"a number in place of {written}")
     if not isinstance(written, str) or not (match := _VARIABLE.search(written)):
         return written
     if match[2] is None:

@@ -22,15 +22,15 @@ class PublishedImage(BaseModel):
 
 
 @cache
-def _data() -> tuple[float, dict[tuple[str, str | None], PublishedImage]]:
+def _data() -> dict[tuple[str, str | None], PublishedImage]:
     table = read_toml("shakedown.recipes", "images.toml")
     images = {parse(name): PublishedImage.model_validate(row) for name, row in table["images"].items()}
-    return table["other_gb"], {(reference.name, reference.tag): image for reference, image in images.items()}
+    return {(reference.name, reference.tag): image for reference, image in images.items()}
 
 
 def published(reference: Reference) -> PublishedImage | None:
     """Return what is known of an image by its name and tag; None for one that no page lists."""
-    return _data()[1].get((reference.name, reference.tag))
+    return _data().get((reference.name, reference.tag))
 
 
 def same_version(actual: str, listed: str) -> bool:
@@ -41,6 +41,6 @@ def same_version(actual: str, listed: str) -> bool:
 
 
 def room(reference: Reference) -> int:
-    """Return the bytes that an image takes unpacked; those of a usual training image where no page lists its size."""
+    """Return the bytes that an image takes unpacked; 0 where no page lists its size."""
     image = published(reference)
-    return int((image.gb if image and image.gb else _data()[0]) * _GB)
+    return int(image.gb * _GB) if image and image.gb else 0

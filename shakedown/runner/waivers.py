@@ -8,11 +8,12 @@ from typing import Literal
 from shakedown.catalogue.load import entries
 from shakedown.catalogue.model import Entry
 from shakedown.checks import answers, not_waivable
-from shakedown.checks.waivers import today, waivable
+from shakedown.checks.waivers import GRAVE, today, waivable
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 
 LONGEST = timedelta(days=90)
+MISSING = {"device_left", "gpu_bad_pages"}  # entries of parts that are gone, or worn out
 
 
 def problems_of(state: DesiredState) -> Iterator[Problem]:
@@ -31,6 +32,8 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
 def _of_finding(name: str) -> str:
     """Return what is expected in place of the name of a finding; nothing where the name is right."""
     check = name.partition(".")[0]
+    if name == "fleet":
+        return "one finding beside the other nodes, such as fleet.kernel"
     if check != "fleet" and check not in answers():
         return f"the name of a finding{_nearest(check, answers())}; gates cannot be waived"
     if not waivable(name, not_waivable()):
@@ -52,7 +55,10 @@ def accepts(entry: Entry) -> bool:
     """Return whether a site may accept the lines of an entry. Of a bank or of a group of lines others say how grave it
     is."""
     own = entry.severity == "corrected" or not (entry.bank or entry.group)
-    return own and entry.severity != "fatal" and "uncorrect" not in entry.name
+    if entry.general or entry.name in MISSING:
+        return False
+    words = " ".join([entry.name, entry.cause, *entry.text]).replace("non-fatal", "")
+    return own and entry.severity != "fatal" and not GRAVE.search(words)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -82,7 +82,7 @@ def test_this_machine_is_in_service_only_after_rung_check_and_load(product: Prod
     """Of one node there is no other that could bear witness; nothing is changed on it."""
     bin_folder = product.folder / "small/bin"
     bin_folder.mkdir(parents=True)
-    for name, text in (("python", "#!/bin/sh\n"), ("torchrun", PROGRAM.read_text())):
+    for name, text in (("python", "#!/bin/sh\necho shakedown lacks:\n"), ("torchrun", PROGRAM.read_text())):
         (bin_folder / name).write_text(text)
         (bin_folder / name).chmod(0o755)
     asked = smoke(venv=str(bin_folder.parent))

@@ -24,7 +24,7 @@ from shakedown.jobs.launch import LaunchPlan, run_folders
 from shakedown.jobs.plan import make_plan
 from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.logs.mad import REPORT as PERF
-from shakedown.logs.mad import Figure, Results, Step, read
+from shakedown.logs.mad import Figure, Results, Step, read, read_report
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.recipes.recipe import Family
 from shakedown.runs.directory import RunDirectory
@@ -418,3 +418,18 @@ def test_a_benchmark_that_failed_says_what_to_do_and_one_that_passed_does_not() 
     assert [gate.name for gate in gates_of(read(log(), REPORT)) if gate.remedy] == []
     failed = gates_of(read(log(), REPORT.replace("943.21", "nan")))
     assert [gate.name for gate in failed if gate.remedy and gate.verdict is Verdict.FAIL] == ["figures_finite"]
+
+
+@pytest.mark.parametrize(
+    "report",
+    ['performance,metric\n"' + "x" * 200_000 + '",tflops\n', "performance,metric\n1\r2,tflops\n", "a,b\n" * 300_000],
+)
+def test_a_report_that_is_no_table_is_one_problem(report: str) -> None:
+    figures, problems = read_report(report)
+    assert figures == [] and len(problems) == 1
+
+
+def test_many_bad_rows_are_few_words() -> None:
+    rows = "".join(f"model{n},,tok_per_s_per_gpu\n" for n in range(900))
+    gates = {gate.name: gate for gate in gates_of(read(log(), "model,performance,metric\n" + rows))}
+    assert len(gates["report"].evidence) < 2000 and "more" in gates["report"].evidence

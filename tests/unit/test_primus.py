@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +289,7 @@ def test_a_size_that_the_file_leaves_out_is_primus_own(tmp_path: Path) -> None:
 
 
 def test_the_precision_of_a_file() -> None:
-    for line, wanted in (("lr: 1", "BF16"), ("fp8: e4m3\n      fp8_recipe: mxfp8", "MXFP8"), ("fp8: null", "BF16")):
+    for line, wanted in (("note: 1", "BF16"), ("fp8: e4m3\n      fp8_recipe: mxfp8", "MXFP8"), ("fp8: null", "BF16")):
         assert read_experiment(OWN.replace("fp8: hybrid", line), lambda _: True).precision == wanted
 
 
@@ -310,3 +311,23 @@ def test_what_amd_asks_for_on_its_nic_is_in_the_environment() -> None:
     expected = {"USING_AINIC": "1", "NCCL_PXN_DISABLE": "0", "NCCL_IB_TC": "104", "NCCL_IB_FIFO_TC": "192"}
     assert expected.items() <= wanted.environment.items()
     assert "USING_AINIC" not in desired("mi355x", "thor2").rdma.environment
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("      fp8: &a [x, x]\n      fp4: [*a, *a]", "alias"),
+        ("      fp8: hybrid\n      fp8: e4m3", "twice"),
+        ("      fp8: hybrid\n      note: .nan", "a number"),
+        ("      fp8: !!python/object/apply:os.system [id]", "constructor"),
+    ],
+)
+def test_a_site_s_file_that_is_more_than_values_is_refused(change: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_experiment(OWN.replace("      fp8: hybrid", change), lambda _: True)
+
+
+def test_a_long_line_of_open_variables_is_read_at_once() -> None:
+    began = time.process_time()
+    read_experiment(OWN.replace("fp8: hybrid", f"fp8: hybrid\n      note: '{'${a:' * 60_000}'"), lambda _: True)
+    assert time.process_time() - began < 10

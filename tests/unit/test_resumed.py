@@ -86,3 +86,12 @@ def test_a_checkpoint_beyond_the_end_is_refused() -> None:
     code, output = torchrun.train(f"{torchrun.TINY} --train-iters 4 --resume-at 4", ranks=1)
     assert code != 0 and "--resume-at: 4 is not between" in output
     assert iterations_complete(training(curve(5.0, 4.0), loaded=2, saved=2)).verdict is OK
+
+
+def test_another_nodes_words_about_the_checkpoint_count_for_nothing() -> None:
+    base = replace(training(curve(5.0, 4.0, 3.9), saved=2, loaded=2), resume_at=2)
+    own = base.shape.model_copy(update={"saved": None, "loaded": None})
+    lied = checkpoint_resumed(replace(base, printed=own))
+    assert lied is not None and lied.verdict is FAIL
+    spoilt = base.shape.model_copy(update={"saved": 999})
+    assert (told := checkpoint_resumed(replace(base, shape=spoilt, printed=base.shape))) and told.verdict is OK

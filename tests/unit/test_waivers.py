@@ -211,3 +211,27 @@ def test_the_command_lists_the_waivers_with_the_days_left(tmp_path: Path) -> Non
     written = subprocess.run([*command, "--format", "json"], cwd=tmp_path, capture_output=True, check=True).stdout
     rows = json.loads(written)
     assert [row["name"] for row in rows["waivers"]] == ["cable", "old"]
+
+
+@pytest.mark.parametrize("name", ["gpu_ras_poison", "memory_failure", "nvme_error", "device_left", "nvme_other"])
+def test_an_entry_of_lost_data_or_of_any_message_is_refused(name: str) -> None:
+    (entry,) = [entry for entry in entries("kernel") if entry.name == name]
+    assert not accepts(entry)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nvme0n1: I/O Cmd(0x2) @ LBA 1, 8 blocks, I/O Error (sct 0x2 / sc 0x81)",
+        "Memory failure: 0x1f3a2c0: Killing python3:9041 due to hardware memory corruption",
+        "nvme0: Media and data integrity error",
+    ],
+)
+def test_lines_of_lost_data_have_many_words(line: str) -> None:
+    assert waivers.GRAVE.search(line)
+
+
+def test_all_findings_beside_other_nodes_at_once_cannot_be_waived() -> None:
+    layer = Layer("site", {"gpu": "mi300x", "nic": "thor2", "waivers": {"w": waiver(finding="fleet", hosts=["a"])}})
+    with pytest.raises(DesiredStateError, match="such as fleet"):
+        resolve([HostLayers("a", [layer], user="root")], whole=True)
