@@ -12,13 +12,15 @@ from functools import lru_cache
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from . import rocm
-from .tree import Part, Tree, Unreadable, attempt, pick
+from .tree import Part, Tree, Unreadable, attempt, is_unreadable, pick
 
 _LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
 # The first number of libamd_smi's version, by the first ROCm that had it (CHANGELOG.md of amdsmi in rocm-systems at
 # 0116a072). A package of PyPI has ROCm's version; AMD's own packages have the library's.
 _ABI_BY_ROCM = (((10,), 27), ((7,), 26), ((6, 4), 25), ((6, 1), 24), ((6,), 23))
 _LIBRARY = "libamd_smi.so*"
+_NOT_INITIALISED = 32  # AMDSMI_STATUS_NOT_INIT
+_AMD_GPUS = 2  # AMDSMI_INIT_AMD_GPUS
 _WHY_BY_STATUS = {
     "NOT_SUPPORTED": "missing",
     "NOT_YET_IMPLEMENTED": "missing",
@@ -41,11 +43,16 @@ def library_path(tree: Tree) -> str:
     return found
 
 
+@lru_cache(maxsize=4)
 def library_abi(path: str) -> int:
     """Return the first number of the library's version: structures are the same within it alone."""
     version = (ctypes.c_uint32 * 8)()  # major (before 25 the year, which was the same), minor, release, a pointer
     try:
-        status = ctypes.CDLL(path).amdsmi_get_lib_version(version)
+        library = ctypes.CDLL(path)
+        status = library.amdsmi_get_lib_version(version)
+        if status == _NOT_INITIALISED:  # of a library that asks for that first, such as Debian's of 2023
+            status = library.amdsmi_init(ctypes.c_uint64(_AMD_GPUS)) or library.amdsmi_get_lib_version(version)
+            library.amdsmi_shut_down()
     except (OSError, AttributeError) as error:
         raise Unreadable("failed", "import amdsmi: {}: {}".format(type(error).__name__, error)) from None
     if status:
@@ -92,8 +99,8 @@ def import_package(tree: Tree, library: str) -> Any:
         import amdsmi
     except Exception as error:  # KeyError where the library is missing, AttributeError where it is of another version
         raise Unreadable("failed", "import amdsmi: {}: {}".format(type(error).__name__, error)) from None
-    version = ask(amdsmi.amdsmi_get_lib_version)
-    loaded = version.get("year", version["major"])
+    version = attempt(ask, amdsmi.amdsmi_get_lib_version)
+    loaded = abi if is_unreadable(version) else version.get("year", version["major"])  # unread: not initialised yet
     if loaded != abi:
         raise Unreadable("failed", "amdsmi loads a libamd_smi.so of version {}, not {}".format(loaded, library))
     return amdsmi
@@ -209,6 +216,8 @@ def _opened(tree: Tree, path: str) -> Gpus:
     amdsmi = import_package(tree, path)
     ask(lambda: amdsmi.amdsmi_init() or "done")
     version = ask(amdsmi.amdsmi_get_lib_version)
+    if version.get("year", version["major"]) != library_abi(tree.path(path)):
+        raise Unreadable("failed", "amdsmi loads another libamd_smi.so than {}".format(path))
     handles = ask(amdsmi.amdsmi_get_processor_handles)
     named = [(attempt(ask, amdsmi.amdsmi_get_gpu_device_bdf, handle), handle) for handle in handles]
     found = {bdf.lower(): handle for bdf, handle in named if isinstance(bdf, str)}

@@ -34,7 +34,8 @@ def product(tmp_path: Path) -> Product:
 def lab(rack: RackMaker) -> Rack:
     made = rack(6)
     for node in made:
-        node.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\n' > {VENV}/bin/python && chmod 755 {VENV}/bin/python")
+        node.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\necho shakedown lacks:\\n' > {VENV}/bin/python")
+        node.exec(f"chmod 755 {VENV}/bin/python")
         node.write(f"{VENV}/bin/torchrun", PROGRAM.read_text())
         node.exec(f"chmod 755 {VENV}/bin/torchrun")
     return made

@@ -32,7 +32,8 @@ def product(tmp_path: Path) -> Product:
 
 def equip(lab: Rack) -> Rack:
     for node in lab:
-        node.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\n' > {VENV}/bin/python && chmod 755 {VENV}/bin/python")
+        node.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\necho shakedown lacks:\\n' > {VENV}/bin/python")
+        node.exec(f"chmod 755 {VENV}/bin/python")
         node.write(f"{VENV}/bin/torchrun", PROGRAM.read_text())
         node.exec(f"chmod 755 {VENV}/bin/torchrun; echo 0 > {NUMA}")
         node.write("/etc/sysctl.d/90-lab.conf", "kernel.numa_balancing = 0\n")

@@ -159,7 +159,7 @@ def test_a_driver_without_gpus_is_told_as_it_is(vm_pair: VmLab, product: Product
         found = verdicts_of(ran.out)
         assert (found["gpu_count"]["verdict"], found["gpu_count"]["actual"]) == ("fail", 0)
         assert "the driver is up" in found["gpu_count"]["evidence"]
-        assert found["gpu_tool"]["verdict"] == "ok", "the library answers, and lists nothing"
+        assert found["gpu_tool"]["verdict"] == "ok", f"the library answers, and lists nothing: {found['gpu_tool']}"
         assert found["kfd"]["verdict"] == "ok"
         assert (found["kfd_topology"]["verdict"], found["kfd_topology"]["actual"]) == ("fail", 0)
         assert found["dri"]["verdict"] == "fail" and "hardware" in found["dri"]["remedy"]["text"]

@@ -91,11 +91,13 @@ uint32_t lab_status(const char *function, uint32_t otherwise) {
 static uint64_t index_of(void *gpu) { return (uint64_t)gpu - 1; }
 static uint64_t if_bad(void *gpu, const char *key) { return index_of(gpu) == number("bad", "0") ? number(key, "0") : 0; }
 
-uint32_t amdsmi_init(uint64_t flags) { ENTER; return SUCCESS; }
-uint32_t amdsmi_shut_down(void) { ENTER; return SUCCESS; }
+static int initialised;
+uint32_t amdsmi_init(uint64_t flags) { ENTER; initialised = 1; return SUCCESS; }
+uint32_t amdsmi_shut_down(void) { ENTER; initialised = 0; return SUCCESS; }
 
 uint32_t amdsmi_get_lib_version(library_version *version) {
     ENTER;
+    if (number("init_first", "0") && !initialised) return 32;
     *version = (library_version){number("abi", "26"), number("minor", "0"), 2, "lab"};
     return SUCCESS;
 }

@@ -235,3 +235,7 @@ def test_what_a_package_was_generated_for(tmp_path: Path, version: str, abi: int
     (tmp_path / "amdsmi/_version.py").write_text(f'__version__ = "{version}"\n')
     assert package_abi(str(tmp_path)) == abi
     assert package_abi(str(tmp_path / "nothing")) is None
+
+
+def test_a_library_that_wants_to_be_initialised_before_it_says_its_version_is_asked_then(root: Path) -> None:
+    assert seen(root, init_first=1).gpu_tool == "26.0.2"
