@@ -13,8 +13,10 @@ from rich.table import Table
 
 from shakedown.common.text import decimal, in_unit, printable
 from shakedown.desired.sizes import format_size
+from shakedown.hosts import folded
 from shakedown.state.findings import Finding, Verdict
 
+FOLDED = 8  # values by name, above which those that are equal are written once
 CELL = 2000
 """Characters of one text of a node that are shown; JSON has the whole."""
 WIDEST = 10_000
@@ -74,6 +76,11 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
+        alike: dict[str, list[str]] = {}
+        for key, item in value.items():
+            alike.setdefault(value_text(item, None, digits), []).append(str(key))
+        if len(value) > FOLDED:  # the exit codes of a rack are mostly one
+            return ", ".join(f"{folded(keys)}={text}" for text, keys in alike.items())
         return ", ".join(f"{key}={value_text(item, None, digits)}" for key, item in value.items())
     if isinstance(value, Sequence):
         return " ".join(value_text(item, None, digits) for item in value) or "none"

@@ -13,6 +13,7 @@ from shakedown.cli import main
 from shakedown.gates import Gate
 from shakedown.report import formats
 from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, SiteLayer, shows
+from shakedown.report.terminal import value_text
 from shakedown.state.findings import Finding, Verdict
 
 FOUND = [
@@ -100,3 +101,10 @@ def test_a_new_format_is_a_function_and_nothing_is_shown_twice(
         shows(Findings)(lambda document: iter(()))
     with pytest.raises(KeyError):
         formats.write(Plans({}), "jsonl")
+
+
+def test_equal_values_of_many_nodes_are_written_once() -> None:
+    codes = {f"node{n:02}": 0 for n in range(1, 65)}
+    assert value_text(codes) == "node[01-64]=0"
+    assert value_text({**codes, "node07": -9}) == "node[01-06,08-64]=0, node07=-9"
+    assert value_text({"a": 1, "b": 1}) == "a=1, b=1"
