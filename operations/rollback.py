@@ -89,6 +89,8 @@ def _package(step: Step) -> StringCommand:
     manager, *names = step.value.split()
     return StringCommand(
         f"export DEBIAN_FRONTEND=noninteractive {_SBIN}",
+        *_unused(step).bits,
+        ";",
         f"gone() {{ {'! rpm --query $1 >/dev/null 2>&1' if manager == 'dnf' else 'false'}; }};",
         f"left=' {' '.join(names)}'; {_REMOVE[manager]} $left >/dev/null 2>&1 || true;",
         'while [ -n "$left" ]; do rest=; for p in $left; do',
