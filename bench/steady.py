@@ -90,15 +90,15 @@ def words(draw: Draw, count: int, draws: int, seed: int) -> list[str]:
     return found
 
 
-def table(families: dict[str, Draw], draws: int = DRAWS, seed: int = 1) -> list[Row]:
-    """Return the shares of runs that fail and that are unknown, for each family and length."""
-    rows = []
-    for family, draw in families.items():
-        for count in LENGTHS:
-            seen = words(draw, count, draws, seed)
-            bad, unknown = sum(word in BAD for word in seen), seen.count("uneven")
-            rows.append(Row(family, count, bad / draws, unknown / draws))
-    return rows
+def row(families: dict[str, Draw], family: str, count: int, draws: int = DRAWS, seed: int = 1) -> Row:
+    """Return the shares of a family's runs of one length that fail and that are unknown."""
+    seen = words(families[family], count, draws, seed)
+    return Row(family, count, sum(word in BAD for word in seen) / draws, seen.count("uneven") / draws)
+
+
+def table(families: dict[str, Draw]) -> list[Row]:
+    """Return the rows of all families and lengths."""
+    return [row(families, family, count) for family in families for count in LENGTHS]
 
 
 def corpus() -> list[tuple[Run, str]]:
@@ -115,8 +115,8 @@ def main() -> None:
     """Print the tables."""
     for title, families in (("even", EVEN), ("uneven", UNEVEN)):
         print(f"| {title} | iterations | fails % | unknown % |\n|---|---|---|---|")
-        for row in table(families):
-            print(f"| {row.family} | {row.iterations} | {100 * row.bad:.1f} | {100 * row.unknown:.1f} |")
+        for seen in table(families):
+            print(f"| {seen.family} | {seen.iterations} | {100 * seen.bad:.1f} | {100 * seen.unknown:.1f} |")
         print()
     public = corpus()
     failed = [run.name for run, word in public if word in BAD]

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -19,9 +20,12 @@ KEPT_HOME = "TESTS_MACHINE_HOME"
 SETTINGS = re.compile(
     r"(?i:(http|https|ftp|all|no)_proxy)|LANG|LANGUAGE|LC_.*|TZ|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR.*|PAGER|EDITOR"
     r"|(XDG|GIT|SSH|PG|DOCKER|KUBE|SLURM|SBATCH|SQUEUE|SHAKEDOWN|PYINFRA|MASTER|NCCL|RCCL|HF|HIP|ROCR|OMP)[_A-Z].*"
-    r"|PYTHON(?!DONTWRITEBYTECODE|PATH$).*|RANK|WORLD_SIZE|LOCAL_RANK|NODE_RANK|CDPATH|GREP_OPTIONS|BASH_ENV|ENV|LESS"
+    r"|PYTHON(?!PATH$).*|RANK|WORLD_SIZE|LOCAL_RANK|NODE_RANK|CDPATH|GREP_OPTIONS|BASH_ENV|ENV|LESS"
 )
 """Variables that change what programs do or print. SHAKEDOWN_LAB_CACHE says where the lab builds, and stays."""
+
+SOURCE_CHANGES = {"PYTHONDONTWRITEBYTECODE": "the source changes"}
+"""The environment of tests whose source may change twice in a second: Python takes what it compiled before for new."""
 
 PROXIES = re.compile("(?i:(http|https|ftp|all|no)_proxy)")
 
@@ -33,8 +37,11 @@ def make_neutral() -> None:
         os.environ.pop(name, None)
     if TAKEN in os.environ:
         return
-    names = [name for name in os.environ if SETTINGS.fullmatch(name) and name != "SHAKEDOWN_LAB_CACHE"]
+    kept = {"SHAKEDOWN_LAB_CACHE"} | {name for name, value in SOURCE_CHANGES.items() if os.environ.get(name) == value}
+    names = [name for name in os.environ if SETTINGS.fullmatch(name) and name not in kept]
     taken = {name: os.environ.pop(name) for name in names}
+    if taken.keys() & SOURCE_CHANGES.keys():  # images of containers set it: each process would compile all anew
+        sys.dont_write_bytecode = False
     if not _enterable(Path(tempfile.gettempdir())):
         os.environ.pop("TMPDIR", None)
         tempfile.tempdir = None

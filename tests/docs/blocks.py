@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.docs import channels, commands, configuration, documents, house, judgement, reports, schemas
@@ -57,12 +58,11 @@ def written(page: str) -> str:
     return _MEASURED.sub("", "" if page.startswith(_PLAYED) else _BLOCK.sub("", page))
 
 
-def wanted() -> dict[Path, str]:
-    """Every file that has something generated -> its whole text."""
-    found = {}
-    for path in pages():
-        text = path.read_text("utf-8")
-        if blocks_of(text):
-            found[path] = filled(text)
-    found[DOCS / "images" / "house.svg"] = house.house()
-    return found | {DOCS / "schemas" / name: text for name, text in schemas.schemas().items()}
+def wanted() -> dict[Path, Callable[[], str]]:
+    """Every file that has something generated -> what writes its whole text."""
+    texts = {path: path.read_text("utf-8") for path in pages()}
+    found: dict[Path, Callable[[], str]] = {
+        path: partial(filled, text) for path, text in texts.items() if blocks_of(text)
+    }
+    found[DOCS / "images" / "house.svg"] = house.house
+    return found | {DOCS / "schemas" / name: partial(schemas.text, model) for name, model in schemas.MODELS.values()}

@@ -42,12 +42,9 @@ def schema(model: type) -> dict[str, Any]:
     return TypeAdapter(model).json_schema(mode="serialization")
 
 
-def schemas() -> dict[str, str]:
-    """File name -> its text."""
-    return {
-        name: as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema(model)})
-        for name, model in MODELS.values()
-    }
+def text(model: type) -> str:
+    """The text of a model's file."""
+    return as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema(model)})
 
 
 def listed() -> str:

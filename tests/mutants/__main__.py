@@ -36,6 +36,8 @@ from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 
+from tests.machine_state import SOURCE_CHANGES
+
 PROJECT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 _COMPARISONS = {
@@ -180,7 +182,7 @@ def failure(folder: Path, tests: Sequence[str]) -> str | None:
 
 
 def _failure(folder: Path, tests: Sequence[str]) -> str | None:
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
+    environment = {**os.environ, **SOURCE_CHANGES, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", *tests]
     try:
         done = subprocess.run(

@@ -113,24 +113,26 @@ def has(model: type[BaseModel], path: list[str]) -> bool:
     return len(path) == 1 or not models or any(has(kind, path[1:]) for kind in models)
 
 
-TEXTS = list(texts())
+@pytest.fixture(scope="module")
+def found() -> list[tuple[str, str]]:
+    return list(texts())
 
 
-def test_options_that_advice_names_exist() -> None:
+def test_options_that_advice_names_exist(found: list[tuple[str, str]]) -> None:
     known = options()
-    named = {(where, option) for where, text in TEXTS for option in _OPTION.findall(text)}
+    named = {(where, option) for where, text in found for option in _OPTION.findall(text)}
     assert {option for _, option in named} >= {"--transport", "--seq-length", "--log-throughput"}, "the search works"
     assert {each for each in named if each[1] not in known} == set()
 
 
-def test_settings_that_advice_names_exist() -> None:
-    named = {(where, ".".join(found)) for where, text in TEXTS for found in _SETTING.findall(text)}
+def test_settings_that_advice_names_exist(found: list[tuple[str, str]]) -> None:
+    named = {(where, ".".join(path)) for where, text in found for path in _SETTING.findall(text)}
     assert len(named) > 3, "the search works"
     assert {each for each in named if not has(DesiredState, each[1].split("."))} == set()
 
 
-def test_operations_that_advice_names_exist() -> None:
-    named = {(where, *found) for where, text in TEXTS for found in _OPERATION.findall(text)}
+def test_operations_that_advice_names_exist(found: list[tuple[str, str]]) -> None:
+    named = {(where, *name) for where, text in found for name in _OPERATION.findall(text)}
     assert named, "the search works"
     for where, module, name in named:
         assert callable(getattr(importlib.import_module(f"shakedown.operations.{module}"), name, None)), (

@@ -34,9 +34,8 @@ TOUCHED = {
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout whose package is a copy; the rest of it is the real one."""
-    left_out = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "shakedown", tmp_path / "shakedown", ignore=left_out)
+    """A checkout whose package is a copy, with what Python compiled of it; the rest of it is the real one."""
+    shutil.copytree(ROOT / "shakedown", tmp_path / "shakedown")
     for folder in ("tests", "deploy"):
         (tmp_path / folder).symlink_to(ROOT / folder)
     return tmp_path
@@ -69,7 +68,6 @@ def run(copy: Path, *command: str) -> tuple[int, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(copy),
         "COLUMNS": "10000",
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
     done = subprocess.run(
         command, cwd=copy, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300

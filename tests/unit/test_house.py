@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import shakedown
 
 PACKAGE = Path(shakedown.__file__).parent
@@ -14,9 +16,14 @@ FILES = sorted(
     for folder in (PACKAGE, PACKAGE / "facts", PACKAGE / "operations")  # the last two are links, which rglob passes by
     for file in folder.rglob("*.py")
 )
-TREES = {file: ast.parse(file.read_text("utf-8")) for file in FILES}
 NO_NOUNS = {"told", "its", "said", "asked", "each"}
 ON_DISK = {"asked"}  # a field of run.json
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.AST]:
+    """What Python reads in every module. No longer than these tests: so many objects slow Python's collector down."""
+    return {file: ast.parse(file.read_text("utf-8")) for file in FILES}
 
 
 def identifiers(tree: ast.AST) -> Iterator[str]:
@@ -46,15 +53,15 @@ def test_a_module_fits_a_readers_head() -> None:
     assert {file: length for file, length in lengths.items() if length > 400} == {}
 
 
-def test_modules_import_at_the_top() -> None:
+def test_modules_import_at_the_top(trees: dict[Path, ast.AST]) -> None:
     """The others save more than 50 ms of start-up, or are optional. A workload's torch is on the nodes alone."""
-    trees = {file: tree for file, tree in TREES.items() if "workload" not in file.parts}
-    late = {file: len(imports) for file, tree in trees.items() if (imports := late_imports(tree))}
+    ours = {file: tree for file, tree in trees.items() if "workload" not in file.parts}
+    late = {file: len(imports) for file, tree in ours.items() if (imports := late_imports(tree))}
     assert len(FILES) > 400 and sum(late.values()) <= 60, late
 
 
-def test_names_are_nouns() -> None:
-    found = {file: names for file, tree in TREES.items() if (names := NO_NOUNS & set(identifiers(tree)) - ON_DISK)}
+def test_names_are_nouns(trees: dict[Path, ast.AST]) -> None:
+    found = {file: names for file, tree in trees.items() if (names := NO_NOUNS & set(identifiers(tree)) - ON_DISK)}
     assert found == {}
 
 

@@ -1,4 +1,4 @@
-"""The second try of tests that failed among others."""
+"""How the tests run: what they compile is kept, and what failed among others is tried a second time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.machine_state import SOURCE_CHANGES, TAKEN
 from tests.twice import MOST, in_line
 
 TESTS = """
@@ -67,3 +68,13 @@ def test_many_failures_are_no_accident(tmp_path: Path) -> None:
 def test_the_second_try_runs_one_test_at_a_time() -> None:
     given = ["-q", "-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "-n2", "--dist=load", "tests/lab"]
     assert in_line(given) == ["-q", "tests/lab"]
+
+
+def test_what_the_tests_compile_is_kept_whatever_the_machine_sets() -> None:
+    """Each of some thousand processes compiled the whole product anew, where an image of a container sets this."""
+    script = "import sys, tests.conftest, subprocess\nprint(sys.dont_write_bytecode, flush=True)\n"
+    script += "subprocess.run([sys.executable, '-c', 'import sys; print(sys.dont_write_bytecode)'])"
+    for given, kept in (({"PYTHONDONTWRITEBYTECODE": "1"}, "False"), (SOURCE_CHANGES, "True")):
+        environment = {name: value for name, value in os.environ.items() if name != TAKEN} | given
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+        assert done.stdout.split() == [kept, kept], done.stderr
