@@ -30,13 +30,15 @@ METRICS = (
     "shakedown_finished_timestamp_seconds",
     "shakedown_findings",
     "shakedown_finding_not_ok",
+    "shakedown_suspect",
+    "shakedown_cause_info",
 )
 _OF_A_FAMILY = {"limits", "container", "cautions"}  # what the checks read of one
 
 
-def compiled(node: str, desired: DesiredState, account: Account, program: str) -> dict[str, Any]:
+def compiled(node: str, desired: DesiredState, account: Account, program: str, inventory: str = "") -> dict[str, Any]:
     """Compile the document of a node. `account`: who runs jobs there, as whom the controller examined the node.
-    `program`: the digest of the program that will read it."""
+    `program`: the digest of the program that will read it. `inventory`: a label of its metrics."""
     agent = desired.agent or Agent()
     about = {
         "desired": _asked_for(at_home(desired, account.home)),
@@ -49,6 +51,7 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str) -
     return {
         "schema_version": SCHEMA_VERSION,
         "node": node,
+        "inventory": inventory,
         "digest": _digest(about),
         "program": program,
         "home": account.home,

@@ -47,6 +47,12 @@ def on_node(desired: DesiredState, node: str) -> DesiredState:
     return desired.model_copy(update={"waivers": held})
 
 
+def first_to_end(states: Iterable[DesiredState]) -> dict[str, Waiver]:
+    """Return the waivers of all nodes by name; of several with one name, the first to end."""
+    every = [entry for desired in states for entry in desired.waivers.items()]
+    return dict(sorted(every, key=lambda entry: entry[1].until, reverse=True))
+
+
 def waive(
     findings: Iterable[Finding], desired: DesiredState, state: NodeState | None, fixed: Iterable[str]
 ) -> list[Finding]:

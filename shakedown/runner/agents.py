@@ -18,6 +18,7 @@ from shakedown.operations import agent
 from shakedown.runner.examine import tried
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.waiting import waiting_for
 from shakedown.runner.session import session
 from shakedown.state.findings import Finding
@@ -37,7 +38,7 @@ def install() -> None:
     if wanted.state == "absent":
         agent.absent(name="No agent")
         return
-    document = compiled(name, desired, state.account, program.build().digest)
+    document = compiled(name, desired, state.account, program.build().digest, invocation.inventory)
     agent.present(name="Check by a timer", document=document)
 
 

@@ -1,6 +1,7 @@
 """A drift check that is kept like a run."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyinfra.api import State
 
@@ -19,9 +20,9 @@ from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_i
 from shakedown.state.findings import Verdict
 
 
-def keep_check(state: State, examination: Examination, verdict: Verdict, ledger: bool = True) -> None:
-    """Keep a drift check like a run: a directory with the findings and the states, and the ledger if requested. A check
-    that was to be kept in the ledger and has no directory has failed (`invocation.unrecorded`)."""
+def keep_check(state: State, examination: Examination, verdict: Verdict, ledger: bool = True) -> Path | None:
+    """Keep a drift check like a run: a directory with the findings and the states, and the ledger if requested. Return
+    the directory. A check that was to be kept in the ledger and has none has failed (`invocation.unrecorded`)."""
     new_keys = host_keys.new_keys(hosts_in_limit(state))
     record = RunRecord(
         run_id=new_run_id(),
@@ -45,7 +46,7 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
         if ledger:
             invocation.unrecorded = reason
         _notice(reason)
-        return
+        return None
     progress(state).evidence = str(directory.path)
     try:
         newest = max(desired.kept_checks for desired in examination.desired.values())
@@ -55,6 +56,7 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
     if ledger and (reason := keep(directory, kept, examination.states, {})):
         directory.save(kept.model_copy(update={"not_in_ledger": reason}))
         _notice(reason)
+    return directory.path
 
 
 def _node(state: State, examination: Examination, name: str, new_keys: Mapping[str, str]) -> RunNode:

@@ -120,6 +120,11 @@ class Scheduler(ABC):
     def resume(self, name: str, reason: str) -> None:
         """Take away what `drain` has set."""
 
+    def verify(self, name: str, passed: bool, reason: str) -> bool:
+        """Show on a node whether its last run verified it: it passed a load, or was named. Return whether this
+        scheduler has such a mark."""
+        return False
+
     def jobs_on(self, names: Iterable[str], beside: Allocation | None = None) -> dict[str, list[str]]:
         """Return the jobs of others that hold each node now, for a person. Free nodes are absent. `beside`: our own
         allocation, which holds no node against us."""

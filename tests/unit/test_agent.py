@@ -41,7 +41,7 @@ class Node:
 
     def compile(self, **agent: Any) -> None:
         wanted = self.wanted(agent={"textfile": str(self.textfile), **agent})
-        self.config.write_text(text(compiled("node01", wanted, ACCOUNT, "f" * 64)))
+        self.config.write_text(text(compiled("node01", wanted, ACCOUNT, "f" * 64, "rack.py")))
         self.config.chmod(0o600)
 
     def wanted(self, **more: Any) -> DesiredState:
@@ -94,6 +94,13 @@ def test_a_check_leaves_its_verdict_in_every_form(node: Node) -> None:
     assert {tuple(sample.labels) for sample in families["shakedown_findings"].samples} == {LABELS["shakedown_findings"]}
     bad = {sample.labels["finding"] for sample in families["shakedown_finding_not_ok"].samples}
     assert bad == {name for name, each in found.items() if each["verdict"] != "ok"}
+    every = [sample.labels for family in families.values() for sample in family.samples]
+    assert {(labels["inventory"], labels["source"]) for labels in every} == {("rack.py", "agent")}
+    suspects = {sample.labels["cause"] for sample in families["shakedown_suspect"].samples}
+    assert suspects == {name for name, each in found.items() if each["verdict"] == "fail"}
+    remedies = {each.labels["cause"]: each.labels["remedy"] for each in families["shakedown_cause_info"].samples}
+    assert set(remedies) == bad - {name for name, each in found.items() if each["verdict"] == "warn"}
+    assert remedies["cmdline"] == found["cmdline"]["remedy"]["text"][:200]
     assert (node.textfile / "shakedown_agent.prom").stat().st_mode & 0o777 == 0o644
 
     modes = {path.name: path.stat().st_mode & 0o777 for path in node.state.iterdir()}

@@ -11,15 +11,19 @@ import yaml
 
 from shakedown import hosts
 from shakedown.desired.models import Service
+from shakedown.gates import Gate
 from shakedown.ledger.claims import Room
 from shakedown.ledger.service import known_of
 from shakedown.ledger.store import open_ledger
-from shakedown.runner.repair.scheduler import carry_out, read_scheduler
+from shakedown.runner.repair.scheduler import after_run, carry_out, read_scheduler
+from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.kubernetes import client, nodes
 from shakedown.schedulers.kubernetes.client import Conflict, KubernetesError, Server
 from shakedown.service.marks import Mark, drain_mark
 from shakedown.service.model import Incident, Known
+from shakedown.state.findings import Finding, Verdict
 from tests.kubernetes_api import Cluster, cluster, kubeconfig
+from tests.plans import small
 from tests.states import desired
 
 REASON = "shakedown:run1 gpu_count 7 of 8 GPUs"
@@ -134,6 +138,62 @@ def test_a_condition_keeps_the_time_since_which_it_is_so(api: Server, server: Cl
     assert since() == before
     nodes.resume(api, "node01", "cleared")
     assert since() > before
+
+
+def test_a_node_that_passed_is_verified_until_a_run_names_it_and_others_keep_their_mark(
+    api: Server, server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A readiness rule that wants ShakedownSuspect=False would taint each node that was never a suspect."""
+    monkeypatch.setenv("SHAKEDOWN_LEDGER", str(tmp_path / "ledger.sqlite"))
+    services = {name: Service(scheduler="kubernetes", drain="yes") for name in ("node01", "node02", "node03")}
+    services["node04"] = Service(scheduler="kubernetes", drain="propose")
+    wanted = {name: desired(service=service.model_dump()) for name, service in services.items()}
+    plan = small()
+    members = [plan.nodes[0].model_copy(update={"name": name}) for name in services]
+    for name in services:
+        server.node(name)
+
+    def run(run_id: str, *findings: Finding, verdicts: dict[str, Verdict]) -> list[str]:
+        record = RunRecord(
+            run_id=run_id,
+            started_at="2026-11-23T08:00:00+00:00",
+            finished_at="2026-11-23T08:30:00+00:00",
+            inventory="rack.py",
+            desired_digest="0" * 64,
+            nodes=[RunNode(name=name, verdict=verdicts.get(name, Verdict.OK), part="trained") for name in services],
+            gates=[Gate(name="loss", verdict=Verdict.OK)],
+            jobs=[JobRecord(plan=plan.model_copy(update={"nodes": members}))],
+            findings=list(findings),
+        )
+        words: list[str] = []
+        after_run(record, wanted, 4, words.append)
+        return words
+
+    def mark_of(name: str) -> tuple[str, ...] | None:
+        found = {each["type"]: each for each in server.read("v1/nodes", name)["status"]["conditions"]}
+        assert found["Ready"]["status"] == "True" and "ShakedownSuspect" not in found
+        mark = found.get("ShakedownVerified")
+        return mark and tuple(mark[key] for key in ("status", "reason", "message"))
+
+    def since() -> str:
+        return str(server.read("v1/nodes", "node01")["status"]["conditions"][-1]["lastTransitionTime"])
+
+    assert run("r1", verdicts={"node03": Verdict.DRIFT}) == []
+    assert mark_of("node01") == mark_of("node02") == ("True", "Passed", "smoke in r1")
+    assert mark_of("node03") is None, "absent is unknown: nothing was passed there"
+    assert mark_of("node04") is None, "its desired state allows no change in the scheduler"
+    first = since()
+    bad = Finding(name="gpu_count", node="node02", verdict=Verdict.FAIL, wanted=8, actual=7)
+    run("r2", bad, verdicts={"node02": Verdict.FAIL})
+    assert mark_of("node01") == ("True", "Passed", "smoke in r2") and since() == first
+    assert mark_of("node02") == ("False", "Named", "shakedown:r2 gpu_count 7 where 8 is wanted")
+    assert mark_of("node03") == ("True", "Passed", "smoke in r2")
+    run("r3", bad, verdicts=dict.fromkeys(services, Verdict.DRIFT))
+    assert mark_of("node01") == ("True", "Passed", "smoke in r2"), "it passed nothing and is not named"
+    server.refuse("patch /api/v1/nodes/node01/status", 403, "no rights")
+    (problem,) = run("r4", verdicts={})
+    assert problem.startswith("node01: not marked as verified: ") and "docs/kubernetes.md" in problem
+    assert mark_of("node02") == ("True", "Passed", "smoke in r4"), "the others are marked all the same"
 
 
 def test_what_kubernetes_itself_taints_is_nobody_s_mark(api: Server, server: Cluster) -> None:

@@ -106,7 +106,7 @@ class Views:
             r"^\| (?:fail|unknown) \| `(?:failed|undecided)` \| `([^`]+)`", self.report("markdown"), re.MULTILINE
         )
         page = self.report("html").partition('aria-label="Nodes"')[2].partition("</table>")[0].splitlines()
-        metrics = re.findall(r'node_verdict\{node="(\w+)",.*verdict="(?:fail|unknown)"', self.report("prometheus"))
+        metrics = re.findall(r'node_verdict\{.*node="(\w+)",.*verdict="(?:fail|unknown)"', self.report("prometheus"))
         past = {name: self.shown(history, "--node", name) for name in NODES}
         return {
             "closing lines": self.closed("failed") | self.closed("unknown"),

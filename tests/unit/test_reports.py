@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from shakedown.cli import main
-from shakedown.common.prometheus_names import NAMES
+from shakedown.common.prometheus_names import COMMON, NAMES
 from shakedown.common.text import printable
 from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
@@ -52,8 +52,9 @@ def cases(text: str) -> dict[tuple[str, str], list[str]]:
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
+    """The name and the labels' values, less the common ones, in the order of the labels' names -> the value."""
     return {
-        (sample.name, *sample.labels.values()): sample.value
+        (sample.name, *(value for label, value in sample.labels.items() if label not in COMMON)): sample.value
         for family in text_string_to_metric_families(text + "\n")
         for sample in family.samples
     }
@@ -102,11 +103,14 @@ def test_metrics_are_in_base_units_and_named_in_one_place(tmp_path: Path) -> Non
     assert found["shakedown_iteration_seconds", "together", "gpt-small"] == pytest.approx(
         figures.elapsed_time_per_iteration.value / 1e3
     )
-    assert found["shakedown_verdict", "rack.py", "ok"] == 1 and found["shakedown_verdict", "rack.py", "fail"] == 0
+    assert found["shakedown_verdict", "ok"] == 1 and found["shakedown_verdict", "fail"] == 0
     drift = samples(text_of(drifted(), "prometheus"))
     assert drift["shakedown_findings", "node03", "drift"] == 1 and drift["shakedown_findings", "node01", "drift"] == 0
     assert drift["shakedown_finding_not_ok", "numa_balancing", "node04", "unknown"] == 1
     assert {name for name, *_ in [*found, *drift]} <= set(NAMES)
+    for text, source in ((text_of(run, "prometheus"), "run"), (text_of(drifted(), "prometheus"), "drift")):
+        rows = [line for line in text.splitlines() if not line.startswith("#")]
+        assert rows and all('inventory="rack.py"' in row and f'source="{source}"' in row for row in rows)
 
 
 @pytest.mark.parametrize("form", ALL)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from shakedown.checks.waivers import first_to_end
 from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_and_output, show_document, with_view
 from shakedown.cli.words import EXIT_CODES
@@ -71,6 +72,7 @@ def drift(
         verdict = Verdict.FAIL if few else examination.verdict()
         at = datetime.now(UTC).isoformat(timespec="seconds")
         findings = examination.all_findings()
+        kept = None if from_agents else kept_check.keep_check(state, examination, verdict, ledger=ledger)
         document = Findings(
             verdict,
             len(examination.desired),
@@ -82,11 +84,12 @@ def drift(
             wide,
             quiet,
             groups=examination.groups,
+            source="agents" if from_agents else "drift",
+            waivers=first_to_end(examination.desired.values()),
+            directory=kept,
         )
         if from_agents:
             click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)
         code = show_document(document, form, output, verdict)
-        if not from_agents:
-            kept_check.keep_check(state, examination, verdict, ledger=ledger)
-            code = Verdict.FAIL.exit_code if invocation.unrecorded else code
+        code = Verdict.FAIL.exit_code if invocation.unrecorded else code
     sys.exit(code)

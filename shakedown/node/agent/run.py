@@ -92,6 +92,7 @@ def report(document: Dict[str, Any], findings: List[Any], verdict: str, problem:
     return {
         "schema_version": SCHEMA_VERSION,
         "node": document.get("node", ""),
+        "inventory": document.get("inventory", ""),
         "at": time.time(),
         "verdict": "unknown" if problem else verdict,
         "why": problem,

@@ -75,21 +75,30 @@ def not_ok(result: Dict[str, Any]) -> List[Any]:
 
 def metrics(result: Dict[str, Any], known: Dict[str, Any]) -> str:
     """Return Prometheus' text format. Names, words and labels are those of the controller's report (`known`)."""
-    node = result["node"]
+    node, bad = result["node"], not_ok(result)
+    causes = [(finding, [node, finding["name"]]) for finding in bad if finding["verdict"] != "warn"]
     rows: List[Tuple[str, List[Tuple[List[str], float]]]] = [
-        ("shakedown_verdict", [(["", word], word == result["verdict"]) for word in ("ok", "drift", "fail", "unknown")]),
-        ("shakedown_finished_timestamp_seconds", [([""], result["at"])]),
+        ("shakedown_verdict", [([word], word == result["verdict"]) for word in ("ok", "drift", "fail", "unknown")]),
+        ("shakedown_finished_timestamp_seconds", [([], result["at"])]),
         ("shakedown_findings", [([node, word], result["counts"][word]) for word in VERDICTS]),
-        ("shakedown_finding_not_ok", [([node, finding["name"], finding["verdict"]], 1) for finding in not_ok(result)]),
+        ("shakedown_finding_not_ok", [([node, finding["name"], finding["verdict"]], 1) for finding in bad]),
+        ("shakedown_suspect", [(names, 1) for finding, names in causes if finding["verdict"] == "fail"]),
+        ("shakedown_cause_info", [([*names, finding["verdict"], remedy(finding)], 1) for finding, names in causes]),
     ]
     lines = []
     for name, samples in rows:
         if samples:
             lines += ["# HELP {} {}".format(name, known[name]["help"]), "# TYPE {} gauge".format(name)]
         for values, value in samples:
-            labels = ",".join('{}="{}"'.format(*pair) for pair in zip(known[name]["labels"], map(escaped, values)))
+            every = map(escaped, [result["inventory"], "agent", *values])
+            labels = ",".join('{}="{}"'.format(*pair) for pair in zip(known[name]["labels"], every))
             lines.append("{}{{{}}} {!r}".format(name, labels, float(value)))
     return "\n".join(lines) + "\n"
+
+
+def remedy(finding: Any) -> str:
+    """Return what to do about a finding."""
+    return printable(finding["remedy"]["text"], LABEL) if finding["remedy"] else ""
 
 
 def escaped(text: str) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from shakedown.desired.cvs.result import Imported
+    from shakedown.desired.models import Waiver
     from shakedown.evidence.diagnosis.model import Diagnosis
     from shakedown.gates import Gate, Recorded
     from shakedown.jobs.launch import LaunchPlan
@@ -57,6 +58,9 @@ class Findings:
     quiet: bool = False  # the verdict alone
     plan: Preview | None = None  # of a dry run: what the run would do
     groups: Mapping[str, str] = field(default_factory=dict)  # node -> its group in the inventory, as a rack
+    source: str = "drift"  # who examined the nodes: the controller, or their "agents"
+    waivers: Mapping[str, Waiver] = field(default_factory=dict)
+    directory: Path | None = None  # of the kept check
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Nodes in the scheduler: read, drained and resumed. Every change is a step in the ledger."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shakedown.desired.models import DesiredState, Service
@@ -15,7 +15,8 @@ from shakedown.runs.records import RunRecord
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
 from shakedown.service import limits
-from shakedown.service.marks import PARTNER, PREFIX, Bounds, Mark, is_managed, marks, names_in
+from shakedown.service.evidence import incidents, passed_loads
+from shakedown.service.marks import PARTNER, PREFIX, Bounds, Mark, drain_reason, is_managed, marks, names_in
 from shakedown.service.model import Incident, Known, PassedLoad, Step
 from shakedown.service.status import History, history
 
@@ -163,8 +164,28 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
                 say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
             else:
                 say(carry_out(ledger, scheduled, mark, known[mark.node], room) or str(mark))
+        marked = {node: names[node] for node, service in services.items() if service.drain == "yes" and node in names}
+        for problem in verified(scheduled.owner, record, marked):
+            say(problem)
     except (LedgerError, OSError, ValueError) as error:
         say(f"no node was drained or resumed: {error}")
+
+
+def verified(owner: Scheduler | None, record: RunRecord, names: Mapping[str, str]) -> Iterator[str]:
+    """Show in the scheduler which nodes a run verified, and which it named. A node that passed nothing and is not
+    named keeps its mark. Yield why a node has none."""
+    found = incidents(record)
+    reasons = {load.node: (True, f"{load.load} in {record.run_id}") for load in passed_loads(record, found)}
+    for incident in found:
+        if incident.drains:
+            named = incident.model_copy(update={"run_id": record.run_id})
+            reasons.setdefault(incident.node, (False, drain_reason(named)))
+    for node in names.keys() & reasons.keys():
+        try:
+            if owner is None or not owner.verify(names[node], *reasons[node]):
+                return
+        except SchedulerError as error:
+            yield f"{node}: not marked as verified: {error}"
 
 
 def out_by_us(scheduled: Scheduled, names: Mapping[str, str]) -> set[str]:

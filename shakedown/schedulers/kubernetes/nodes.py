@@ -2,6 +2,8 @@
 
 Out of service means: a taint `shakedown/out` of effect NoSchedule, an annotation `shakedown/reason`, and a condition
 `ShakedownSuspect` for who watches conditions. Cordons, taints and conditions of others are read and never touched.
+A second condition, `ShakedownVerified`, is on every node that passed a load: readiness rules count an absent condition
+as unknown, and a healthy node need not have been a suspect.
 """
 
 import re
@@ -19,6 +21,7 @@ OUT = "shakedown/out"  # the taint
 REASON = "shakedown/reason"  # the annotation
 VERDICT = "shakedown/verdict"  # the label: "suspect" or "cleared", to select nodes by
 CONDITION = "ShakedownSuspect"
+VERIFIED = "ShakedownVerified"
 # Resources of a node that are devices have a domain, and not one of these: GPUs, NICs, whatever a site calls them.
 _NO_DEVICES = ("kubernetes.io/", "requests.", "limits.")
 _OVER = frozenset({"Succeeded", "Failed"})
@@ -98,7 +101,7 @@ def drain(server: Server, name: str, reason: str) -> None:
         return {"metadata": marks, "spec": {"taints": [*_taints_of_others(now), ours]}}
 
     server.change("read_node", "patch_node", name, taint)
-    _condition(server, name, "True", "Named", reason)
+    _condition(server, name, CONDITION, True, "Named", reason)
 
 
 def resume(server: Server, name: str, reason: str) -> None:
@@ -109,22 +112,28 @@ def resume(server: Server, name: str, reason: str) -> None:
         return {"metadata": marks, "spec": {"taints": _taints_of_others(now)}}
 
     server.change("read_node", "patch_node", name, untaint)
-    _condition(server, name, "False", "Cleared", reason)
+    _condition(server, name, CONDITION, False, "Cleared", reason)
+
+
+def verify(server: Server, name: str, passed: bool, reason: str) -> None:
+    """Set the condition that says whether the node's last run verified it. Raise KubernetesError."""
+    _condition(server, name, VERIFIED, passed, "Passed" if passed else "Named", reason)
 
 
 def _taints_of_others(node: dict[str, Any]) -> list[Any]:
     return [taint for taint in node.get("spec", {}).get("taints") or [] if taint.get("key") != OUT]
 
 
-def _condition(server: Server, name: str, status: str, word: str, message: str) -> None:
+def _condition(server: Server, name: str, kind: str, holds: bool, word: str, message: str) -> None:
+    status = "True" if holds else "False"
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def set_to(now: dict[str, Any]) -> dict[str, Any]:
         conditions = now.get("status", {}).get("conditions") or []
-        before: dict[str, Any] = next((condition for condition in conditions if condition.get("type") == CONDITION), {})
+        before: dict[str, Any] = next((condition for condition in conditions if condition.get("type") == kind), {})
         since = before.get("lastTransitionTime") if before.get("status") == status else None
         ours = {
-            "type": CONDITION,
+            "type": kind,
             "status": status,
             "reason": word,
             "message": message,

@@ -37,6 +37,11 @@ class Kubernetes(Scheduler):
         """Remove our taint. The condition shows the reason."""
         nodes.resume(self._server, name, reason)
 
+    def verify(self, name: str, passed: bool, reason: str) -> bool:
+        """Set the condition ShakedownVerified."""
+        nodes.verify(self._server, name, passed, reason)
+        return True
+
     def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
         """Return the nodes that all selectors of labels match."""
         chosen = nodes.read(self._server, selector=",".join(conditions))
