@@ -69,6 +69,7 @@ bench: setup  ## how often a baseline and a search for bad nodes err, by simulat
 	$(BIN)/python -m bench.commands
 	$(BIN)/python -m bench.rack
 	$(BIN)/python -m bench.link
+	$(BIN)/python -m bench.altered
 	$(BIN)/python bench/run.py
 
 clean:  ## remove the virtual environment and caches; runs/ stays

@@ -23,9 +23,8 @@ class SecretError(ValueError):
     """The file holds no secret, or not for its owner alone; says which file and what to do. Never the content."""
 
 
-def read_secret(name: str | Path) -> str:
-    """Read the one line of the file. Raises SecretError where others could read or replace it, or where it is not one
-    line.
+def read_owned(name: str | Path, what: str = "no secret of one line") -> bytes:
+    """Read the file. Raises SecretError where others could read or replace it, or where it is too long for `what`.
 
     A link is followed where root or the user has laid it, as secrets that are mounted into containers are links.
     """
@@ -47,9 +46,15 @@ def read_secret(name: str | Path) -> str:
             raise SecretError(f"{path} can be read by others than its owner: chmod 600 {path}")
         content = handle.read(LIMIT + 1)
     if len(content) > LIMIT:
-        raise SecretError(f"{path} has more than {LIMIT} bytes, so it holds no secret of one line")
+        raise SecretError(f"{path} has more than {LIMIT} bytes, so it holds {what}")
+    return content
+
+
+def read_secret(name: str | Path) -> str:
+    """Read the one line of the file. Raises SecretError as `read_owned`, and where it is not one line."""
+    path = Path(name).expanduser()
     try:
-        text = content.decode().rstrip("\r\n")
+        text = read_owned(path).decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise SecretError(f"{path} holds no UTF-8 text") from None
     if not text.strip():

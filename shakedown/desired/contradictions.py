@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
-from shakedown.common.secret_file import secret_problem
+from shakedown.common.secret_file import SecretError, read_owned, secret_problem
 from shakedown.desired import controller, profiles
-from shakedown.desired.models import DesiredState, Image, Mirror
+from shakedown.desired.models import DesiredState, Image, Mirror, Section
 from shakedown.desired.problems import Problem
 from shakedown.schedulers.registry import find
 
@@ -30,12 +31,18 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
 
 
 def over_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterator[tuple[str, Problem]]:
-    """Refuse hosts with different ways to go through a run."""
+    """Refuse hosts with different ways to go through a run, or to sign a run."""
     first, *others = states.items() or [("", None)]
     for name, state in others:
-        if first[1] is not None and state is not None and state.rolling != first[1].rolling:
-            expected = f"the same on every host of a run; {first[0]} has {first[1].rolling.model_dump()}"
-            yield name, Problem("", "rolling", repr(state.rolling.model_dump()), expected)
+        for section in ("rolling", "signing"):
+            one, other = getattr(first[1], section), getattr(state, section)
+            if one != other:
+                expected = f"the same on every host of a run; {first[0]} has {_shown(one)}"
+                yield name, Problem("", section, repr(_shown(other)), expected)
+
+
+def _shown(section: Section | None) -> dict[str, Any] | None:
+    return section.model_dump() if section is not None else None
 
 
 def waivers_without_node(
@@ -80,6 +87,11 @@ def _of_secrets(state: DesiredState) -> Iterator[Problem]:
         problem = secret_problem(file) if file else None
         if file and problem:
             yield Problem("", path, file, f"a secret for its owner alone: {problem}")
+    if state.signing:
+        try:
+            read_owned(state.signing.key_file)
+        except SecretError as error:
+            yield Problem("", "signing.key_file", state.signing.key_file, f"a private key for its owner alone: {error}")
 
 
 def _of_service(state: DesiredState) -> Iterator[Problem]:

@@ -14,6 +14,7 @@ from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.signing import sign
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import remove_old_checks
 from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
@@ -23,7 +24,8 @@ from shakedown.state.findings import Verdict
 def keep_check(state: State, examination: Examination, verdict: Verdict, ledger: bool = True) -> Path | None:
     """Keep a drift check like a run: a directory with the findings and the states, and the ledger if requested. Return
     the directory. A check that was to be kept in the ledger and has none has failed (`invocation.unrecorded`)."""
-    new_keys = host_keys.new_keys(hosts_in_limit(state))
+    hosts = hosts_in_limit(state)
+    new_keys, shown = host_keys.new_keys(hosts), {host.name: host_keys.shown_fingerprint(host) for host in hosts}
     record = RunRecord(
         run_id=new_run_id(),
         kind="drift",
@@ -33,7 +35,7 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
         inventory=invocation.inventory,
         desired_digest=desired_digest(dict(examination.desired)),
         findings=examination.all_findings(),
-        nodes=[_node(state, examination, name, new_keys) for name in examination.desired],
+        nodes=[_node(state, examination, name, new_keys, shown) for name in examination.desired],
     )
     try:
         directory = RunDirectory.create(record.run_id, latest=False)
@@ -54,12 +56,17 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
     except OSError as error:
         _notice(f"an old check could not be removed: {error}")
     if ledger and (reason := keep(directory, kept, examination.states, {})):
-        directory.save(kept.model_copy(update={"not_in_ledger": reason}))
+        kept = kept.model_copy(update={"not_in_ledger": reason})
+        directory.save(kept)
+        _notice(reason)
+    if reason := sign(directory, kept, {}, examination.states, examination.desired.values()):
         _notice(reason)
     return directory.path
 
 
-def _node(state: State, examination: Examination, name: str, new_keys: Mapping[str, str]) -> RunNode:
+def _node(
+    state: State, examination: Examination, name: str, new_keys: Mapping[str, str], shown: Mapping[str, str]
+) -> RunNode:
     read = name in examination.states
     return RunNode(
         name=name,
@@ -67,6 +74,7 @@ def _node(state: State, examination: Examination, name: str, new_keys: Mapping[s
         verdict=examination.verdict_of(name),
         part="examined" if read else "unreached",
         why="" if read else progress(state).hosts[name].lost,
+        host_key=shown.get(name, "") if examination.desired[name].signing else "",
         new_host_key=new_keys.get(name, ""),
     )
 

@@ -38,6 +38,7 @@ from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.remediation import Remediation
 from shakedown.runner.run_nodes import run_nodes
+from shakedown.runner.signing import sign
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, RunRecord, desired_digest, distinct, new_run_id, now
 from shakedown.runs.watch.notes import Notes
@@ -219,6 +220,21 @@ class Session:
         if isinstance(document, Run):
             self.notices += write_reports(self.directory, document, wanted)
 
+    def publish(self) -> None:
+        """Write the reports, and sign the run as the last step. An error becomes a notice, and changes no verdict."""
+        self.write_reports()
+        if self.record is None or self.directory is None or invocation.unrecorded:
+            return
+        examination = self.examination
+        why = sign(
+            self.directory,
+            self._kept(self.record),
+            self.evidence,
+            examination.states,
+            examination.desired.values(),
+        )
+        self.notices += [why] if why else []
+
     def _write_states(self) -> None:
         """Write the states that the nodes had before anything was changed."""
         assert self.directory is not None
@@ -352,5 +368,5 @@ def enter(current: Session) -> Session:
     """Make a session that of its pyinfra state, and have the run end through it."""
     _sessions[current.state] = current
     kept = progress(current.state)
-    kept.jobs, kept.close, kept.write_reports = current.jobs, current.end, current.write_reports
+    kept.jobs, kept.close, kept.write_reports = current.jobs, current.end, current.publish
     return current

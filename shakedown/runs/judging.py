@@ -87,6 +87,17 @@ def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
     return worst(verdicts)
 
 
+def judged_again(directory: RunDirectory, record: RunRecord) -> tuple[Verdict, list[Gate] | None]:
+    """Return what a run comes to by its evidence alone, and its gates as they are judged now. None: it has none that
+    can be judged, so its record and findings decide."""
+    try:
+        judged = judge_run(directory, record, directory.load_evidence())
+    except (OSError, ValueError):  # a check, a run that ended before any plan was made, or one without its evidence
+        findings = [finding.verdict for finding in record.findings]
+        return worst([record.verdict, *findings, *([Verdict.UNKNOWN] if record.jobs else [])]), None
+    return verdict_of(record, judged), judged
+
+
 def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Judgement:
     """Apply the gates to one job: at its end, and again whenever somebody asks."""
     if job.plan is None:

@@ -50,6 +50,7 @@ class RunNode(BaseModel):
     exit_code: int | None = None  # of the job's leader on this node; None: it gave none, or the controller stopped it
     changes: list[str] = []  # operations that changed something, in order
     logs: list[str] = []  # relative to the run directory; the job's own output first
+    host_key: str = ""  # fingerprint of the SSH host key that it showed in this run, where runs are signed
     new_host_key: str = ""  # its SSH host key, where it was taken for the first time in this run
     notes: list[str] = []  # what is left on the node, logs that could not be fetched
 

@@ -29,8 +29,14 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "recipes": documents.recipes,
     "schemas": schemas.listed,
     "prometheus": reports.prometheus,
+    "third party": lambda: f"```sh\n{_script('shakedown/runs/signing/verify.sh').strip()}\n```",
 }
 _BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end: \2 -->)", re.DOTALL)
+
+
+def _script(name: str) -> str:
+    """Return a script without what stands before its first command."""
+    return (ROOT / name).read_text("utf-8").partition("from here on.\n")[2]
 
 
 _MEASURED = re.compile(r"<!-- ([a-z ]+): begin -->.*?<!-- \1: end -->", re.DOTALL)

@@ -14,6 +14,7 @@ from shakedown.logs.iterations import Iteration
 from shakedown.logs.mad import Results
 from shakedown.runs.archive.manifest import Manifest
 from shakedown.runs.records import Evidence, RunRecord
+from shakedown.runs.signing.statement import Statement
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState
 from tests.docs.markdown import as_json, summary, table
@@ -27,6 +28,7 @@ MODELS: dict[str, tuple[str, type]] = {
     "states/NODE.json": ("state.schema.json", NodeState),
     "benchmark/NODE.json": ("benchmark.schema.json", Results),
     "`manifest.json` of an archive": ("manifest.schema.json", Manifest),
+    "payload of `statement.sigstore.json`": ("statement.schema.json", Statement),
     "`shakedown plan --format json`": ("plan.schema.json", LaunchPlan),
     "`shakedown drift --format jsonl`": ("finding.schema.json", Finding),
 }

@@ -9,9 +9,12 @@ from shakedown.cli.words import in_a_folder, unusable
 from shakedown.common import private
 from shakedown.common.text import counted, printable
 from shakedown.runs.archive import SUFFIX
-from shakedown.runs.archive.make import make
+from shakedown.runs.archive.make import Made, make
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import find_run
+from shakedown.runs.signing.archive import make_signed
+from shakedown.runs.signing.envelope import private_key
+from shakedown.runs.signing.statement import BESIDE
 from shakedown.runs.watch.reading import unfinished
 
 SECTION = "Operate"
@@ -32,7 +35,10 @@ SECTION = "Operate"
     help="replace names of nodes and users, addresses, GUIDs and serials, each by the same word everywhere; what they "
     "stand for is kept beside the archive",
 )
-def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
+@click.option(
+    "--key", metavar="FILE", help="private key of the site: sign the archive of a signed run (docs/evidence.md)"
+)
+def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> None:
     """Pack a run into one file that can be sent: findings, plan, logs, states, telemetry, versions, and a manifest with
     the SHA-256 of each.
 
@@ -50,7 +56,7 @@ def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
         home = target.with_name(f"{target.name}.names.json")
         if pseudonyms and home.exists():
             raise FileExistsError(17, "it is there already", str(home))
-        made = make(directory, target, pseudonyms)
+        made = _make(directory, target, pseudonyms, key)
         if pseudonyms:
             with private.create(home) as file:
                 file.write(json.dumps(made.names, indent=1).encode() + b"\n")
@@ -78,5 +84,13 @@ def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
                 "too short, or words that logs have too, so they stay where they stand alone in a text: "
                 + printable(", ".join(made.spared), 500)
             )
+    if key:
+        click.echo(f"statement: {printable(f'{target}{BESIDE}')}: send it with the archive")
     for name in made.manifest.left_out:
         click.echo(f"left out, since it can be made again: {printable(name)}")
+
+
+def _make(directory: RunDirectory, target: Path, pseudonyms: bool, key: str | None) -> Made:
+    if key is None:
+        return make(directory, target, pseudonyms)
+    return make_signed(directory, target, pseudonyms, private_key(key))

@@ -11,6 +11,7 @@ from shakedown.desired.models.images import Image, Mirror, Pulls
 from shakedown.desired.models.rdma import Provider, Rdma
 from shakedown.desired.models.section import Section
 from shakedown.desired.models.service import Bmc, Rolling, Service
+from shakedown.desired.models.signing import Signing
 from shakedown.desired.models.smoke import EACH, TOGETHER, Smoke
 from shakedown.desired.models.software import DataFile, Dataset, Packages, Source
 from shakedown.desired.models.state import NO_PROMISE, DesiredState
@@ -40,6 +41,7 @@ __all__ = [
     "Rolling",
     "Section",
     "Service",
+    "Signing",
     "Smoke",
     "Source",
     "System",

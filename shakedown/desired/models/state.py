@@ -13,6 +13,7 @@ from shakedown.desired.models.images import Image, Pulls
 from shakedown.desired.models.rdma import Rdma
 from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.service import Rolling, Service
+from shakedown.desired.models.signing import Signing
 from shakedown.desired.models.smoke import Smoke
 from shakedown.desired.models.software import Dataset, Source
 from shakedown.desired.models.system import System
@@ -23,7 +24,7 @@ from shakedown.desired.models.waivers import Waiver
 from shakedown.desired.names import Text
 from shakedown.schedulers import registry
 
-NO_PROMISE = {"kept_checks", "pulls", "reports", "rolling", "waivers"}
+NO_PROMISE = {"kept_checks", "pulls", "reports", "rolling", "signing", "waivers"}
 """Sections that ask nothing of a node."""
 
 
@@ -52,6 +53,7 @@ class _Fixed(Section):
     rolling: Rolling = key(Rolling(), "a run in batches, `shakedown run --batch 10%`")
     service: Service | None = key(None, "the way back into service, shakedown service")
     waivers: dict[Text, Waiver] = key({}, "known exceptions, each for a time")
+    signing: Signing | None = key(None, "signatures on runs, shakedown verify")
     kept_checks: Positive = key(
         50, "drift checks of an inventory that stay in the folder of runs; `drift` removes older ones, and no run", 500
     )

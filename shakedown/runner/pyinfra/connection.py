@@ -195,6 +195,7 @@ class _BoundedSsh(_Bounded):
             super()._connect()  # type: ignore[misc]
         transport = self._client.get_transport() if self._client else None
         if transport is not None:
+            self.host.connector_data[host_keys.SHOWN] = transport.get_remote_server_key()
             _quick(transport)
             transport.channel_timeout = CHANNEL_S  # type: ignore[attr-defined]
             gevent.spawn(self._keep_watch, transport)

@@ -17,7 +17,7 @@ from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.sshuserclient import SSHClient
 from pyinfra.connectors.sshuserclient.client import get_ssh_config
 
-NEW = "shakedown_new_host_key"  # in a host's connector_data
+NEW, SHOWN = "shakedown_new_host_key", "shakedown_host_key"  # in a host's connector_data
 OPTION = "ssh_strict_host_key_checking"
 
 
@@ -30,6 +30,18 @@ def fingerprint(key: PKey) -> str:
 def new_keys(hosts: list[Host]) -> dict[str, str]:
     """Return the hosts with a new key, with its fingerprint."""
     return {host.name: host.connector_data[NEW] for host in hosts if NEW in host.connector_data}
+
+
+def shown(host: Host) -> str:
+    """Return the key that a host's connection showed and that known_hosts holds: type and key; empty: none."""
+    key = host.connector_data.get(SHOWN)
+    return f"{key.get_name()} {key.get_base64()}" if key is not None else ""
+
+
+def shown_fingerprint(host: Host) -> str:
+    """Return the fingerprint of that key; empty: none."""
+    key = host.connector_data.get(SHOWN)
+    return fingerprint(key) if key is not None else ""
 
 
 def watch(client: SSHClient, host: Host) -> None:

@@ -32,6 +32,7 @@ def names(record: RunRecord, states: Iterable[Any]) -> dict[str, str]:
                 found.setdefault(value, "user")
             elif key in _SERIALS and len(value) > 3:
                 found.setdefault(value, "serial")
+    found |= dict.fromkeys(filter(None, (node.host_key for node in record.nodes)), "serial")
     hosts = [name for name, kind in found.items() if kind == "host"]
     for host in hosts:
         first, _, domain = host.partition(".")

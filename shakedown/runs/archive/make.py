@@ -4,7 +4,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import BytesIO
@@ -20,9 +20,9 @@ from shakedown.runs.archive.manifest import Manifest, Member, digest, safe_path
 from shakedown.runs.archive.pseudonyms import Pseudonyms
 from shakedown.runs.archive.redact import Redactor, Written
 from shakedown.runs.archive.tar import Writer
-from shakedown.runs.directory import RunDirectory, read_document
-from shakedown.runs.judging import judge_run, verdict_of
-from shakedown.state.findings import Verdict, worst
+from shakedown.runs.directory import STATEMENT, RunDirectory, read_document
+from shakedown.runs.judging import judged_again
+from shakedown.state.findings import Verdict
 from shakedown.trials.models import KINDS
 
 DOCUMENTS = ("run.json", "evidence.json", "isolation.json")
@@ -43,9 +43,17 @@ class Made:
     spared: list[str] = field(default_factory=list)
 
 
-def make(directory: RunDirectory, output: Path, pseudonyms: bool = False) -> Made:
-    """Pack a run. Raises ValueError for a run that cannot be read, or that would be judged otherwise without the names
-    in it; OSError, FileExistsError too: nothing is overwritten."""
+def make(
+    directory: RunDirectory,
+    output: Path,
+    pseudonyms: bool = False,
+    sign: Callable[[RunDirectory], None] = lambda copy: None,
+) -> Made:
+    """Pack a run; then call `sign` with the copy of it that was packed.
+
+    Raises ValueError for a run that cannot be read, or that would be judged otherwise without the names in it; OSError,
+    FileExistsError too: nothing is overwritten.
+    """
     record = directory.load()
     files = list(_files(directory.path))
     states = [read_document(directory.path / name) for name in files if name.startswith("states/")]
@@ -71,6 +79,7 @@ def make(directory: RunDirectory, output: Path, pseudonyms: bool = False) -> Mad
         )
         text = manifest.text()
         _pack(output, run, manifest, text)
+        sign(RunDirectory(run))
     return Made(output, manifest, digest(text), dict(names.mapping) if names else {}, names.spared if names else [])
 
 
@@ -182,14 +191,8 @@ def _judged_alike(directory: RunDirectory, copy: RunDirectory, names: Pseudonyms
 
 
 def _judgement(directory: RunDirectory) -> tuple[Verdict, list[tuple[str, str | None, Verdict]]]:
-    record = directory.load()
-    try:
-        judged = judge_run(directory, record, directory.load_evidence())
-    except OSError:  # it has no evidence, and judge says so
-        return worst([record.verdict, Verdict.UNKNOWN]), []
-    except ValueError:  # it ended before any plan was made: as judge says it
-        return record.verdict, []
-    return verdict_of(record, judged), [(gate.name, gate.node, gate.verdict) for gate in judged]
+    verdict, judged = judged_again(directory, directory.load())
+    return verdict, [(gate.name, gate.node, gate.verdict) for gate in judged or []]
 
 
 def _pack(output: Path, run: Path, manifest: Manifest, text: bytes) -> None:
@@ -216,7 +219,7 @@ def _written(run: Path, path: str, text: bytes) -> Member:
 
 def _left_out(folder: Path, files: list[str], redactor: Redactor) -> list[str]:
     """Return what lies in the run's folder besides, by its first name."""
-    tops = {name.partition("/")[0] for name in files} | set(FOLDERS)
+    tops = {name.partition("/")[0] for name in files} | {*FOLDERS, STATEMENT}
     return [redactor.text(printable(entry.name, 200)) for entry in folder.iterdir() if entry.name not in tops]
 
 

@@ -1,0 +1,69 @@
+"""The command that verifies a signed run."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from shakedown.cli.words import EXIT_CODES, reason, unusable
+from shakedown.common.text import counted, printable
+from shakedown.runs.signing.envelope import NotSigned, hint, public_key
+from shakedown.runs.signing.verify import Verified, verified
+from shakedown.state.findings import Verdict
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("run")
+@click.option(
+    "--key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="the site's public key in PEM, from the site itself: never one that came with the run",
+)
+def verify(run: str, key: Path) -> None:
+    """Verify a signed RUN: signature, files, then the judgement from the evidence.
+
+    RUN is its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle --key`
+    made of it, with its statement (FILE.sigstore.json) beside it.
+
+    Exits as the verdict says; with 1 where a signature, a file or the verdict does not hold, and with 2 where there is
+    no statement or no key. docs/evidence.md has the same by openssl, jq and sha256sum.
+
+    \b
+    shakedown verify latest --key site.pub
+    shakedown verify 20261122T014456-4dc983.shakedown.tar.gz --key site.pub
+    """
+    try:
+        site = public_key(key)
+    except (OSError, ValueError) as error:
+        unusable(reason(str(key), error))
+    try:
+        with verified(run, site) as found:
+            _show(found, hint(site))
+    except NotSigned as error:
+        click.echo(f"not verified: {printable(str(error), 4000)}")
+        sys.exit(Verdict.FAIL.exit_code)
+    except (OSError, ValueError) as error:
+        unusable(str(error))
+    sys.exit(found.verdict.exit_code)
+
+
+def _show(found: Verified, name: str) -> None:
+    predicate = found.statement.predicate
+    files = counted(len(found.statement.subject), "file")
+    lines = [f"signature: holds, key sha256 {name}", f"files: {files} as they were signed, at {predicate.signed_at}"]
+    if predicate.packed:
+        lines.append(
+            f"packed from the signed run {predicate.packed.run_id}, statement sha256 {predicate.packed.sha256}"
+        )
+    if predicate.previous:
+        lines.append(
+            f"the signed run before: {predicate.previous.run_id}, statement sha256 {predicate.previous.sha256}"
+        )
+    lines.append(f"judged by shakedown {predicate.tool.version}, sources sha256 {predicate.tool.sha256}")
+    lines += [f"does not hold: {change}" for change in found.changes]
+    holds = "does not hold" if found.changes else "holds"
+    lines.append(f"verdict: {predicate.verdict}, judged again from the evidence: {found.again}; {holds}")
+    for line in lines:
+        click.echo(printable(line, 2000))

@@ -1,0 +1,111 @@
+"""The signature over a statement, in a file: DSSE in the form of a Sigstore bundle v0.3, by an ECDSA key on P-256.
+
+Formats: DSSE protocol v1.0.2 (secure-systems-lab/dsse) and Sigstore's bundle v0.3 (sigstore/protobuf-specs). P-256,
+since cosign's defaults refuse Ed25519 keys (cosign PR 5074, read 2026-08-26). A content and a signature have one file
+alone: its JSON, its base64 and the two forms of an ECDSA signature are fixed, so a change of any bit is refused.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from shakedown.common.secret_file import SecretError, read_owned
+from shakedown.common.text import load_json
+
+TYPE = "application/vnd.in-toto+json"
+MEDIA = "application/vnd.dev.sigstore.bundle.v0.3+json"
+LIMIT = 128 << 20  # bytes of a file; 10,000 nodes with 20 files each have 40 MB
+_ALGORITHM = ec.ECDSA(hashes.SHA256())
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256: FIPS 186-5, SEC 2
+_MAKE = "make a pair with openssl as docs/evidence.md shows"
+
+
+class NotSigned(ValueError):
+    """A file holds no signature that counts; says why."""
+
+
+def private_key(name: str | Path) -> ec.EllipticCurvePrivateKey:
+    """Read a site's private key. Raises SecretError with the file and the remedy, never with the content."""
+    content = read_owned(name, "no private key")
+    try:
+        key = serialization.load_pem_private_key(content, None)
+    except TypeError:
+        raise SecretError(f"{name} is encrypted, and nothing asks for its passphrase here: {_MAKE}") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise SecretError(f"{name} holds no private key in PEM: {_MAKE}") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise SecretError(f"{name} holds a key that is not ECDSA on P-256: {_MAKE}")
+    return key
+
+
+def public_key(path: Path) -> ec.EllipticCurvePublicKey:
+    """Read a site's public key. Raises ValueError, OSError."""
+    with path.open("rb") as file:
+        content = file.read(1 << 14)
+    if b"PRIVATE KEY" in content:
+        raise ValueError(f"{path} holds a private key: give the public key, and keep the private key at home")
+    try:
+        key = serialization.load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm):
+        raise ValueError(f"{path} holds no public key in PEM: {_MAKE}") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ValueError(f"{path} holds a key that is not ECDSA on P-256: {_MAKE}")
+    return key
+
+
+def hint(key: ec.EllipticCurvePublicKey) -> str:
+    """Return the SHA-256 of a public key in DER, hex: what `openssl pkey -pubin -outform DER | sha256sum` prints."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
+
+
+def signed(payload: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return the file with the payload and its signature."""
+    r, s = decode_dss_signature(key.sign(_signed_text(payload), _ALGORITHM))
+    return _file(payload, encode_dss_signature(r, min(s, _ORDER - s)), hint(key.public_key()))
+
+
+def verified(text: bytes, key: ec.EllipticCurvePublicKey) -> bytes:
+    """Return the payload of a file, if the key signed it. Raises NotSigned. Nothing of the payload is parsed before."""
+    try:
+        envelope = load_json(text, LIMIT)["dsseEnvelope"]
+        payload = base64.b64decode(envelope["payload"], validate=True)
+        signature = base64.b64decode(envelope["signatures"][0]["sig"], validate=True)
+    except (ValueError, LookupError, TypeError, binascii.Error):
+        raise NotSigned("it is no Sigstore bundle with a DSSE envelope") from None
+    if text != _file(payload, signature, hint(key)):
+        raise NotSigned("it names another key, or is not as Shakedown writes it")
+    try:
+        r, s = decode_dss_signature(signature)
+        if s > _ORDER // 2 or encode_dss_signature(r, s) != signature:
+            raise NotSigned("its signature is not in the form that Shakedown writes")
+        key.verify(signature, _signed_text(payload), _ALGORITHM)
+    except (InvalidSignature, ValueError) as error:
+        raise error if isinstance(error, NotSigned) else NotSigned("its signature is not of this key") from None
+    return payload
+
+
+def _signed_text(payload: bytes) -> bytes:
+    """Return what is signed: DSSE's pre-authentication encoding."""
+    return b"DSSEv1 %d %b %d %b" % (len(TYPE), TYPE.encode(), len(payload), payload)
+
+
+def _file(payload: bytes, signature: bytes, name: str) -> bytes:
+    document: dict[str, Any] = {
+        "mediaType": MEDIA,
+        "verificationMaterial": {"publicKey": {"hint": name}, "tlogEntries": []},
+        "dsseEnvelope": {
+            "payload": base64.b64encode(payload).decode(),
+            "payloadType": TYPE,
+            "signatures": [{"sig": base64.b64encode(signature).decode(), "keyid": name}],
+        },
+    }
+    return json.dumps(document, indent=1).encode() + b"\n"

@@ -1,0 +1,269 @@
+"""What is signed of a run, or of an archive of one: an in-toto Statement v1 over all its files.
+
+Formats: in-toto attestation framework, Statement v1. The predicate is Shakedown's own.
+"""
+
+import hashlib
+import json
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+import shakedown
+from shakedown.common.frozen import Frozen
+from shakedown.common.text import load_json, printable, shallow
+from shakedown.runs.directory import STATEMENT, RunDirectory
+from shakedown.runs.folder import run_ids
+from shakedown.runs.records import Evidence, RunRecord, now
+from shakedown.runs.signing.envelope import LIMIT, NotSigned
+from shakedown.state.findings import Verdict
+from shakedown.state.node import NodeState, is_unreadable
+from shakedown.transport.bundle import files_digest
+
+BESIDE = ".sigstore.json"  # behind the name of an archive: the file of its statement
+DEEPEST = 8  # folders
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Digest(Frozen):
+    """Digests of a file, by the names of their functions."""
+
+    sha256: Sha256
+
+
+class Subject(Frozen):
+    """One file."""
+
+    name: Annotated[str, Field(min_length=1, max_length=4096)]
+    digest: Digest
+
+
+class SignedGate(Frozen):
+    """One gate as the run was judged."""
+
+    name: str
+    job: str | None
+    node: str | None
+    verdict: Verdict
+
+
+class Tool(Frozen):
+    """What judged the run: version, and a digest of all files of the package."""
+
+    version: str
+    sha256: Sha256
+
+
+class SignedNode(Frozen):
+    """Who a node is. None: not read, or not connected to over SSH."""
+
+    name: str
+    board_serial: str | None
+    host_key: str | None  # fingerprint of the key that its SSH connection showed, as ssh-keygen -l prints it
+
+
+class Before(Frozen):
+    """Another signed run, by the digest of its statement's file."""
+
+    run_id: str
+    sha256: Sha256
+
+
+class Predicate(Frozen):
+    """What is said of the files."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    form: Literal["run", "archive"]
+    verdict: Verdict
+    gates: list[SignedGate]
+    tool: Tool
+    inventory: str
+    inventory_sha256: Sha256 | None  # of the inventory's file; None: the inventory is no file
+    desired_sha256: str  # of the desired states of all nodes: desired_digest of run.json
+    baselines_sha256: Sha256 | None  # of the earlier runs that the figures were compared with; None: with none
+    waivers_sha256: Sha256 | None  # of the waivers that findings rest on; None: no finding rests on one
+    waivers: list[str]
+    nodes: list[SignedNode]
+    folders: list[str]  # of the run directory
+    started_at: str
+    finished_at: str | None
+    signed_at: str  # by the controller's clock
+    previous: Before | None  # the signed run before it in the same folder of runs
+    packed: Before | None  # of an archive: the run that was packed
+
+
+class Statement(Frozen):
+    """The statement, as its payload has it."""
+
+    type: Literal["https://in-toto.io/Statement/v1"] = Field("https://in-toto.io/Statement/v1", alias="_type")
+    subject: list[Subject]
+    predicate_type: Literal["https://shakedown.example/run/v1"] = Field(
+        "https://shakedown.example/run/v1", alias="predicateType"
+    )
+    predicate: Predicate
+
+    def payload(self) -> bytes:
+        """Return the bytes that are signed, always the same for the same statement."""
+        return canonical(self.model_dump(mode="json", by_alias=True))
+
+
+def canonical(document: Any) -> bytes:
+    """Return a document as JSON with sorted keys, without blanks, in ASCII."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def read(payload: bytes) -> Statement:
+    """Read a payload, the signature of which was verified. Raises NotSigned."""
+    try:
+        statement = Statement.model_validate(shallow(load_json(payload, LIMIT)))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = printable(".".join(map(str, first["loc"])), 100)
+        raise NotSigned(f"it is signed, and no statement of this version: {place}: {first['msg']}") from None
+    except ValueError as error:
+        raise NotSigned(f"it is signed, and no statement: {printable(str(error), 200)}") from None
+    if statement.payload() != payload:  # as with a key that stands in it twice
+        raise NotSigned("it is signed, and not as Shakedown writes it")
+    return statement
+
+
+def of_run(
+    directory: RunDirectory,
+    record: RunRecord,
+    evidence: Mapping[str, Evidence],
+    states: Iterable[tuple[str, NodeState]],
+    inventory: Path | None,
+) -> Statement:
+    """Make the statement on a run directory that nothing is written to any more. Raises OSError; ValueError for what is
+    no file or folder."""
+    files, folders = contents(directory.path)
+    predicate = _predicate(record, evidence, states)
+    previous = _previous(directory.path)
+    sha256 = digest(inventory) if inventory is not None and inventory.is_file() else None
+    more = {"form": "run", "folders": folders, "previous": previous, "packed": None, "inventory_sha256": sha256}
+    subjects = [Subject(name=name, digest=Digest(sha256=digest(directory.path / name))) for name in files]
+    return Statement(subject=subjects, predicate=Predicate(**predicate, **more))
+
+
+def of_archive(
+    archive: Path,
+    copy: RunDirectory,
+    states: Iterable[tuple[str, NodeState]],
+    run: Statement,
+    sha256: str,
+    anonym: bool,
+) -> Statement:
+    """Make the statement on an archive. `copy`: the run as it stands in it; `run`, `sha256`: the run's own statement,
+    and the digest of its file; `anonym`: names of the site are left out."""
+    record = copy.load()
+    try:
+        evidence = copy.load_evidence()
+    except OSError:
+        evidence = {}
+    packed = Before(run_id=run.predicate.run_id, sha256=sha256)
+    inventory = None if anonym else run.predicate.inventory_sha256
+    more: dict[str, Any] = {
+        "form": "archive",
+        "folders": [],
+        "previous": None,
+        "packed": packed,
+        "inventory_sha256": inventory,
+    }
+    subject = Subject(name=archive.name, digest=Digest(sha256=digest(archive)))
+    return Statement(subject=[subject], predicate=Predicate(**_predicate(record, evidence, states), **more))
+
+
+def gates_of(record: RunRecord) -> list[SignedGate]:
+    """Return the gates of a record, as a statement has them."""
+    return [SignedGate(name=gate.name, job=gate.job, node=gate.node, verdict=gate.verdict) for gate in record.gates]
+
+
+def facts_of(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Any]:
+    """Return what a statement repeats of the run's own documents: whoever verifies it holds the two against each
+    other."""
+    past = {name: job.past.model_dump(mode="json") for name, job in evidence.items() if job.past is not None}
+    resting = [[finding.node, finding.name, finding.waiver] for finding in record.findings if finding.waiver]
+    return {
+        "run_id": record.run_id,
+        "verdict": record.verdict,
+        "gates": gates_of(record),
+        "inventory": record.inventory,
+        "desired_sha256": record.desired_digest,
+        "baselines_sha256": hashlib.sha256(canonical(past)).hexdigest() if past else None,
+        "waivers_sha256": hashlib.sha256(canonical(resting)).hexdigest() if resting else None,
+        "waivers": sorted({str(waiver) for _, _, waiver in resting}),
+        "started_at": record.started_at,
+        "finished_at": record.finished_at,
+    }
+
+
+def _predicate(
+    record: RunRecord, evidence: Mapping[str, Evidence], states: Iterable[tuple[str, NodeState]]
+) -> dict[str, Any]:
+    serials = {name: _read_or_none(state.system.board_serial) for name, state in states}
+    return {
+        **facts_of(record, evidence),
+        "tool": Tool(version=version("shakedown"), sha256=source_digest()),
+        "nodes": [
+            SignedNode(name=node.name, board_serial=serials.get(node.name), host_key=node.host_key or None)
+            for node in record.nodes
+        ],
+        "signed_at": now(),
+    }
+
+
+def _read_or_none(reading: Any) -> str | None:
+    return None if is_unreadable(reading) else str(reading)
+
+
+def contents(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the files below a run directory but for its statement, and the folders, in order. Raises ValueError for
+    what is neither, as a link."""
+    files, folders = [], []
+    for name, mode in _entries(folder, "", 0):
+        if stat.S_ISDIR(mode):
+            folders.append(name)
+        elif not stat.S_ISREG(mode):
+            raise ValueError(f"{printable(name, 200)} is neither a file nor a folder")
+        elif name != STATEMENT:
+            files.append(name)
+    return sorted(files), sorted(folders)
+
+
+def _entries(folder: Path, above: str, depth: int) -> Iterator[tuple[str, int]]:
+    if depth > DEEPEST:
+        raise ValueError(f"{printable(above, 200)} lies more than {DEEPEST} folders deep")
+    for entry in folder.iterdir():
+        mode = entry.lstat().st_mode
+        yield above + entry.name, mode
+        if stat.S_ISDIR(mode):
+            yield from _entries(entry, f"{above}{entry.name}/", depth + 1)
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def source_digest() -> str:
+    """Return a digest of the package's files: SHA-256 over a line for each, as sha256sum(1) prints them."""
+    package = Path(shakedown.__file__).parent
+    folders = (package, package / "facts", package / "operations")  # the last two may be links, which rglob passes by
+    paths = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    sources = {path for path in paths if "__pycache__" not in path.parts}
+    return files_digest({str(path.relative_to(package)): path.read_bytes() for path in sources})
+
+
+def _previous(path: Path) -> Before | None:
+    for run_id in run_ids(path.parent):
+        if run_id < path.name and (file := path.parent / run_id / STATEMENT).is_file():
+            return Before(run_id=run_id, sha256=digest(file))
+    return None

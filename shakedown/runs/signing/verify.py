@@ -1,0 +1,141 @@
+"""A run, or an archive of one, held against its statement: the signature first, then all files, then the judgement."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+from shakedown.common.text import counted, printable
+from shakedown.runs.archive.read import opened
+from shakedown.runs.archive.run import is_packed
+from shakedown.runs.directory import STATEMENT, RunDirectory
+from shakedown.runs.folder import find_run
+from shakedown.runs.judging import judged_again
+from shakedown.runs.records import RunRecord
+from shakedown.runs.signing import envelope, statement
+from shakedown.runs.signing.envelope import NotSigned
+from shakedown.runs.signing.statement import Statement
+from shakedown.state.findings import Verdict, worst
+
+_SHOWN = 5  # of many files that differ
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A run whose signature and files hold. `again`: the verdict of the judgement from the evidence; `changes`: what it
+    judges otherwise than the statement."""
+
+    statement: Statement
+    sha256: str  # of the statement's file
+    directory: RunDirectory
+    record: RunRecord
+    again: Verdict
+    changes: list[str]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the worse one of the two; a statement that its own evidence contradicts has failed."""
+        return worst([self.statement.predicate.verdict, self.again, *([Verdict.FAIL] if self.changes else [])])
+
+
+def file_of(name: str) -> tuple[Path, Path]:
+    """Return the run directory or the archive of that name, and the file of its statement. Raises ValueError."""
+    path = Path(name) if is_packed(name) else find_run(name)
+    return path, path.with_name(path.name + statement.BESIDE) if path.is_file() else path / STATEMENT
+
+
+@contextmanager
+def verified(name: str, key: EllipticCurvePublicKey) -> Iterator[Verified]:
+    """Verify a run or an archive. Raises NotSigned where the signature or a file does not hold, ValueError and OSError
+    for what is no run, or has no statement."""
+    path, file = file_of(name)
+    signed, sha256 = signature(file, key)
+    if path.is_file():
+        _only("archive", signed)
+        _compare(path.parent, {path.name: signed.subject[0].digest.sha256})
+        with opened(path) as archive:
+            if archive.altered:
+                raise NotSigned(f"{path}: {'; '.join(archive.altered[:_SHOWN])}")
+            yield _judged(RunDirectory(archive.path), signed, sha256)
+        return
+    _only("run", signed)
+    check_files(path, signed)
+    yield _judged(RunDirectory(path), signed, sha256)
+
+
+def signature(file: Path, key: EllipticCurvePublicKey) -> tuple[Statement, str]:
+    """Return the statement in a file that the key has signed, and the file's digest. Raises NotSigned, and OSError with
+    what there is in its place."""
+    if not file.is_file() or file.is_symlink():
+        raise FileNotFoundError(f"{file}: it is not there, or no file: the run is not signed (docs/evidence.md)")
+    with file.open("rb") as source:
+        text = source.read(envelope.LIMIT + 1)
+    try:
+        return statement.read(envelope.verified(text, key)), hashlib.sha256(text).hexdigest()
+    except NotSigned as error:
+        raise NotSigned(f"{file}: {error}") from None
+
+
+def check_files(folder: Path, signed: Statement) -> None:
+    """Hold all that a run directory has against the statement. Raises NotSigned."""
+    try:
+        files, folders = statement.contents(folder)
+    except ValueError as error:
+        raise NotSigned(f"{folder}: {error}, so the statement cannot cover it") from None
+    subjects = {subject.name: subject.digest.sha256 for subject in signed.subject}
+    there, listed = {*files, *folders}, {*subjects, *signed.predicate.folders}
+    other = [f"{name} is not in the statement" for name in sorted(there - listed)]
+    other += [f"{name} is missing" for name in sorted(listed - there)]
+    if other or len(subjects) != len(signed.subject):
+        raise NotSigned(f"{folder}: {_some(other or ['a file stands twice in the statement'])}")
+    _compare(folder, subjects)
+
+
+def _only(form: str, signed: Statement) -> None:
+    if signed.predicate.form != form or (form == "archive" and len(signed.subject) != 1):
+        raise NotSigned(f"the statement is on another form of the run, its {signed.predicate.form}")
+
+
+def _compare(folder: Path, subjects: dict[str, str]) -> None:
+    other = [
+        f"{name} was altered: its SHA-256 is not that of the statement"
+        for name, sha256 in subjects.items()
+        if statement.digest(folder / name) != sha256
+    ]
+    if other:
+        raise NotSigned(f"{folder}: {_some(other)}")
+
+
+def _some(lines: list[str]) -> str:
+    more = f"; and {counted(len(lines) - _SHOWN, 'other')}" if len(lines) > _SHOWN else ""
+    return printable("; ".join(lines[:_SHOWN]), 2000) + more
+
+
+def _judged(directory: RunDirectory, signed: Statement, sha256: str) -> Verified:
+    """Judge a run again, all files of which are as they were signed."""
+    record = directory.load()
+    try:
+        evidence = directory.load_evidence()
+    except OSError:  # a check, or a run that was never judged
+        evidence = {}
+    documents = statement.facts_of(record, evidence)
+    changes = [
+        f"{name} of the statement is not that of the run's own documents"
+        for name, value in documents.items()
+        if getattr(signed.predicate, name) != value
+    ]
+    again, gates = judged_again(directory, record)
+    if gates is not None:
+        before = {(gate.name, gate.job, gate.node): gate.verdict for gate in record.gates}
+        after = {(gate.name, gate.job, gate.node): gate.verdict for gate in gates}
+        changes += [
+            f"{' '.join(filter(None, key))}: signed as {before.get(key, 'nothing')}, judged {after.get(key, 'not')} now"
+            for key in dict.fromkeys([*before, *after])
+            if before.get(key) != after.get(key)
+        ]
+    if worst([again, record.verdict]) != record.verdict:
+        changes.append(f"signed as {record.verdict}, and its evidence comes to {again}")
+    return Verified(signed, sha256, directory, record, again, changes)

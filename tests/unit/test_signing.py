@@ -1,0 +1,359 @@
+"""A signed run: whoever has the site's public key can tell whether files and verdict hold."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from securesystemslib.dsse import Envelope
+from securesystemslib.signer import SSlibKey
+
+from shakedown.cli import main
+from shakedown.common.secret_file import SecretError
+from shakedown.runs.directory import STATEMENT, RunDirectory
+from shakedown.runs.signing import envelope, statement
+from shakedown.runs.signing.envelope import NotSigned
+from tests.archives import a_run
+from tests.docs.blocks import DOCS
+from tests.signed import NAMES, a_signed_run, keys, payload_of, sign
+
+PAGE = (DOCS / "evidence.md").read_text("utf-8")
+
+
+def call(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> tuple[Path, Path]:
+    return keys(tmp_path)
+
+
+@pytest.fixture
+def run(tmp_path: Path, site: tuple[Path, Path]) -> RunDirectory:
+    return a_signed_run(tmp_path / "runs", site[0])
+
+
+def rewritten(file: Path, key: Path, **changes: object) -> None:
+    """Sign a statement anew with changes, as only a holder of the key can."""
+    document = json.loads(payload_of(file))
+    document["predicate"] |= changes
+    file.write_bytes(envelope.signed(statement.canonical(document), envelope.private_key(key)))
+
+
+def test_a_signed_run_is_verified_and_judged_again(run: RunDirectory, site: tuple[Path, Path]) -> None:
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 0, done.output
+    assert "signature: holds" in done.output and "verdict: ok, judged again from the evidence: ok; holds" in done.output
+    assert envelope.hint(envelope.public_key(site[1])) in done.output
+
+
+def test_a_failed_run_is_verified_as_one_that_failed(tmp_path: Path, site: tuple[Path, Path]) -> None:
+    run = a_signed_run(tmp_path / "runs", site[0], "nan_loss.log")
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 1 and "signature: holds" in done.output and "fail; holds" in done.output
+
+
+@pytest.mark.parametrize("name", ["run.json", "evidence.json", "logs/node02/leader.log", "states/node01.json"])
+def test_a_file_that_was_changed_is_named(run: RunDirectory, site: tuple[Path, Path], name: str) -> None:
+    file = run.path / name
+    file.write_bytes(file.read_bytes().replace(b"0", b"1", 1))
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 1 and f"{name} was altered" in done.output, done.output
+
+
+def test_the_inventory_of_files_is_closed(run: RunDirectory, site: tuple[Path, Path], tmp_path: Path) -> None:
+    def refused(word: str) -> None:
+        done = call("verify", run.path, "--key", site[1])
+        assert done.exit_code == 1 and word in done.output, done.output
+
+    (run.path / "extra").write_text("x")
+    refused("extra is not in the statement")
+    (run.path / "extra").unlink()
+    (run.path / "logs/folder").mkdir()
+    refused("logs/folder is not in the statement")
+    (run.path / "logs/folder").rmdir()
+    (run.path / "link").symlink_to("run.json")
+    refused("link is neither a file nor a folder")
+    (run.path / "link").unlink()
+    os.mkfifo(run.path / "pipe")
+    refused("pipe is neither a file nor a folder")
+    (run.path / "pipe").unlink()
+    shutil.move(run.path / "run.json", tmp_path / "run.json")
+    (run.path / "run.json").symlink_to(tmp_path / "run.json")
+    refused("run.json is neither a file nor a folder")
+    (run.path / "run.json").unlink()
+    shutil.move(tmp_path / "run.json", run.path / "run.json")
+    (run.path / "states/node01.json").unlink()
+    refused("states/node01.json is missing")
+
+
+def test_a_run_without_a_statement_or_with_a_link_for_one_is_not_verified(
+    run: RunDirectory, site: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shutil.move(run.path / STATEMENT, tmp_path / "elsewhere")
+    assert "not signed" in (done := call("verify", run.path, "--key", site[1])).output and done.exit_code == 2
+    (run.path / STATEMENT).symlink_to(tmp_path / "elsewhere")
+    assert call("verify", run.path, "--key", site[1]).exit_code == 2
+
+
+def test_another_key_counts_for_nothing(run: RunDirectory, tmp_path: Path) -> None:
+    _, other = keys(tmp_path, "other")
+    done = call("verify", run.path, "--key", other)
+    assert done.exit_code == 1 and "another key" in done.output
+
+
+def test_the_key_is_never_taken_from_the_run(run: RunDirectory, site: tuple[Path, Path], tmp_path: Path) -> None:
+    """Whoever signs anew with a key of their own, and names it as that of the site."""
+    own, _ = keys(tmp_path, "own")
+    text = envelope.signed(payload_of(run.path / STATEMENT), envelope.private_key(own)).decode()
+    hints = [envelope.hint(envelope.private_key(key).public_key()) for key in (own, site[0])]
+    (run.path / STATEMENT).write_text(text.replace(*hints))
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 1 and "not of this key" in done.output
+
+
+def test_a_verdict_that_the_evidence_contradicts_does_not_hold(tmp_path: Path, site: tuple[Path, Path]) -> None:
+    """The holder of the key, too, cannot sign a failed run as passed."""
+    run = a_run(tmp_path / "runs", NAMES, "nan_loss.log")
+    document = json.loads((run.path / "run.json").read_text())
+    document["verdict"] = "ok"
+    for gate in document["gates"]:
+        gate["verdict"] = "ok"
+    run.write("run.json", json.dumps(document))
+    sign(run, site[0])
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 1 and "signature: holds" in done.output
+    assert "signed as ok, judged fail now" in done.output and "does not hold" in done.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"verdict": "warn"}, {"gates": []}, {"run_id": "x"}, {"desired_sha256": "1"}, {"waivers": ["w"]},
+     {"form": "archive"}],
+)  # fmt: skip
+def test_a_statement_that_says_other_than_the_record_does_not_hold(
+    run: RunDirectory, site: tuple[Path, Path], change: dict[str, object]
+) -> None:
+    rewritten(run.path / STATEMENT, site[0], **change)
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 1 and ("does not hold" in done.output or "not verified" in done.output)
+
+
+def test_there_is_one_file_for_a_content_and_a_signature(run: RunDirectory, site: tuple[Path, Path]) -> None:
+    """A second key of a name, blanks, another base64, and the other form of an ECDSA signature."""
+    public, text = envelope.public_key(site[1]), (run.path / STATEMENT).read_bytes()
+    payload = envelope.verified(text, public)
+    raw = base64.b64decode(json.loads(text)["dsseEnvelope"]["signatures"][0]["sig"])
+    r, s = decode_dss_signature(raw)
+    other = base64.b64encode(encode_dss_signature(r, envelope._ORDER - s))
+    for bad in (
+        text + b"\n",
+        text.replace(b'"tlogEntries": []', b'"tlogEntries": [], "tlogEntries": []'),
+        text.replace(b'"payload": "', b'"payload": "e30=", "payload": "'),
+        text.replace(b'"mediaType": ', b'"mediaType":'),
+        text.replace(base64.b64encode(raw), other),
+        text.replace(b"in-toto+json", b"in-toto+yaml"),
+        b"[]", b"{}", b"[" * 100_000, b'{"dsseEnvelope": {"payload": 5, "signatures": []}}', b"", b"\xff",
+    ):  # fmt: skip
+        with pytest.raises(NotSigned):
+            envelope.verified(bad, public)
+    assert payload.startswith(b'{"_type":"https://in-toto.io/Statement/v1"')
+
+
+@pytest.mark.parametrize("payload", [b'{"a":1,"a":1}', b"{}", b"[]", b"no json", b"[" * 100_000])
+def test_what_is_signed_and_no_statement_is_refused(run: RunDirectory, site: tuple[Path, Path], payload: bytes) -> None:
+    (run.path / STATEMENT).write_bytes(envelope.signed(payload, envelope.private_key(site[0])))
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 1 and "no statement" in done.output
+
+
+def test_a_statement_with_a_key_twice_is_refused(run: RunDirectory, site: tuple[Path, Path]) -> None:
+    payload = payload_of(run.path / STATEMENT).replace(b'"verdict":"ok"}', b'"verdict":"fail","verdict":"ok"}')
+    (run.path / STATEMENT).write_bytes(envelope.signed(payload, envelope.private_key(site[0])))
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 1 and "not as Shakedown writes it" in done.output
+
+
+def test_the_private_key_is_the_owners_alone_and_of_the_right_kind(tmp_path: Path, site: tuple[Path, Path]) -> None:
+    wrong = {
+        "ed25519": ed25519.Ed25519PrivateKey.generate(),
+        "p384": ec.generate_private_key(ec.SECP384R1()),
+    }
+    for name, key in wrong.items():
+        file = tmp_path / name
+        file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        file.chmod(0o600)
+        with pytest.raises(SecretError, match="not ECDSA on P-256"):
+            envelope.private_key(file)
+        public = tmp_path / f"{name}.pub"
+        public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+        with pytest.raises(ValueError, match="not ECDSA on P-256"):
+            envelope.public_key(public)
+    subprocess.run(
+        ["openssl", "ec", "-in", site[0], "-aes256", "-passout", "pass:x", "-out", tmp_path / "enc"], check=True
+    )
+    (tmp_path / "enc").chmod(0o600)
+    with pytest.raises(SecretError, match="encrypted"):
+        envelope.private_key(tmp_path / "enc")
+    site[0].chmod(0o640)
+    with pytest.raises(SecretError, match="chmod 600") as refused:
+        envelope.private_key(site[0])
+    assert "BEGIN" not in str(refused.value)
+    assert call("verify", tmp_path, "--key", site[0]).exit_code == 2, "a private key is no public one"
+
+
+def test_an_archive_is_signed_anew_and_names_its_run(
+    run: RunDirectory, site: tuple[Path, Path], tmp_path: Path
+) -> None:
+    archive = tmp_path / "a.shakedown.tar.gz"
+    assert call("bundle", run.path, "--key", site[0], "--output", archive).exit_code == 0
+    beside = tmp_path / "a.shakedown.tar.gz.sigstore.json"
+    assert stat.S_IMODE(beside.stat().st_mode) == 0o600
+    done = call("verify", archive, "--key", site[1])
+    assert done.exit_code == 0 and f"packed from the signed run {run.path.name}" in done.output, done.output
+    assert statement.digest(run.path / STATEMENT) in done.output
+    archive.rename(moved := tmp_path / "renamed.tar.gz")
+    beside.rename(tmp_path / "renamed.tar.gz.sigstore.json")
+    assert call("verify", moved, "--key", site[1]).exit_code == 0, "a name is no content"
+    shutil.copy(run.path / STATEMENT, tmp_path / "renamed.tar.gz.sigstore.json")
+    done = call("verify", moved, "--key", site[1])
+    assert done.exit_code == 1 and "another form" in done.output, "the run's own statement is not the archive's"
+
+
+def test_a_run_that_was_changed_or_never_signed_is_not_packed_with_a_signature(
+    run: RunDirectory, site: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (run.path / "plan.txt").write_text("another")
+    done = call("bundle", run.path, "--key", site[0], "--output", tmp_path / "a.tar.gz")
+    assert done.exit_code == 2 and "plan.txt" in done.output and not (tmp_path / "a.tar.gz").exists()
+    (run.path / STATEMENT).unlink()
+    done = call("bundle", run.path, "--key", site[0], "--output", tmp_path / "a.tar.gz")
+    assert done.exit_code == 2 and "not signed" in done.output and not (tmp_path / "a.tar.gz").exists()
+
+
+def test_a_statement_of_pseudonyms_holds_no_name(tmp_path: Path, site: tuple[Path, Path]) -> None:
+    names = ["gpu-a17.rack7.corp.example", "gpu-a18.rack7.corp.example"]
+    run = a_run(tmp_path / "runs", names)
+    record = run.load()
+    record.nodes[0].host_key = "ssh-ed25519 SHA256:" + "abcd" * 10
+    run.save(record)
+    sign(run, site[0], tmp_path / "site.pub")
+    archive = tmp_path / "a.tar.gz"
+    done = call("bundle", run.path, "--pseudonyms", "--key", site[0], "--output", archive)
+    assert done.exit_code == 0, done.output
+    text = payload_of(tmp_path / "a.tar.gz.sigstore.json").decode()
+    assert "host-001" in text and call("verify", archive, "--key", site[1]).exit_code == 0
+    for word in ("gpu-a17", "corp.example", "abcdabcd", statement.digest(site[1])):
+        assert word not in text
+
+
+def test_the_runs_of_a_folder_are_a_chain(tmp_path: Path, site: tuple[Path, Path]) -> None:
+    first = a_signed_run(tmp_path / "runs", site[0])
+    later = first.path.with_name("99991231T000000-000000")
+    shutil.copytree(first.path, later)
+    (later / STATEMENT).unlink()
+    document = json.loads((later / "run.json").read_text())
+    RunDirectory(later).write("run.json", json.dumps(document | {"run_id": later.name}))
+    sign(RunDirectory(later), site[0])
+    previous = json.loads(payload_of(later / STATEMENT))["predicate"]["previous"]
+    assert previous == {"run_id": first.path.name, "sha256": statement.digest(first.path / STATEMENT)}
+    assert first.path.name in call("verify", later, "--key", site[1]).output
+
+
+def test_securesystemslib_verifies_the_same(run: RunDirectory, site: tuple[Path, Path]) -> None:
+    document = json.loads((run.path / STATEMENT).read_text())["dsseEnvelope"]
+    hint = envelope.hint(envelope.public_key(site[1]))
+    key = SSlibKey(hint, "ecdsa", "ecdsa-sha2-nistp256", {"public": site[1].read_text()})
+    assert Envelope.from_dict(copy.deepcopy(document)).verify([key], 1)
+    document["payload"] = base64.b64encode(payload_of(run.path / STATEMENT).replace(b"ok", b"no", 1)).decode()
+    with pytest.raises(Exception, match="ignature"):
+        Envelope.from_dict(document).verify([key], 1)
+
+
+def commands(mark: str) -> str:
+    """The commands that the page shows."""
+    (block,) = re.findall(rf"<!-- generated: {mark} -->\n\n```sh\n(.*?)```", PAGE, re.DOTALL)
+    assert isinstance(block, str)
+    return block
+
+
+def by_hand(run: Path, key: Path) -> subprocess.CompletedProcess[str]:
+    script = "set -euo pipefail\n" + commands("third party")
+    return subprocess.run(["bash", "-c", script, "verify", run, key], capture_output=True, text=True, check=False)
+
+
+def test_openssl_jq_and_sha256sum_verify_it_as_the_page_shows(run: RunDirectory, site: tuple[Path, Path]) -> None:
+    done = by_hand(run.path, site[1])
+    assert (done.returncode, done.stdout) == (0, "Verified OK\nok\n"), done.stderr
+    for change in ("altered", "extra", "removed", "link", "folder"):
+        other = run.path.with_name(change)
+        shutil.copytree(run.path, other)
+        match change:
+            case "altered":
+                (other / "run.json").write_text("x")
+            case "extra":
+                (other / "extra").write_text("x")
+            case "removed":
+                (other / "run.json").unlink()
+            case "link":
+                (other / "link").symlink_to("run.json")
+            case _:
+                (other / "empty").mkdir()
+        assert by_hand(other, site[1]).returncode != 0, change
+    rewritten(run.path / STATEMENT, keys(run.path.parent, "other")[0])
+    assert by_hand(run.path, site[1]).returncode != 0
+
+
+def test_the_keys_of_the_page_are_keys_of_a_site(tmp_path: Path) -> None:
+    lines = re.findall(r"^    ((?:umask|openssl) .*)$", PAGE, re.M)
+    assert len(lines) == 3
+    subprocess.run(["bash", "-ec", "\n".join(lines)], cwd=tmp_path, check=True, capture_output=True)
+    key = envelope.private_key(tmp_path / "site.key")
+    assert envelope.hint(key.public_key()) == envelope.hint(envelope.public_key(tmp_path / "site.pub"))
+
+
+def in_a_site(folder: Path, key: Path, *words: str, data: str = "") -> subprocess.CompletedProcess[str]:
+    """Call the command in a site with one node, this machine."""
+    text = f"nodes = (['@local'], {{'gpu': 'cpu', 'signing': {{'key_file': {str(key)!r}}}, {data}}})\n"
+    (folder / "site.py").write_text(text)
+    command = [str(Path(sys.executable).with_name("shakedown")), *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_check_that_is_kept_is_signed_when_the_inventory_names_a_key(tmp_path: Path, site: tuple[Path, Path]) -> None:
+    done = in_a_site(tmp_path, site[0], "drift", "site.py")
+    (run,) = [path for path in (tmp_path / "runs").iterdir() if (path / "run.json").exists()]
+    found = in_a_site(tmp_path, site[0], "verify", run.name, "--key", str(site[1]))
+    assert "signature: holds" in found.stdout and found.returncode == done.returncode, (done.stderr, found.stderr)
+    predicate = json.loads(payload_of(run / STATEMENT))["predicate"]
+    assert predicate["inventory_sha256"] == statement.digest(tmp_path / "site.py")
+    assert predicate["folders"] == ["logs", "states"] and "PRIVATE" not in done.stderr + done.stdout
+
+
+def test_a_key_that_cannot_be_used_ends_the_command_before_a_node_is_read(
+    tmp_path: Path, site: tuple[Path, Path]
+) -> None:
+    site[0].chmod(0o644)
+    done = in_a_site(tmp_path, site[0], "drift", "site.py")
+    assert done.returncode == 2 and "signing.key_file" in done.stderr and "chmod 600" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_signed_checks_are_removed_like_others(tmp_path: Path, site: tuple[Path, Path]) -> None:
+    for _ in range(2):
+        in_a_site(tmp_path, site[0], "drift", "site.py", data="'kept_checks': 1")
+    assert len([path for path in (tmp_path / "runs").iterdir() if (path / "run.json").exists()]) == 1
