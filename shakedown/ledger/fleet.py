@@ -2,16 +2,15 @@
 
 from datetime import UTC, datetime
 
-from sqlalchemy import select
+from sqlalchemy import and_, select
 
 from shakedown.common.frozen import Frozen
 from shakedown.ledger import schema
-from shakedown.ledger.history import Line
+from shakedown.ledger.history import Line, every_node
 from shakedown.ledger.store import Ledger
 from shakedown.state.findings import Verdict
 
 RUNS = 5  # of one node
-_ROWS = 200_000  # that are read, the newest: a node in none of them is not listed
 
 
 class Seen(Frozen):
@@ -28,17 +27,20 @@ class Seen(Frozen):
 
 def fleet(ledger: Ledger, since: datetime | None = None) -> list[list[Seen]]:
     """Return what the newest runs saw of each node, the newest first. Raise LedgerError."""
-    runs, nodes = schema.runs, schema.nodes
+    runs, nodes, newest, name = schema.runs, schema.nodes, schema.nodes.alias(), every_node().c.node
     columns = nodes.c.node, nodes.c.run_id, nodes.c.started, nodes.c.verdict, nodes.c.part, nodes.c.why
-    found = select(*columns, runs.c.inventory).join(nodes, nodes.c.run_id == runs.c.run_id)
+    times = newest.c.started.desc(), newest.c.run_id.desc()
+    few = select(newest.c.run_id).where(newest.c.node == name).order_by(*times).limit(RUNS)
     if since is not None:
-        found = found.where(runs.c.started >= int(since.timestamp()))
-    found = found.order_by(runs.c.started.desc(), runs.c.run_id.desc()).limit(_ROWS)
+        few = few.where(newest.c.started >= int(since.timestamp()))
+    of_it = and_(nodes.c.node == name, nodes.c.run_id.in_(few.correlate(name.table)))
+    found = select(*columns, runs.c.inventory).select_from(name.table).join(nodes, of_it)
+    found = found.join(runs, runs.c.run_id == nodes.c.run_id)
+    found = found.order_by(nodes.c.started.desc(), nodes.c.run_id.desc())
     of_node: dict[str, list[Seen]] = {}
     with ledger.reading() as connection:
         for row in connection.execute(found).mappings():
-            seen = of_node.setdefault(row["node"], [])
-            if len(seen) < RUNS:
-                rest = {key: row[key] for key in ("node", "run_id", "inventory", "verdict", "part", "why")}
-                seen.append(Seen(at=datetime.fromtimestamp(row["started"], UTC), **rest))
+            rest = {key: row[key] for key in ("node", "run_id", "inventory", "verdict", "part", "why")}
+            seen = Seen(at=datetime.fromtimestamp(row["started"], UTC), **rest)
+            of_node.setdefault(seen.node, []).append(seen)
     return sorted(of_node.values(), key=lambda seen: seen[0].node)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
-from sqlalchemy import Connection, ScalarSelect, Select, and_, func, or_, select
+from sqlalchemy import CTE, ColumnElement, Connection, ScalarSelect, Select, and_, func, or_, select
 
 from shakedown import hosts
 from shakedown.common.frozen import Frozen
@@ -104,10 +104,19 @@ def _nodes(connection: Connection, words: str) -> list[str]:
     column = schema.nodes.c.node
     if connection.execute(select(column).where(column == name(words)).limit(1)).first():
         return [words]
+    node = every_node().c.node
     try:
-        return hosts.select([words], list(connection.scalars(select(column).distinct().order_by(column))))
+        return hosts.select([words], list(connection.scalars(select(node).where(node.is_not(None)))))
     except ValueError as error:
         raise LedgerError(f"node {error}") from error
+
+
+def every_node() -> CTE:
+    """Name every node once, in order: from each name an index leads to the next, past all rows between."""
+    node = schema.nodes.c.node
+    name = select(func.min(node).label("node")).cte("every_node", recursive=True)
+    following = select(func.min(node)).where(node > name.c.node).correlate(name).scalar_subquery()
+    return name.union_all(select(following).where(name.c.node.is_not(None)))
 
 
 def _time(seconds: int) -> datetime:
@@ -132,7 +141,7 @@ def _with_part(connection: Connection, request: Asked, equipment: Mapping[str, i
 
 def _runs(request: Asked, equipment: str | None) -> Select[Any]:
     """Return the newest runs. What comes first is what narrows most, by an index that has them in order of time."""
-    runs, nodes, jobs = schema.runs, schema.nodes, schema.jobs
+    runs, nodes, jobs, recipes = schema.runs, schema.nodes, schema.jobs, schema.recipes
     by_node = [nodes.c.node == name(request.node)] if request.node else []
     by_node += [nodes.c.equipment == equipment] if equipment is not None else []
     recipe = name(request.recipe) if request.recipe else None
@@ -142,8 +151,10 @@ def _runs(request: Asked, equipment: str | None) -> Select[Any]:
         times, own = nodes, [nodes.c.node, nodes.c.verdict.label("node_verdict"), nodes.c.part, nodes.c.why]
         found = select(nodes.c.run_id, nodes.c.started, *own).where(*by_node)
         if recipe is not None:
-            of_it = select(jobs.c.run_id).where(jobs.c.run_id == nodes.c.run_id, jobs.c.recipe == recipe)
-            found = found.where(of_it.exists())
+            times = recipes
+            same = and_(nodes.c.run_id == recipes.c.run_id, nodes.c.node == recipes.c.node)
+            found = select(recipes.c.run_id, recipes.c.started, *own).join(nodes, same)
+            found = found.where(recipes.c.recipe == recipe, *by_node, *_held(equipment, request.node))
     elif recipe is not None:
         times = jobs
         found = select(jobs.c.run_id, jobs.c.started).where(jobs.c.recipe == recipe).distinct()
@@ -152,6 +163,19 @@ def _runs(request: Asked, equipment: str | None) -> Select[Any]:
     few = found.order_by(times.c.started.desc(), times.c.run_id.desc()).limit(request.limit).subquery()
     whole = select(runs, *(few.c[column.name] for column in own)).join(few, few.c.run_id == runs.c.run_id)
     return whole.order_by(runs.c.started.desc(), runs.c.run_id.desc())
+
+
+def _held(equipment: str | None, node: str | None) -> list[ColumnElement[bool]]:
+    """Return which rows of `recipes` are worth a look: of the node, or of the one that has the set of parts, from the
+    first to the last run that saw it."""
+    recipes, seen = schema.recipes.c, schema.nodes.alias()
+    if equipment is None:
+        return [recipes.node == name(node)]
+    holder, first, last = (
+        select(what).where(seen.c.equipment == equipment).limit(1).scalar_subquery()
+        for what in (seen.c.node, func.min(seen.c.started), func.max(seen.c.started))
+    )
+    return [recipes.node == holder, recipes.started >= first, recipes.started <= last]
 
 
 def _run(row: Any, jobs: list[JobRow]) -> RunRow:
@@ -221,10 +245,13 @@ def _stays(connection: Connection, request: Asked, equipment: Sequence[str]) -> 
         alone = not before or before[0] < at
         since = (before[0] + 1 if before else None) if alone else at
         for digest in [here] if alone else [digest for started, digest in newest if started == at]:
-            spent = select(func.min(nodes.c.started), func.max(nodes.c.started), func.count(), func.min(nodes.c.node))
-            spent = spent.where(nodes.c.equipment == digest, nodes.c.started <= at)
-            spent = spent if since is None else spent.where(nodes.c.started >= since)
-            first, last, count, node = connection.execute(spent).one()
+            within = [nodes.c.equipment == digest, nodes.c.started <= at]
+            within += [] if since is None else [nodes.c.started >= since]
+            # Each by itself: the first and the last are the ends of an index, and only the count reads what is between.
+            ends = (nodes.c.node, func.min(nodes.c.started), func.max(nodes.c.started), func.count())
+            node, first, last, count = (
+                connection.execute(select(what).where(*within).limit(1)).scalar_one() for what in ends
+            )
             place = {key: places[digest][key] for key in ("kind", "serial", "model", "firmware", "slot")}
             stay = Stay(**place, node=node, first=_time(first), last=_time(last), runs=count)
             _append(stays, stay)

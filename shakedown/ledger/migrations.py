@@ -28,7 +28,17 @@ def _claims(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=[schema.claims])
 
 
-MIGRATIONS: Sequence[Migration] = (_first, _service, _claims)
+def _recipes(connection: Connection) -> None:
+    """Version 4: of each node the recipes of its runs."""
+    nodes, jobs, recipes = schema.nodes, schema.jobs, schema.recipes
+    schema.metadata.create_all(connection, tables=[recipes])
+    rows = select(nodes.c.run_id, nodes.c.node, jobs.c.recipe, nodes.c.started).distinct()
+    connection.execute(recipes.delete())
+    names = ["run_id", "node", "recipe", "started"]
+    connection.execute(recipes.insert().from_select(names, rows.join(jobs, jobs.c.run_id == nodes.c.run_id)))
+
+
+MIGRATIONS: Sequence[Migration] = (_first, _service, _claims, _recipes)
 
 
 def version_of(connection: Connection) -> int:
@@ -42,6 +52,7 @@ def migrate(connection: Connection, migrations: Sequence[Migration]) -> None:
     """Bring the tables to the last version, inside the caller's transaction."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        connection.execute(text("SET LOCAL statement_timeout = 0"))  # a large ledger takes minutes, once
     there = version_of(connection)
     for migration in migrations[there:]:
         migration(connection)

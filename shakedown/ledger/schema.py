@@ -84,6 +84,17 @@ nodes = Table(
 Index("nodes_by_name", nodes.c.node, nodes.c.started, nodes.c.run_id)
 Index("nodes_by_equipment", nodes.c.equipment, nodes.c.started, nodes.c.node)
 
+# Of each node the recipes of its runs, in order of time: what a question about both would look through its runs for.
+recipes = Table(
+    "recipes",
+    metadata,
+    _run_id(),
+    Column("node", String(NAME), primary_key=True),
+    Column("recipe", String(NAME), primary_key=True),
+    Column("started", BigInteger, nullable=False),
+)
+Index("recipes_by_node", recipes.c.node, recipes.c.recipe, recipes.c.started, recipes.c.run_id)
+
 findings = Table(
     "findings",
     metadata,

@@ -30,6 +30,7 @@ _TRIES = 5
 _OF_A_RUN = (  # children before parents
     schema.figures,
     schema.findings,
+    schema.recipes,
     schema.jobs,
     schema.nodes,
     schema.accusations,
@@ -277,11 +278,14 @@ def _replace(connection: Connection, entry: Entry) -> None:
         if digest not in known
         for part in entry.equipment[digest]
     ]
+    recipes = {job["recipe"] for job in entry.jobs}
+    of_nodes = [{key: node[key] for key in ("run_id", "node", "started")} for node in entry.nodes]
     rows: list[tuple[Table, list[dict[str, Any]]]] = [
         (schema.runs, [entry.run]),
         (schema.jobs, entry.jobs),
         (schema.figures, entry.figures),
         (schema.nodes, entry.nodes),
+        (schema.recipes, [{**node, "recipe": recipe} for recipe in sorted(recipes) for node in of_nodes]),
         (schema.findings, entry.findings),
         (schema.accusations, entry.accusations),
         (schema.proofs, entry.proofs),

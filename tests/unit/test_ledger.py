@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Connection, select, text
+from sqlalchemy import URL, Connection, event, select, text
 
 from shakedown import gates
 from shakedown.common.text import file_name
@@ -24,6 +25,7 @@ from shakedown.gates.observed import Expected, Speed
 from shakedown.ledger import export, schema, store
 from shakedown.ledger.compared import Wanted, past_of
 from shakedown.ledger.entry import entry_of, parts_of
+from shakedown.ledger.fleet import fleet
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.jobs import key_of
 from shakedown.ledger.keep import keep
@@ -103,8 +105,8 @@ def test_a_run_that_is_added_again_is_there_once_and_a_ledger_made_anew_is_the_s
         assert ledger.add(run) == []
     kept = rows(ledger)
     assert {name: len(found) for name, found in kept.items()} == {
-        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 6, "nodes": 6, "findings": 0, "parts": 2 * 17,
-        "accusations": 0, "proofs": 6, "steps": 0, "claims": 0,
+        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 6, "nodes": 6, "recipes": 6, "findings": 0,
+        "parts": 2 * 17, "accusations": 0, "proofs": 6, "steps": 0, "claims": 0,
     }  # fmt: skip
     with ledger.writing() as connection:
         schema.metadata.drop_all(connection)
@@ -253,8 +255,8 @@ def test_several_writers_at_once_lose_nothing(ledger: Ledger, tmp_path: Path) ->
         thread.join()
     assert failed == []
     assert {name: len(found) for name, found in rows(ledger).items()} == {
-        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 6, "nodes": 6, "findings": 0, "parts": 2 * 17,
-        "accusations": 0, "proofs": 6, "steps": 0, "claims": 0,
+        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 6, "nodes": 6, "recipes": 6, "findings": 0,
+        "parts": 2 * 17, "accusations": 0, "proofs": 6, "steps": 0, "claims": 0,
     }  # fmt: skip
 
 
@@ -292,10 +294,13 @@ def test_a_newer_ledger_is_refused_and_an_older_one_is_brought_up(ledger: Ledger
             act()
 
 
+_SERVICE = (schema.accusations, schema.proofs, schema.steps)
+
+
 def test_a_ledger_from_before_there_were_steps_gets_them(ledger: Ledger, tmp_path: Path) -> None:
     ledger.add(a_run(tmp_path / "runs", 1))
     with ledger.writing() as connection:
-        schema.metadata.drop_all(connection, tables=[schema.accusations, schema.proofs, schema.steps, schema.claims])
+        schema.metadata.drop_all(connection, tables=[*_SERVICE, schema.claims, schema.recipes])
         connection.execute(text("UPDATE ledger_version SET version = 1"))
     taken = [
         Step(node="node1", at=at, done=done, rung="mend", who="root@here:1")
@@ -305,6 +310,73 @@ def test_a_ledger_from_before_there_were_steps_gets_them(ledger: Ledger, tmp_pat
         write(ledger, step)
     assert known_of(ledger, ["node1"], 8)["node1"].steps == tuple(taken), "in the order in which they were taken"
     assert len(history(ledger, Asked()).runs) == 1
+
+
+QUESTIONS = (
+    Asked(),
+    Asked(since=datetime(2026, 11, 1, 3, tzinfo=UTC)),
+    Asked(node="node01"),
+    Asked(node="node[01-02]"),
+    Asked(node="node01", recipe=RECIPE),
+    Asked(node="node01", recipe="never"),
+    Asked(node="node01", recipe=RECIPE, since=datetime(2026, 11, 1, 3, tzinfo=UTC)),
+    Asked(recipe=RECIPE),
+    Asked(part=SERIAL),
+    Asked(part=SERIAL, node="node01"),
+    Asked(part=SERIAL, recipe=RECIPE),
+    Asked(part=SERIAL, node="node02", recipe="never"),
+)
+
+
+def test_no_question_reads_a_whole_table(ledger: Ledger, tmp_path: Path) -> None:
+    """A ledger of a million runs answers as one of three does. The newest runs come in the order of an index."""
+    swapped = {"node01": STATES["node02"], "node02": STATES["node01"]}
+    for number in range(6):
+        ledger.add(a_run(tmp_path / "runs", number, states=swapped if number in (2, 3) else STATES))
+    statements: list[tuple[str, Any]] = []
+    seen = lambda _c, _cursor, statement, values, _context, _many: statements.append((statement, values))  # noqa: E731
+    event.listen(ledger._engine(), "before_cursor_execute", seen)
+    for question in QUESTIONS:
+        history(ledger, question)
+    assert {entry.node for seen in fleet(ledger) for entry in seen} == {"node01", "node02"}
+    event.remove(ledger._engine(), "before_cursor_execute", seen)
+    asked = [
+        (words, values) for words, values in statements if re.search(r"\bFROM (runs|nodes|jobs|parts|recipes)", words)
+    ]
+    assert len(asked) > 2 * len(QUESTIONS)
+    sqlite = ledger.place.path is not None
+    with ledger.reading() as connection:
+        if not sqlite:  # of a table of three rows it reads all, unless it has to choose
+            connection.execute(text("SET LOCAL enable_seqscan = off"))
+        for words, values in asked:
+            rows = connection.exec_driver_sql(f"EXPLAIN {'QUERY PLAN ' if sqlite else ''}{words}", values)
+            plan = [str(row[-1]) for row in rows]
+            scans = [
+                line for line in plan if re.search(r"(SCAN|Seq Scan on) (runs|nodes|jobs|figures|parts|recipes)", line)
+            ]
+            newest = ["SCAN runs USING COVERING INDEX runs_by_time"]
+            assert not scans or (scans == newest and "LIMIT" in words and "WHERE" not in words), (words, plan)
+
+
+def test_what_was_asked_of_a_node_and_a_recipe_is_the_same_after_a_migration(ledger: Ledger, tmp_path: Path) -> None:
+    swapped = {"node01": STATES["node02"], "node02": STATES["node01"]}
+    for number in range(6):
+        plan = PLAN.model_copy(update={"recipe": "another"}) if number == 4 else PLAN
+        states = swapped if number in (2, 3) else STATES if number < 5 else {"node01": healthy(1)}
+        ledger.add(a_run(tmp_path / "runs", number, states=states, jobs=[JobRecord(plan=plan)]))
+    before, kept = [history(ledger, question) for question in QUESTIONS], rows(ledger)
+    numbers = [[int(run.run_id[-6:]) for run in answer.runs] for answer in before]
+    assert numbers[4:8] == [[5, 3, 2, 1, 0], [], [5, 3], [5, 3, 2, 1, 0]]
+    assert numbers[8:] == [[5, 4, 3, 2, 1, 0], [5, 4, 1, 0], [5, 3, 2, 1, 0], []]
+    assert [(stay.node, stay.runs) for stay in before[8].stays] == [("node01", 2 + 0), ("node02", 2), ("node01", 2)]
+    with ledger.writing() as connection:
+        schema.metadata.drop_all(connection, tables=[schema.recipes])
+        connection.execute(text("UPDATE ledger_version SET version = 3"))
+    with pytest.raises(LedgerError, match="version 3, and not yet up to date: the next run"):
+        history(ledger, Asked())
+    with ledger.writing():
+        pass
+    assert rows(ledger) == kept and [history(ledger, question) for question in QUESTIONS] == before
 
 
 def test_an_old_record_and_one_without_states_are_kept(ledger: Ledger, tmp_path: Path) -> None:
