@@ -108,13 +108,12 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     from shakedown.checks.examination import Examination, Reading
     from shakedown.desired import Layer
     from shakedown.desired.layers import HostLayers
-    from shakedown.facts.node import parse
+    from shakedown.facts.node import state_of
     from shakedown.ledger.keep import keep
     from shakedown.report.formats import Findings, text_of
     from shakedown.runner.features import resolve
     from shakedown.runs.directory import RunDirectory
     from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
-    from shakedown.state.node import NodeState, shared
 
     os.environ["SHAKEDOWN_RUNS"] = str(folder)
     steps: dict[str, float] = {}
@@ -138,8 +137,7 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
                 if line == "\n":
                     examination.keep(entry, Reading(why="no answer"))
                     continue
-                document = parse([line.removesuffix("\n")])
-                examination.keep(entry, Reading(shared(NodeState.model_validate(document, strict=False))))
+                examination.keep(entry, Reading(state_of([line.removesuffix("\n")], list)))
 
     step("states", read)
     step("checks and outliers", examination.judge)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shakedown.node import tree
@@ -41,10 +41,11 @@ def compare_setting(
     setting: Setting,
     *,
     evidence: str,
-    remedy: Remedy | None,
+    remedy: Remedy | Callable[[], Remedy] | None,
     unit: str | None = None,
 ) -> Comparison:
-    """Judge a setting that can be changed now and kept across a reboot.
+    """Judge a setting that can be changed now and kept across a reboot. `remedy` may make the remedy of a setting
+    that differs.
 
     Right now but wrong after the next boot has drifted; a value that nothing writes down is the kernel's choice at
     the next boot, and so not known to be right. Text is compared: what the kernel prints with what is wanted.
@@ -66,7 +67,7 @@ def compare_setting(
         reboot_pending=kept and not runs,
         unit=unit,
         evidence=evidence,
-        remedy=None if runs and kept else remedy,
+        remedy=None if runs and kept else remedy() if callable(remedy) else remedy,
     )
 
 

@@ -61,7 +61,8 @@ def outliers(
     far that can be off: the clocks of all nodes are compared. A node without a difference has one finding, `fleet`,
     that says what was compared.
     """
-    several = machines.repeated(states)
+    identities = {node: machines.identities(state) for node, state in states.items()}
+    several = machines.repeated(identities)
     members: dict[str, list[str]] = defaultdict(list)
     for node in states:
         members[groups.get(node, "")].append(node)
@@ -83,7 +84,7 @@ def outliers(
     alone = {node: state for node, state in states.items() if node not in several or several[node][0][0] == node}
     return [
         *findings,
-        *machines.findings(states, several),
+        *machines.findings(identities, several),
         *_shared(alone),
         *_clock_skew(clock_offsets or {}, desired),
     ]
@@ -137,12 +138,19 @@ def _shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
     """Yield a finding for every node that has what another node has and must not, whatever their groups. A node that
     claims what is of several others is the one that fails: they meet no node but that one, and its word alone is no
     failure of theirs."""
-    holders: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    single: dict[tuple[str, str], tuple[str, str]] = {}  # nearly every value has one holder alone
+    holders: dict[tuple[str, str], dict[str, str]] = {}
     for node, state in states.items():
         for kind, value, part in own_values(state):
-            if kind == "address" or machines.is_own(value):
-                holders[kind, value][node] = part
-    repeated = {key: parts for key, parts in holders.items() if len(parts) > 1}
+            key = kind, value
+            if key in holders:
+                holders[key][node] = part
+            elif (holder := single.get(key)) and holder[0] != node:
+                holders[key] = {holder[0]: holder[1], node: part}
+            else:
+                single[key] = node, part
+    several = (key for key in single if key in holders and (key[0] == "address" or machines.is_own(key[1])))
+    repeated = {key: holders[key] for key in several}
     met: dict[str, set[str]] = defaultdict(set)
     for parts in repeated.values():
         for node in parts:  # whether it meets one other node or several is all that counts

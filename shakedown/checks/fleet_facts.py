@@ -8,8 +8,9 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Network, IPv6Network, ip_interface, ip_network
+from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
+from socket import AF_INET, AF_INET6, inet_aton, inet_ntoa, inet_pton
 from typing import Any
 
 from shakedown.desired.models import DesiredState
@@ -228,27 +229,43 @@ def _default_route(state: NodeState, facts: Facts) -> str | None:
 
 def node_interfaces(interfaces: Iterable[Interface]) -> Iterator[Interface]:
     """Yield the interfaces that lead to other nodes."""
-    local = knowledge()["interfaces"]["local"]
-    return (interface for interface in interfaces if not any(fnmatchcase(interface.name, pattern) for pattern in local))
+    return (interface for interface in interfaces if not _is_local(interface.name))
+
+
+@functools.lru_cache
+def _is_local(interface: str) -> bool:
+    return any(fnmatchcase(interface, pattern) for pattern in knowledge()["interfaces"]["local"])
 
 
 @functools.cache
-def _local_networks() -> list[IPv4Network | IPv6Network]:
-    return [ip_network(text) for text in knowledge()["interfaces"]["addresses"]]
+def _local_networks() -> list[tuple[int, int, int]]:
+    """Return the networks that may be everywhere the same: version of IP, address, mask."""
+    networks = [ip_network(text) for text in knowledge()["interfaces"]["addresses"]]
+    return [(network.version, int(network.network_address), int(network.netmask)) for network in networks]
+
+
+def _own_address(text: str) -> str | None:
+    """Return the address of an interface in its usual form; None of one that may be everywhere the same. Ten addresses
+    of each node: `ipaddress` would take a twentieth of a check's time."""
+    host = text.partition("/")[0].partition("%")[0]
+    version, family = (6, AF_INET6) if ":" in host else (4, AF_INET)
+    try:
+        packed = inet_pton(family, host)
+    except (OSError, ValueError):
+        return None
+    number = int.from_bytes(packed, "big")
+    if any(version == own and number & mask == network for own, network, mask in _local_networks()):
+        return None
+    return str(ip_address(packed)) if version == 6 else host
 
 
 def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
     """Yield what no other node may have: its kind in fleet.toml, the value, and the part of the node that has it."""
     interfaces = [] if is_unreadable(state.interfaces) else list(node_interfaces(state.interfaces))
-    local = _local_networks()
     for interface in interfaces:
         for text in (*interface.ipv4, *interface.ipv6):
-            try:
-                address = ip_interface(text.split("%", 1)[0]).ip
-            except ValueError:
-                continue
-            if not any(address.version == network.version and address in network for network in local):
-                yield "address", str(address), interface.name
+            if address := _own_address(text):
+                yield "address", address, interface.name
         if interface.bdf:  # what is no PCI device has the address of another, or one that its driver has everywhere
             yield "mac", interface.mac, interface.name
     yield "hostname", state.system.hostname, "hostname"
@@ -274,7 +291,16 @@ def _netmask(addresses: Iterable[str]) -> str:
 
 
 def _network(addresses: Iterable[str]) -> str:
-    return ", ".join(sorted({str(ip_interface(text).network) for text in addresses})) or NONE
+    return ", ".join(sorted({_network_of(text) for text in addresses})) or NONE
+
+
+def _network_of(text: str) -> str:
+    """Return the network of an interface's address: 10.0.0.0/24 of 10.0.0.1/24."""
+    host, _, bits = text.partition("/")
+    if not bits.isdecimal():  # a netmask in another form
+        return str(ip_interface(text).network)
+    number = int.from_bytes(inet_aton(host), "big") >> (32 - int(bits)) << (32 - int(bits))
+    return f"{inet_ntoa(number.to_bytes(4, 'big'))}/{int(bits)}"
 
 
 def _storage(state: NodeState, facts: Facts) -> None:

@@ -75,10 +75,9 @@ def is_one_machine(one: Identities, other: Identities) -> bool:
     return SERIAL in agree and differ == {BOOT}  # it was booted between the two readings
 
 
-def repeated(states: Mapping[str, NodeState]) -> dict[str, Repeated]:
+def repeated(known: Mapping[str, Identities]) -> dict[str, Repeated]:
     """Return, for each node that leads to the machine of another, the names of that machine in the inventory's order
     and the identities that they share."""
-    known = {node: identities(state) for node, state in states.items()}
     machine_of: dict[str, str] = {}
     shared: dict[str, set[str]] = defaultdict(set)
     for nodes in _alike(known).values():
@@ -92,7 +91,7 @@ def repeated(states: Mapping[str, NodeState]) -> dict[str, Repeated]:
                 machine_of[node] = same
                 shared[same] |= agreeing(known[node], known[same])[0]
     members: dict[str, list[str]] = defaultdict(list)
-    for node in states:
+    for node in known:
         members[machine_of.get(node, node)].append(node)
     return {node: (names, shared[first]) for first, names in members.items() if len(names) > 1 for node in names}
 
@@ -107,7 +106,7 @@ def _alike(known: Mapping[str, Identities]) -> dict[tuple[str, str], list[str]]:
     return {key: nodes for key, nodes in alike.items() if len(nodes) > 1}
 
 
-def findings(states: Mapping[str, NodeState], several: Mapping[str, Repeated]) -> Iterator[Finding]:
+def findings(known: Mapping[str, Identities], several: Mapping[str, Repeated]) -> Iterator[Finding]:
     """Yield a failure for each name of a machine that has several, and advice for identities that were cloned."""
     for node, (names, shared) in several.items():
         yield Finding(
@@ -119,7 +118,6 @@ def findings(states: Mapping[str, NodeState], several: Mapping[str, Repeated]) -
             evidence=f"the same {', '.join(sorted(shared))}",
             remedy=Remedy(text=f"leave one of the {len(names)} names in the inventory: they lead to one machine"),
         )
-    known = {node: identities(state) for node, state in states.items()}
     for (name, value), nodes in _alike(known).items():
         machines = {several[node][0][0] if node in several else node for node in nodes}
         if name not in _CLONED or len(machines) < 2:

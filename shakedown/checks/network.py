@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from shakedown.checks import NICS, check
 from shakedown.checks.compare import compare_setting, remedy_of, unknown
@@ -50,8 +51,8 @@ def _of(interface: str, device: str, wanted: int, setting: Setting | None, state
         remedy = Remedy(text=f"find out why {interface or 'the interface'} is gone: its driver, or a network namespace")
         return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence, remedy=remedy)
     right = setting.running == str(wanted)
-    remedy = remedy_of(known, wanted, state, right_now=right, detail=interface)
-    return compare_setting(wanted, setting, evidence=evidence, unit="bytes", remedy=remedy)
+    repair = partial(remedy_of, known, wanted, state, right_now=right, detail=interface)
+    return compare_setting(wanted, setting, evidence=evidence, unit="bytes", remedy=repair)
 
 
 def _set_by_subnet_manager(device: str, wanted: int) -> Comparison:

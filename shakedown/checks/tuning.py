@@ -29,7 +29,7 @@ def compare(known: Known, desired: DesiredState, state: NodeState) -> Comparison
     if known.absent == wanted and is_unreadable(running) and running.unreadable == "missing":
         evidence = f"{known.evidence.partition(',')[0]}: not there, a kernel without it"
         return Comparison(verdict=Verdict.OK, wanted=wanted, actual="absent", evidence=evidence)
-    remedy = remedy_of(known, wanted, state, right_now=running == wanted)
+    remedy = partial(remedy_of, known, wanted, state, right_now=running == wanted)
     evidence = known.evidence + more
     return compare_setting(wanted, setting, evidence=evidence, unit=known.unit, remedy=remedy)
 
@@ -59,6 +59,6 @@ def sysctl(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     for key, value in desired.tuning.sysctl.items():
         wanted = known.word(value)
         setting = state.sysctl.get(key, Setting(running=NOT_READ, persisted=NOT_READ))
-        remedy = remedy_of(known, wanted, state, right_now=setting.running == wanted, detail=key)
+        remedy = partial(remedy_of, known, wanted, state, right_now=setting.running == wanted, detail=key)
         evidence = known.evidence.format(proc_path(key)[len("/proc/sys/") :])
         yield compare_setting(wanted, setting, evidence=evidence, remedy=remedy).about(key)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 from shakedown.common.frozen import Frozen
@@ -79,6 +80,7 @@ def _part(kind: Literal["gpu", "nic", "board"], slot: str, *readings: object) ->
     return Part(kind=kind, slot=_line(slot), serial=serial, model=model, firmware=firmware)
 
 
+@lru_cache(maxsize=4096)  # models, slots and firmware are the same on many nodes
 def _line(text: str) -> str:
     return " ".join(printable(text, _LONGEST).split())
 

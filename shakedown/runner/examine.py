@@ -22,11 +22,9 @@ from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.waiting import waiting_for
 from shakedown.state.findings import Finding
-from shakedown.state.node import NodeState, shared
+from shakedown.state.node import NodeState
 
 log = logging.getLogger("shakedown")
-MANY = 200
-"""Hosts whose states share what is equal: with fewer it takes more time, a millisecond each, than memory is worth."""
 
 
 def examine(state: State) -> Examination:
@@ -48,10 +46,7 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
     """Read the given hosts (again). Pool slots of pyinfra are not used: this also runs inside them."""
     pool = Pool(state.config.PARALLEL or None)
     sysctls = [tuple(examination.desired[host.name].tuning.sysctl) for host in hosts]
-    many = len(hosts) >= MANY
     for host, reading in zip(hosts, pool.imap(read, hosts, sysctls), strict=True):
-        if many and reading.state is not None:
-            shared(reading.state)
         examination.keep(host.name, reading)
         run = progress(host.state).hosts[host.name]
         run.examined = True
@@ -70,9 +65,8 @@ def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
     before = time.time()
     try:
         with waiting_for(host, "reading the node"):
-            document = read_node(host, sysctls)
-        after = time.time()
-        return _reading(NodeState.model_validate(document, strict=False), before, after)
+            state = read_node(host, sysctls)
+        return _reading(state, before, time.time())
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -34,10 +34,11 @@ class Verdict(_Word):
     FAIL = "fail"  # differs, and no operation can fix it: a GPU is missing, a port is down
     UNKNOWN = "unknown"  # the reading could not be taken
 
-    @property
-    def severity(self) -> int:
-        """Order for 'the worst wins': fail, then unknown, then drift, then ok, which advice does not change."""
-        return {"ok": 0, "warn": 0, "drift": 1, "unknown": 2, "fail": 3}[self.value]
+    severity: int
+    """Order for 'the worst wins': fail, then unknown, then drift, then ok, which advice does not change."""
+
+    def __init__(self, word: str) -> None:
+        self.severity = {"ok": 0, "warn": 0, "drift": 1, "unknown": 2, "fail": 3}[word]
 
     @property
     def passes(self) -> bool:
@@ -164,5 +165,6 @@ class Comparison:
 
     def finding(self, check: str, node: str) -> Finding:
         """Return the finding of a check on a node."""
-        values = {name: value for name, value in vars(self).items() if name != "detail"}
-        return Finding(name=f"{check}.{self.detail}" if self.detail else check, node=node, **values)
+        values = {**self.__dict__, "name": f"{check}.{self.detail}" if self.detail else check, "node": node}
+        del values["detail"]
+        return Finding(**values)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from shakedown.checks import fleet_facts
 from shakedown.checks.fleet import outliers
+from shakedown.checks.fleet_facts import knowledge
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.node import NodeState
 from tests.states import DELETED, GIB, desired, healthy, image, unreadable, with_
@@ -373,3 +378,33 @@ def test_where_two_differ_and_the_desired_state_says_which_is_wrong_neither_is_b
     assert compare(2, {2: {"gpus.7": DELETED}}) == []
     assert compare(2, {2: {f"rdma.{index}.rate_gbps": 200.0 for index in range(8)}}) == []
     assert {f.node for f in compare(2, {2: {"cpu.count": 96}})} == {"node01", "node02"}
+
+
+ADDRESSES = (
+    "10.0.0.1/24", "10.0.0.1/0", "10.0.0.1/32", "10.0.0.1/255.255.252.0", "10.0.0.1", "255.255.255.255/8", "0.0.0.0/0",
+    "127.3.4.5/8", "169.254.7.8/16", "172.31.0.1/12", "::1/128", "fe80::1/64", "fe80::1%eth0/64", "febf::1/64",
+    "2001:DB8:0:0::1/64", "::ffff:10.0.0.1/96", "fec0::1/64",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ADDRESSES)
+def test_addresses_are_what_ipaddress_makes_of_them(text: str) -> None:
+    interface = ipaddress.ip_interface(text.replace("%eth0", ""))
+    everywhere = [ipaddress.ip_network(network) for network in knowledge()["interfaces"]["addresses"]]
+    local = any(interface.version == network.version and interface.ip in network for network in everywhere)
+    assert fleet_facts._own_address(text) == (None if local else str(interface.ip))
+    if interface.version == 4:
+        assert fleet_facts._network_of(text) == str(interface.network)
+
+
+@pytest.mark.parametrize(
+    "text", [*ADDRESSES, "010.0.0.1/24", "10.0.0.256/24", "10.0.0.1/33", "10.0.0.1/24\n", "10.0.0/8", ""]
+)
+def test_an_interface_has_the_addresses_that_ipaddress_accepts(text: str) -> None:
+    try:
+        ipaddress.IPv4Interface(text)
+        accepted = True
+    except ValueError:
+        accepted = False
+    with nullcontext() if accepted else pytest.raises(ValidationError):
+        with_(healthy(), {"interfaces.0.ipv4": [text]})

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 from pydantic import ValidationError
 
 from shakedown.checks.examination import Examination, Reading, unreached
-from shakedown.runner import examine
-from shakedown.runner.progress import RunProgress
 from shakedown.state.findings import Finding, Remedy, Verdict, worst
 from shakedown.state.node import NodeState
 from tests.states import desired, healthy, with_
@@ -130,19 +125,3 @@ def test_the_worst_is_never_a_warning(verdicts: list[str], overall: str) -> None
 def test_what_an_operation_mends_is_no_advice() -> None:
     with pytest.raises(ValueError, match="advice names no operation"):
         Finding(name="x", node="n", verdict=Verdict.WARN, remedy=Remedy(text="fix", operation="tuning.sysctl"))
-
-
-@pytest.mark.parametrize(("hosts", "share"), [(2, False), (3, True), (4, True)])
-def test_the_states_of_many_hosts_hold_once_what_is_equal(
-    hosts: int, share: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As memory and time are worth it: from `MANY` hosts on, whose states then have one set of given fields."""
-    monkeypatch.setattr(examine, "MANY", 3)
-    monkeypatch.setattr(examine, "read", lambda host, _sysctls: Reading(healthy(int(host.name[1:]))))
-    names = [f"n{number}" for number in range(1, hosts + 1)]
-    examination = Examination(dict.fromkeys(names, desired()), dict.fromkeys(names, "rack"))
-    run: Any = SimpleNamespace(config=SimpleNamespace(PARALLEL=0))
-    monkeypatch.setattr(examine, "progress", lambda _state: RunProgress())
-    examine.reread(run, examination, [SimpleNamespace(name=name, state=run) for name in names])  # type: ignore[misc]
-    given = {id(state.system.model_fields_set) for state in examination.states.values()}
-    assert len(examination.states) == hosts and len(given) == (1 if share else hosts)

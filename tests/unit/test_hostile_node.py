@@ -10,7 +10,8 @@ import pytest
 from pyinfra.api.exceptions import FactProcessError
 
 from shakedown.common.text import DEEPEST, LONGEST, sound
-from shakedown.facts.node import DOCUMENT, parse
+from shakedown.facts.node import DOCUMENT, parse, state_of
+from shakedown.state.node import NodeState
 from tests.sshd import SSHD, start
 from tests.states import healthy
 from tests.unit.test_connection import drive, inventory
@@ -138,3 +139,21 @@ def test_what_a_document_is_made_into(value: Any, kept: Any) -> None:
 def test_what_a_document_must_not_hold(value: Any, place: str) -> None:
     with pytest.raises(ValueError, match=f"{place}: n"):
         sound(value)
+
+
+def test_a_plain_document_is_read_as_any_other() -> None:
+    """The text that pydantic reads alone gives the state that the walk over the document gives, and holds it as once.
+    What the walk would clean or refuse never comes by that way."""
+    plain = [state_of(["Welcome to rack 7", healthy(number).model_dump_json()], list) for number in (1, 2)]
+    assert plain == [healthy(1), healthy(2)]
+    assert len({id(state.system.model_fields_set) for state in plain}) == 1
+    assert plain[0].system.kernel is plain[1].system.kernel
+    for name in ("\x1b[2Jevil", "zero\u200bwidth", "\x07", "tab\tand\nline", 'a "quoted" \\ name', "x" * (LONGEST + 1)):
+        text = with_text(name)
+        assert state_of([text], list) == NodeState.model_validate(sound(json.loads(text)), strict=False)
+    with pytest.raises(FactProcessError, match="not a number of 64 bits"):
+        state_of([with_epoch("1e30")], list)
+    with pytest.raises(FactProcessError, match="printed no document"):
+        state_of(["Welcome"], list)
+    installed = state_of(['{"shakedown_bundle": "missing"}'], lambda: [SOUND])
+    assert installed == healthy()

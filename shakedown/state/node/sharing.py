@@ -1,6 +1,5 @@
 """Many states in little memory: what is equal in them is held once."""
 
-from types import NoneType
 from typing import Any
 
 from pydantic import BaseModel
@@ -8,14 +7,17 @@ from pydantic import BaseModel
 from shakedown.state.node.document import NodeState
 
 _MOST_SHARED, _LONGEST_SHARED = 100_000, 200  # texts, and characters of one
+_LARGEST = 1 << 64  # of a number: the largest counters of the kernel are below
 _texts: dict[str, str] = {}
 _field_names: dict[frozenset[str], set[str]] = {}
 
 
-def shared(state: NodeState) -> NodeState:
+def shared(state: NodeState, odd: list[Any] | None = None) -> NodeState:
     """Return the same state, with texts and sets of field names held once that other nodes' states have too. A thousand
-    nodes take a quarter of the memory so. Parts are frozen: a change of a shared value cannot happen."""
-    _share(state)
+    nodes take a quarter of the memory so. Parts are frozen: a change of a shared value cannot happen. `odd` collects
+    the values that `sound` would look at: texts that are not plain, and numbers of more than 64 bits."""
+    share_given(state)
+    _share_items(state.__dict__, [] if odd is None else odd)
     return state
 
 
@@ -25,24 +27,29 @@ def share_given(model: BaseModel) -> None:
     object.__setattr__(model, "__pydantic_fields_set__", _field_names.setdefault(frozenset(names), names))
 
 
-def _share(value: Any) -> Any:
-    if value.__class__ is str:
-        if len(_texts) >= _MOST_SHARED or len(value) > _LONGEST_SHARED:
-            return _texts.get(value, value)
-        return _texts.setdefault(value, value)
-    if isinstance(value, BaseModel):
-        share_given(value)
-        _share_items(value.__dict__)
-    elif value.__class__ is dict:
-        _share_items(value)
-    elif value.__class__ is list:
-        value[:] = map(_share, value)
-    elif value.__class__ is tuple:
-        return tuple(map(_share, value))
-    return value
-
-
-def _share_items(items: dict[str, Any]) -> None:
+def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
     for key, value in items.items():
-        if value.__class__ not in (int, float, bool, NoneType):
-            items[key] = _share(value)
+        kind = value.__class__
+        if kind is str:
+            items[key] = _share_text(value, odd)
+        elif kind is int or kind is float:
+            if not -_LARGEST <= value <= _LARGEST:
+                odd.append(value)
+        elif kind is list:
+            held = dict(enumerate(value))
+            _share_items(held, odd)
+            value[:] = held.values()
+        elif kind is dict:
+            odd += [name for name in value if not (name.isascii() and name.isprintable())]
+            _share_items(value, odd)
+        elif kind is not bool and value is not None:
+            share_given(value)
+            _share_items(value.__dict__, odd)
+
+
+def _share_text(text: str, odd: list[Any]) -> str:
+    if not (text.isascii() and text.isprintable()):
+        odd.append(text)
+    if len(_texts) >= _MOST_SHARED or len(text) > _LONGEST_SHARED:
+        return _texts.get(text, text)
+    return _texts.setdefault(text, text)
