@@ -85,6 +85,11 @@ class Prometheus:
         result: list[dict[str, Any]] = answer["data"]["result"]
         return result
 
+    def alerts(self) -> list[dict[str, Any]]:
+        """The alerts that are pending or firing, with their annotations."""
+        found: list[dict[str, Any]] = json.loads(_get(f"{self.url}/alerts"))["data"]["alerts"]
+        return found
+
     def until(self, expression: str, seconds: float = 30) -> list[dict[str, Any]]:
         """The series of an expression, once it has some."""
         end = time.monotonic() + seconds
