@@ -104,13 +104,18 @@ def stragglers_of(plan: LaunchPlan, logs: LogsByNode) -> Stragglers | None:
     return of_ranks.judged({name: log.measured if log else None for name, log in logs.items()}, layout, plan.stragglers)
 
 
-def judge_measured(plan: LaunchPlan, logs: LogsByNode, end: JobEnd) -> Judgement:
-    """Judge a job that measures and does not train: that it ran to its end everywhere, and that its logs are whole."""
+def judge_measured(plan: LaunchPlan, logs: LogsByNode, end: JobEnd, watched: Watched | None = None) -> Judgement:
+    """Judge a job that measures and does not train: that it ran to its end everywhere, that its logs are whole, and
+    that no kernel reported a fault, where nodes were sampled."""
     logs = {node.name: logs.get(node.name) for node in plan.nodes}
     if _nothing_ran(end, logs):
         return _only(end)
     end = replace(end, participants=[node.name for node in plan.nodes])
-    return judge_observed(Observed(end=end, copies=LogCopies(logs)))
+    if plan.telemetry_s is None or watched is None:
+        return judge_observed(Observed(end=end, copies=LogCopies(logs)))
+    telemetry = watched.telemetry((), 0)
+    watch = _watch(plan, watched, telemetry)
+    return replace(judge_observed(Observed(end=end, copies=LogCopies(logs), watch=watch)), telemetry=telemetry)
 
 
 def judge_observed(job: Observed) -> Judgement:

@@ -61,6 +61,9 @@ def sentence(remedy: str) -> str:
 def next_steps(record: RunRecord) -> list[str]:
     """Return what to do next: the diagnosis' remedy, and the command that comes after it."""
     found = record.diagnosis
+    if record.soak is not None:
+        again = f"shakedown soak {shlex.quote(printable(record.inventory))} --resume {record.run_id}"
+        return [] if record.soak.over or record.soak.rose else [f"  next: {again}"]
     remedy = [f"  next: {printable(sentence(found.remedy), 400)}"] if found is not None and found.remedy else []
     return [*remedy, f"  {'then' if remedy else 'next'}: {next_command(record)}"]
 

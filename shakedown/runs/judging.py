@@ -10,6 +10,7 @@ from shakedown.gates.baselines.model import Past
 from shakedown.gates.judgement import Judgement, judge, judge_measured, never_started
 from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies
 from shakedown.gates.parsers import PARSERS
+from shakedown.logs.figures import measure
 from shakedown.logs.kept_logs import LEADER
 from shakedown.runs import copies
 from shakedown.runs.directory import RunDirectory
@@ -17,8 +18,10 @@ from shakedown.runs.records import Evidence, JobRecord, RunRecord
 from shakedown.state.findings import Verdict, worst
 from shakedown.trials.gates import gates as trial_gates
 from shakedown.trials.judge import judge_record
-from shakedown.trials.models import FRESH, NODES, Reading, TrialsRecord
+from shakedown.trials.models import FRESH, KINDS, NODES, Reading, TrialsRecord
 from shakedown.trials.reading import read_log
+from shakedown.trials.soak import KIND, RECIPE, SMOKE, SoakRecord
+from shakedown.trials.soak_judge import Part, judge_parts, soak_gates
 
 
 def judge_run(
@@ -34,7 +37,9 @@ def judge_run(
     """
     of_jobs = judge_jobs(directory, record, evidence) if judgements is None else judgements
     judged = [gate for judgement in of_jobs for gate in judgement.gates]
-    return [*judged, *(trial_gates(trials) if (trials := judge_trials(directory, record, evidence)) else [])]
+    judged += trial_gates(trials) if (trials := judge_trials(directory, record, evidence)) else []
+    soak = judge_soak(directory, record, evidence)
+    return [*judged, *(soak_gates(soak, throttled(of_jobs)) if soak else [])]
 
 
 def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Judgement]:
@@ -56,7 +61,7 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
     incomplete: dict[str, dict[str, str]] = defaultdict(dict)
     for job in record.jobs:
         kept = evidence.get(job.name, Evidence())
-        if not job.trials or job.plan is None:
+        if job.trials not in KINDS or job.plan is None:
             continue
         for node in job.plan.nodes:
             logs = {log.name: log for log in kept.logs.get(node.name, [])}
@@ -69,6 +74,35 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
                 incomplete[job.trials][node.name] = why
     whole = record.trials.model_copy(update={"readings": readings, "incomplete": dict(incomplete)})
     return judge_record(whole, past_by_node(record, evidence))
+
+
+def judge_soak(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> SoakRecord | None:
+    """Judge the soak of a run, read again from its logs; None where it has none."""
+    if record.soak is None:
+        return None
+    parts = []
+    for job in record.jobs:
+        stage, _, _ = job.trials.removeprefix(f"{KIND}/").rpartition("-")
+        if not job.trials.startswith(f"{KIND}/") or job.plan is None:
+            continue
+        kept, timing = evidence.get(job.name, Evidence()), evidence.get(job.name, Evidence()).timing
+        texts = {}
+        for node in job.plan.nodes:
+            logs = {log.name: log for log in kept.logs.get(node.name, [])}
+            texts[node.name] = copies.text_of(directory.path, logs.get(LEADER))[0] or ""
+        took = (timing.finished_at or 0.0) - (timing.started_at or 0.0) if kept.stopped is None else 0.0
+        parts.append(Part(stage, job.plan.recipe == RECIPE, max(took, 0.0), texts))
+    return judge_parts(record.soak, parts)
+
+
+def throttled(judgements: Sequence[Judgement]) -> dict[str, dict[str, float]]:
+    """Add up for how long the GPUs of each node were throttled in all jobs: node -> reason -> seconds of the worst."""
+    seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for judgement in judgements:
+        for node, telemetry in judgement.telemetry.items():
+            for reason in {name for of_gpu in telemetry.throttled.values() for name in of_gpu}:
+                seconds[node][reason] += max(of_gpu.get(reason, 0.0) for of_gpu in telemetry.throttled.values())
+    return {node: dict(reasons) for node, reasons in seconds.items()}
 
 
 def past_by_node(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Past]:
@@ -102,11 +136,14 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
     """Apply the gates to one job: at its end, and again whenever somebody asks."""
     if job.plan is None:
         judgement = never_started(job.error or "its plan was never made")
-    elif job.trials:
+    elif job.trials.startswith(f"{KIND}/") and job.ended_by == "interrupted":
+        return Judgement([], [], measure([]), [])  # what is missing of its time, the soak's own gate says
+    elif job.trials and not job.trials.startswith(f"{KIND}/{SMOKE}-"):
         judgement = judge_measured(
             job.plan,
             _logs_of(directory, job, evidence),
             _end(evidence),
+            copies.watched(directory.path, evidence.logs, evidence.timing),
         )
     else:
         judgement = judge(

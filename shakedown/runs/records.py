@@ -31,6 +31,7 @@ from shakedown.runs.isolation import Isolation
 from shakedown.runs.rolling.model import Rolling
 from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import TrialsRecord
+from shakedown.trials.soak import SoakRecord
 
 SCHEMA_VERSION = 1
 
@@ -132,6 +133,7 @@ class RunRecord(BaseModel):
     ended_by: str = ""  # the error that ended the run before its end, where that was none of a node
     not_in_ledger: str = ""  # why the ledger could not be written at the end of the run
     trials: TrialsRecord | None = None
+    soak: SoakRecord | None = None  # the burn-in, where there was one
     isolation: Isolation | None = None  # the search for bad nodes, where there was one
     rolling: Rolling | None = None  # how far a run in batches came
     simulated: bool = False  # played by `shakedown demo`: nothing of it was measured

@@ -21,7 +21,7 @@ from shakedown.recipes.recipe import Entry, Launch, Recipe, recipes
 from shakedown.state.node import NodeState, is_unreadable
 from shakedown.trials.models import PAIRS
 from shakedown.trials.rounds import Pair
-from shakedown.trials.workload.registry import TOOL, trials
+from shakedown.trials.workload.registry import TOOL, check_names, trials
 
 EMBEDDED = "gpt-small"
 REQUEST = "request.json"
@@ -35,8 +35,7 @@ def chosen_trials(wanted: Trials, only: Sequence[str] = ()) -> list[str]:
     """Choose the trials to run, in their order. Raises ValueError for an unknown name."""
     registered = trials()
     names = list(only) or wanted.only or [name for name, trial in registered.items() if not trial.by_name]
-    if unknown := [name for name in names if name not in registered]:
-        raise ValueError(f"no such trial: {', '.join(unknown)}; the trials are {', '.join(registered)}")
+    check_names(names)
     return [name for name in registered if name in names]
 
 

@@ -4,7 +4,7 @@ import click
 
 from shakedown.cli.inventory import over_inventory
 from shakedown.cli.words import EXIT_CODES, unusable
-from shakedown.desired.models import Trials
+from shakedown.trials.workload.registry import check_names
 
 PREPARE = ("signals", "gevent")
 SECTION = "Run"
@@ -36,10 +36,8 @@ def trials(
     names = tuple(name.strip() for name in only.split(",") if name.strip()) if only else ()
     with usable_input():
         state = load_state(inventory, limit, data, parallel, verbose, keeps=not dry)
-    from shakedown.trials.plan import chosen_trials  # 230 ms that --help does not need
-
     try:
-        chosen_trials(Trials(), names)
+        check_names(names)
     except ValueError as error:
         unusable(error)
     invocation.only = names

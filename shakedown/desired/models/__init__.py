@@ -13,6 +13,7 @@ from shakedown.desired.models.section import Section
 from shakedown.desired.models.service import Bmc, Rolling, Service
 from shakedown.desired.models.signing import Signing
 from shakedown.desired.models.smoke import EACH, TOGETHER, Smoke
+from shakedown.desired.models.soak import Soak
 from shakedown.desired.models.software import DataFile, Dataset, Packages, Source
 from shakedown.desired.models.state import NO_PROMISE, DesiredState
 from shakedown.desired.models.system import ContainerEngine, System
@@ -43,6 +44,7 @@ __all__ = [
     "Service",
     "Signing",
     "Smoke",
+    "Soak",
     "Source",
     "System",
     "Trials",

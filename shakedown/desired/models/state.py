@@ -15,6 +15,7 @@ from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.service import Rolling, Service
 from shakedown.desired.models.signing import Signing
 from shakedown.desired.models.smoke import Smoke
+from shakedown.desired.models.soak import Soak
 from shakedown.desired.models.software import Dataset, Source
 from shakedown.desired.models.system import System
 from shakedown.desired.models.trials import Trials
@@ -44,6 +45,7 @@ class _Fixed(Section):
     system: System = key(System(), "what the node needs besides tuning")
     smoke: Smoke | None = key(None, "the smoke run")
     trials: Trials | None = key(None, "trials before the smoke run, deploy/trials.py")
+    soak: Soak | None = key(None, "the burn-in, deploy/soak.py")
     source: Source | None = key(None, "a program from source, deploy/megatron_source.py")
     datasets: dict[Text, Dataset] = key(
         {}, "data sets on the nodes, deploy/datasets.py: shipped ones by name, or a site's own"

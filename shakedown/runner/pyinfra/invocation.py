@@ -39,6 +39,15 @@ class Search:
     via: str | None = None  # how its jobs are started; None: as `smoke.via` says
 
 
+@dataclass(frozen=True)
+class Burn:
+    """How a soak was asked for."""
+
+    time: str = ""  # under load; empty: as the desired state says
+    resume: Path | None = None  # directory of a soak that was ended
+    fresh: bool = False  # a new one, though one could go on
+
+
 @dataclass
 class Invocation:
     """How this process was called, and what it has to answer for when it exits."""
@@ -46,7 +55,7 @@ class Invocation:
     inventory: str = ""
     group_data: tuple[str, ...] = ()  # more folders of it
     dry: bool = False
-    only: tuple[str, ...] = ()  # of the trials; empty: as the desired state says
+    only: tuple[str, ...] = ()  # of the trials, or stages of a soak; empty: as the desired state says
     json: bool = False
     verbose: bool = False  # each line of pyinfra is to be shown, and not the counts of each operation
     shows: bool = False  # a preview was requested, and goes to standard output
@@ -60,6 +69,7 @@ class Invocation:
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
     error: str = ""  # what ended the run before its end, and was not the failure of every host
     search: Search = field(default_factory=Search)
+    soak: Burn = field(default_factory=Burn)
     finish: Callable[[], Verdict] | None = None  # reports how the run ended, and returns the verdict
 
     def ended_by(self, error: BaseException) -> None:

@@ -16,7 +16,7 @@ import inspect
 import math
 import pkgutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +170,12 @@ def trial(
         return function
 
     return register
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise ValueError for a name that is no trial's."""
+    if unknown := [name for name in names if name not in trials()]:
+        raise ValueError(f"no such trial: {', '.join(unknown)}; the trials are {', '.join(trials())}")
 
 
 def trials() -> dict[str, Trial]:

@@ -1,0 +1,307 @@
+"""The burn-in: stages of load over all nodes at once, each cut into jobs, judged as it goes, and gone on with later."""
+
+from pathlib import Path
+
+from pyinfra import logger
+from pyinfra.api import Host, State
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.context import host as current_host
+from pyinfra.operations import python
+
+from shakedown.common.runs_folder import runs_folder
+from shakedown.common.text import counted
+from shakedown.desired.models import Soak, Trials
+from shakedown.gates import Gate
+from shakedown.hosts import folded
+from shakedown.jobs.job import Event, Job
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.where import Interrupted, Where
+from shakedown.operations import smoke as smoke_operations
+from shakedown.report import outcomes
+from shakedown.runner import training
+from shakedown.runner.jobs import holders
+from shakedown.runner.jobs.where import where_of
+from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.session import Session, session
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import own, run_ids
+from shakedown.runs.judging import judge_job, judge_soak, throttled
+from shakedown.runs.records import JobRecord, RunRecord, desired_digest
+from shakedown.state.findings import Verdict, worst
+from shakedown.trials.plan import plan_between
+from shakedown.trials.rounds import schedule
+from shakedown.trials.soak import (
+    KIND,
+    LOOK,
+    SMOKE,
+    SoakRecord,
+    catalogue,
+    length,
+    plan_load,
+    record_of,
+    seconds_of,
+    shares_of,
+    stage_of,
+    tools_of,
+)
+from shakedown.trials.soak_judge import soak_gates, stages_left
+
+FILE = "soak.json"  # of the run directory: what an earlier soak of the same command is found by
+RECENT = 20  # runs that are looked at for one to go on with
+
+
+def plan() -> bool:
+    """Plan the soak, or find the one to go on with, and show it. Return whether trials come before the load."""
+    current = session()
+    if current.examination.state_of(current_host.name) is None:
+        current.fail(current.host(current_host.name), "could not be examined")
+    current.once("soak: plan", lambda: _begin(current))
+    return bool(current.shared["soak: trials"])
+
+
+def run() -> None:
+    """Load the nodes, from stage to stage."""
+    current = session()
+    if current.record is None or current_host.name not in current.examination.states:
+        return
+    if not (holders.takes_jobs(True) and holders.leave_alone()):
+        return
+    where = where_of(current, _wanted(current).via)
+    smoke_operations.rounds(name="Soak", work=lambda *how: _load(current, *how), where=where)
+
+
+def conclude() -> None:
+    """Judge the soak and close its record; nodes with a failure fail."""
+    if session().record is not None:
+        python.call(name="Judge the soak", function=_conclude)
+
+
+def _wanted(current: Session) -> Soak:
+    return next((desired.soak for desired in current.examination.desired.values() if desired.soak), None) or Soak()
+
+
+def _begin(current: Session) -> None:
+    request, wanted = invocation.soak, _wanted(current)
+    desired, states = current.examination.desired, current.examination.states
+    try:
+        seconds = seconds_of(request.time or wanted.time)
+        record = record_of(seconds, invocation.only or wanted.only, desired, states)
+        earlier = None if request.fresh else _earlier(current, record)
+    except (OSError, ValueError) as error:
+        raise PyinfraError(f"no soak: {error}") from error
+    current.shared["soak: trials"] = shares_of(seconds).trials and not record.only and earlier is None
+    if earlier is not None:
+        _go_on(current, *earlier)
+        record = current.shared["soak: record"]  # type: ignore[assignment]
+    _show_plan(current, record)
+    if invocation.dry:
+        return
+    if earlier is None:
+        current.open_run().soak = record
+    assert current.directory is not None and current.record is not None
+    current.directory.write(FILE, record.model_dump_json(indent=1) + "\n")
+
+
+def _show_plan(current: Session, record: SoakRecord) -> None:
+    out = current.out
+    line = f"soak: {length(record.total_s)} under load on {folded(record.nodes)}"
+    line += f", in {counted(len(record.stages), 'stage')}"
+    line += f"; {length(record.done_s)} are done" if record.done_s else ""
+    out.print(f"{line}; counters are read every {catalogue().sample_s:g} s", markup=False, highlight=False)
+    if current.shared["soak: trials"]:
+        out.print("  trials: before the load, not counted", markup=False, highlight=False)
+    for stage in record.stages:
+        programs = dict.fromkeys(catalogue().tool[name].program for name in tools_of(record, stage.name))
+        tools = ", ".join(programs) or stage_of(stage.name).trial or "training"
+        done = f", {length(stage.done_s)} done" if stage.done_s else ""
+        text = f"  {stage.name}: {length(stage.wanted_s)}{done}: {stage_of(stage.name).about} ({tools})"
+        out.print(text, markup=False, highlight=False)
+    for name, why in record.left_out.items():
+        out.print(f"  {name}: left out: {why}", markup=False, highlight=False)
+
+
+# -- going on ----------------------------------------------------------------------------------------------------------
+
+
+def _earlier(current: Session, record: SoakRecord) -> tuple[Path, RunRecord] | None:
+    """Return the run that this soak goes on with: the one that is asked for, or the newest of the same command that was
+    ended and found nothing. Raises ValueError, OSError for one that is asked for and cannot go on."""
+    if invocation.soak.resume:
+        return invocation.soak.resume, _resumable(current, invocation.soak.resume, record)
+    for name in run_ids()[:RECENT]:
+        path = runs_folder() / name
+        try:
+            if (path / FILE).is_file():
+                return path, _resumable(current, path, record)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _resumable(current: Session, path: Path, record: SoakRecord) -> RunRecord:
+    own(path, "run.json", FILE)
+    earlier = RunDirectory(path).load()
+    kept = earlier.soak
+    if kept is None:
+        raise ValueError(f"{path}: it has no soak")
+    wanted = (invocation.inventory, desired_digest(dict(current.examination.desired)), record.total_s, record.only)
+    if (earlier.inventory, earlier.desired_digest, kept.total_s, kept.only) != wanted or kept.nodes != record.nodes:
+        raise ValueError(
+            f"{path}: its inventory, nodes, desired state, time or stages differ: begin a new one (--fresh)"
+        )
+    if kept.over and earlier.finished_at:
+        raise ValueError(f"{path}: its soak is finished")
+    if kept.rose or any(gate.verdict == Verdict.FAIL for gate in earlier.gates):
+        raise ValueError(f"{path}: its soak has failed: repair what it names, then begin a new one (--fresh)")
+    return earlier
+
+
+def _go_on(current: Session, path: Path, record: RunRecord) -> None:
+    """Take up a run; jobs of it whose controller was killed brought nothing home, and are done again."""
+    directory = RunDirectory(path)
+    evidence = directory.load_evidence()
+    record.jobs = [job for job in record.jobs if job.logs]
+    current.evidence.update({job.name: evidence[job.name] for job in record.jobs if job.name in evidence})
+    record.soak = judge_soak(directory, record, current.evidence)
+    record.gates, record.finished_at, record.verdict = [], None, Verdict.UNKNOWN
+    current.shared["soak: record"] = record.soak
+    current.out.print(f"soak: going on with {path} (--fresh begins a new one)", markup=False, highlight=False)
+    if not invocation.dry:
+        current.directory, current.record = directory, record
+        current.states_kept |= set(current.examination.states)
+
+
+# -- load --------------------------------------------------------------------------------------------------------------
+
+
+def _load(current: Session, where: Where, interrupted: Interrupted) -> None:
+    """Go from stage to stage until all is done, something is found, or somebody ends it."""
+    training.note_missing(current)
+    looked = _job(current, where, interrupted, LOOK, 0.0)
+    while looked is not None and not interrupted():
+        record = _judged(current)
+        left = stages_left(record)
+        if not left or not _clean(current, record):
+            break
+        stage = left[0]
+        seconds = min(stage.left_s, catalogue().segment_s)
+        text = f"soak: {stage.name}: {length(seconds)} of {length(stage.wanted_s)}, {length(record.done_s)} done in all"
+        current.out.print(text, markup=False, highlight=False)
+        if current.notes:
+            current.notes.note("stage", text)
+        job = _job(current, where, interrupted, stage.name, seconds)
+        if job is None:
+            break
+        if _judged(current).stages[[s.name for s in record.stages].index(stage.name)].done_s <= stage.done_s:
+            break  # nothing was loaded: it would go on for ever
+    invocation.interrupted |= interrupted() is not None
+    current.save()
+
+
+def _job(current: Session, where: Where, interrupted: Interrupted, stage: str, seconds: float) -> JobRecord | None:
+    """Run one job over all nodes, and keep it. Return None where it could not be run."""
+    record, directory = current.record, current.directory
+    assert record is not None and directory is not None
+    number = sum(job.trials.startswith(f"{KIND}/{stage}-") for job in record.jobs) + 1
+    kind = f"{KIND}/{stage}-{number}"
+
+    def tell(event: Event) -> None:
+        if event.kind in ("failure", "end", "device"):
+            current.out.print(f"    {kind}: {event.text}", markup=False, highlight=False)
+
+    def make_plan() -> LaunchPlan:
+        run_id = f"{record.run_id}-{stage}-{number}"
+        plan = _plan(current, stage, seconds, run_id)
+        record.jobs.append(JobRecord(trials=kind, plan=training.kept_plan(plan, current.examination)))
+        current.save_soon(0)
+        if stage == SMOKE:
+            job.secrets = training.secrets_of(plan, current.examination)
+        return plan
+
+    job = Job(make_plan, directory.path / kind, trials=kind, on_event=current.taking(kind, tell), quota=current.quota)
+    current.jobs.append(job)
+    smoke_operations.carry_out([job], where, interrupted)
+    kept = training.keep(current, job)
+    if job.result is not None and job.result.outcome == "interrupted":
+        kept.ended_by = "interrupted"
+    current.save()
+    return kept if job.result is not None and job.result.outcome == "completed" else None
+
+
+def _plan(current: Session, stage: str, seconds: float, run_id: str) -> LaunchPlan:
+    record = current.record
+    assert record is not None and record.soak is not None
+    nodes = [name for name in record.soak.nodes if name not in current.excluded]
+    desired, states = current.examination.desired, current.examination.states
+    if stage == SMOKE:
+        return training.plan_of(current.examination, run_id, current.excluded)
+    if stage != LOOK and stage_of(stage).trial:
+        trials = next((desired[name].trials for name in nodes if desired[name].trials), None) or Trials()
+        own_part = {name: desired[name] for name in nodes}, {name: states[name] for name in nodes}
+        rounds = schedule(len(nodes), run_id)
+        return plan_between(*own_part, run_id, rounds, trials, [stage_of(stage).trial])
+    return plan_load(record.soak, stage, seconds, run_id, _wanted(current), {n: (desired[n], states[n]) for n in nodes})
+
+
+def _judged(current: Session) -> SoakRecord:
+    """Judge what was done so far, and keep it in the record."""
+    record, directory = current.record, current.directory
+    assert record is not None and directory is not None
+    current.save()  # the evidence has the logs now
+    record.soak = judge_soak(directory, record, current.evidence)
+    assert record.soak is not None
+    return record.soak
+
+
+def _clean(current: Session, record: SoakRecord) -> bool:
+    """Tell whether nothing was found that more load could make worse."""
+    wrong = [text for texts in record.wrong.values() for text in texts if "wrong result" in text]
+    return not (record.rose or wrong)
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def _conclude(state: State, host: Host) -> bool:
+    current = session()
+    current.once("soak: judge", lambda: _judge_all(current))
+    gates = current.record.gates if current.record else []
+    failed = [gate for gate in gates if gate.node == host.name and gate.verdict == Verdict.FAIL]
+    for gate in failed:
+        host.log_styled(f"{gate.name}: {gate.evidence}", fg="red", log_func=logger.error)
+    return not failed
+
+
+def _judge_all(current: Session) -> None:
+    record, directory = current.record, current.directory
+    assert record is not None and directory is not None
+    training.note_missing(current)
+    soak = _judged(current)
+    made: list[Gate] = []
+    of_jobs = []
+    for job in record.jobs:
+        if job.trials.startswith(f"{KIND}/"):
+            judgement = judge_job(directory, job, current.evidence[job.name])
+            job.telemetry = judgement.telemetry
+            of_jobs.append(judgement)
+            made += judgement.gates
+    made += soak_gates(soak, throttled(of_jobs))
+    record.gates = [*(gate for gate in record.gates if not gate.job.startswith(KIND)), *made]
+    if current.notes:
+        current.notes.gates(made)
+    shown = [gate for gate in made if gate.job == KIND or gate.verdict != Verdict.OK]
+    current.out.print()
+    current.out.print(outcomes.gates_table(shown))
+    assert current.directory is not None
+    current.directory.write(FILE, soak.model_dump_json(indent=1) + "\n")
+    current.close(_verdict(current))
+
+
+def _verdict(current: Session) -> Verdict:
+    """Return the verdict: a soak that was ended before its time is unknown, and no failure."""
+    assert current.record is not None
+    verdicts = [finding.verdict for finding in current.examination.all_findings()]
+    verdicts += [gate.verdict for gate in current.record.gates]
+    runs = [current.run_of(host.name) for host in current.hosts]
+    verdicts += [run.verdict or Verdict.FAIL for run in runs if run.fails]
+    return worst(verdicts)

@@ -1,0 +1,346 @@
+"""The burn-in: its plan, the program on the nodes with tools that are scripts, and what the logs come to."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.desired.models import Smoke, Soak
+from shakedown.gates import Gate
+from shakedown.state.findings import Verdict
+from shakedown.trials import soak
+from shakedown.trials.soak_judge import Part, judge_parts, soak_gates
+from tests.states import bare, desired
+
+PROGRAM = Path(soak.__file__).parent / "workload" / "soak.py"
+MI300X = desired()
+CPU = desired("cpu", None)
+DATA = Path(__file__).parents[1] / "data" / "soak"
+
+
+def record(time_: str = "24h", only: tuple[str, ...] = (), nodes: int = 2, **changes: Any) -> soak.SoakRecord:
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+    of_each = CPU.model_copy(update=changes)
+    return soak.record_of(soak.seconds_of(time_), only, dict.fromkeys(names, of_each), dict.fromkeys(names, bare()))
+
+
+# -- the plan ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("5m", 300), ("1.5h", 5400), ("24h", 86400), ("14d", 1209600)]
+)
+def test_a_length_of_time(text: str, seconds: float) -> None:
+    assert soak.seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "24", "5s", "15d", "-1h", "1e9s", "24h 5m", "nanh", "९h"])
+def test_no_length_of_time(text: str) -> None:
+    with pytest.raises(ValueError, match="no length of a soak"):
+        soak.seconds_of(text)
+
+
+@pytest.mark.parametrize("length", ["5m", "30m", "4h", "24h", "14d"])
+def test_the_stages_share_all_of_the_time_in_the_order_of_the_load(length: str) -> None:
+    rack = {"gpu": MI300X.gpu, "rdma": MI300X.rdma, "smoke": Smoke(recipe="gpt-small")}
+    planned = record(length, **rack)
+    assert sum(stage.wanted_s for stage in planned.stages) == pytest.approx(soak.seconds_of(length))
+    order = [stage.name for stage in soak.catalogue().stage]
+    assert [stage.name for stage in planned.stages] == [name for name in order if name not in planned.left_out]
+    assert set(order) == {stage.name for stage in planned.stages} | set(planned.left_out)
+
+
+def test_what_does_not_apply_is_left_out_with_the_reason() -> None:
+    planned = record()
+    assert list(planned.left_out) == ["gpu", "fabric", "smoke"]
+    assert "gpu.count" in planned.left_out["gpu"] and "no section smoke" in planned.left_out["smoke"]
+    assert "gst" not in soak.tools_of(planned, "all")
+    with pytest.raises(ValueError, match="nothing to do: gpu"):
+        record(only=("gpu",))
+    with pytest.raises(ValueError, match="no such stage: gpus; the stages are cpu, memory"):
+        record(only=("gpus",))
+
+
+def test_a_job_writes_in_a_folder_of_its_own_alone_and_removes_it() -> None:
+    planned = record(only=("disk",))
+    plan = soak.plan_load(planned, "disk", 60.0, "R", Soak(scratch="/scratch"), {"n1": (CPU, bare())})
+    (node,) = plan.nodes
+    folder = "/scratch/shakedown-soak-R"
+    assert node.command[-1] == folder and node.cleanup == [["rm", "-rf", "--", folder]]
+    assert plan.telemetry_s == soak.catalogue().sample_s and plan.timeout_s == 60.0 + soak.SLACK_S
+    for tool in soak.catalogue().tool.values():
+        words = " ".join(tool.command)
+        assert "/dev/" not in words and ("fio" not in words or "--directory={scratch}" in words)
+        assert tool.program != "fio" or "--size={size}" in tool.command
+    assert "--readonly" in soak.catalogue().tool["read"].command
+
+
+def test_the_tools_figures_are_read_of_their_real_output() -> None:
+    for file, value in {"cpu": 1568.49, "memory": 48237.82, "write": 2215852.0, "read": 776827.0}.items():
+        found = re.findall(soak.catalogue().tool[file].figure, (DATA / f"{file}.txt").read_text(), re.MULTILINE)
+        assert [float(number) for number in found] == [value], file
+
+
+# -- the program on a node ---------------------------------------------------------------------------------------------
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+class Node:
+    """A node's program, with scripts in the place of the tools."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.scratch = folder, folder / "scratch"
+        self.counters = folder / "sys/mc0"
+        self.counters.mkdir(parents=True)
+        (self.counters / "ue_count").write_text("0\n")
+        (self.counters / "ce_count").write_text("2\n")
+        (folder / "bin").mkdir()
+
+    def tool(self, name: str, script: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def child(self, process: subprocess.Popen[str]) -> int:
+        """Wait for the process that a tool has started."""
+        for _ in range(400):
+            text = (self.folder / "child").read_text() if (self.folder / "child").exists() else ""
+            if text.endswith("\n"):
+                return int(text)
+            time.sleep(0.05)
+        process.kill()
+        raise AssertionError("no tool was started")
+
+    def start(self, seconds: float, tools: list[str], **more: Any) -> subprocess.Popen[str]:
+        known = {name: tool.model_dump(exclude={"source", "unit"}) for name, tool in soak.catalogue().tool.items()}
+        counters = [
+            {"name": "memory", "path": f"{self.folder}/sys/mc*/{kind}_count", "value": r"(\d+)", "uncorrectable": bad}
+            for kind, bad in (("ue", True), ("ce", False))
+        ]
+        request = {
+            "seconds": seconds, "slack_s": 20, "slice_s": 1, "sample_s": 0.2, "together": False, "memory": 0.001,
+            "tools": [{"name": name, **known[name]} for name in tools], "counters": counters, "gpus": 0, "model": "",
+            "hotspot": {"path": "/nonexistent/*", "bound": "x"}, "scratch_bytes": 1 << 20, **more,
+        }  # fmt: skip
+        (self.folder / "request.json").write_text(json.dumps(request))
+        words = [sys.executable, str(PROGRAM), str(self.folder / "request.json"), str(self.scratch)]
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}" if "path" not in more else more["path"]
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PATH": path})
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    yield Node(tmp_path)
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix("soak ")) for line in text.splitlines() if line.startswith("soak {")]
+
+
+METRICS = "echo 'stress-ng: metrc: [1] cpu 10 1.00 1.00 0.00 50.5 50.5 99.0 1'"
+
+
+def test_tools_run_in_turn_until_the_time_under_load_is_over(node: Node) -> None:
+    node.tool("stress-ng", f"sleep 0.3; {METRICS}")
+    out, _ = (process := node.start(1.0, ["cpu"])).communicate(timeout=60)
+    report = lines(out)
+    assert process.returncode == 0 and report[-1]["over"] and report[-1]["loaded"] >= 1.0
+    assert [entry["value"] for entry in report if "figure" in entry][:2] == [50.5, 50.5]
+    names = {"memory mc0 ue_count uncorrectable": 0, "memory mc0 ce_count correctable": 2}
+    assert next(entry["counters"] for entry in report if "counters" in entry) == names
+    assert not node.scratch.exists()
+
+
+def test_an_uncorrectable_error_ends_the_load_at_once_and_leaves_nothing(node: Node) -> None:
+    node.tool("stress-ng", "sleep 300 & echo $! > ../../child; wait")
+    process = node.start(200.0, ["cpu"], slice_s=100)
+    assert process.stdout is not None
+    child = node.child(process)
+    (node.counters / "ue_count").write_text("1\n")
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 3 and "rose from 0 to 1" in out
+    assert [entry["rose"] for entry in lines(out) if "rose" in entry] == ["memory mc0 ue_count uncorrectable"]
+    assert not alive(child) and not node.scratch.exists()
+
+
+def test_the_end_of_a_job_ends_its_tools(node: Node) -> None:
+    node.tool("stress-ng", "trap '' TERM; sleep 300 & echo $! > ../../child; wait; sleep 300")
+    process = node.start(200.0, ["cpu"], slice_s=100)
+    child = node.child(process)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 143 and not lines(out)[-1]["over"] and lines(out)[-1]["loaded"] > 0
+    assert not alive(child) and not node.scratch.exists()
+
+
+def test_a_wrong_result_and_a_tool_that_fails_are_reported_and_one_that_is_absent_is_named(node: Node) -> None:
+    node.tool("stress-ng", "echo 'stress-ng: fail: [7] cpu: matrix: wrong product'; exit 2")
+    node.tool("fio", "echo 'fio: no space'; exit 1")
+    report = lines(node.start(2.0, ["cpu", "write", "gst"]).communicate(timeout=60)[0])
+    assert next(entry["wrong"] for entry in report if "wrong" in entry) == "cpu"
+    assert "no space" in next(entry["text"] for entry in report if entry.get("failed") == "write")
+    assert next(entry["why"] for entry in report if entry.get("absent") == "gst") == "the node has no GPU"
+    look = lines(node.start(0, ["cpu", "gst"], gpus=8).communicate(timeout=60)[0])
+    assert look[-1]["here"] == ["cpu"] and "install the package rocm-validation-suite" in look[0]["why"]
+
+
+def test_the_file_that_is_read_is_written_by_the_program_and_bounded(node: Node) -> None:
+    node.tool("fio", 'stat -c %s read >&2; case "$*" in *--readonly*) echo "3;fio-3.33;n;0;0;9;2000;1";; esac')
+    process = node.start(1.0, ["read"])
+    out, errors = process.communicate(timeout=60)
+    report = lines(out)
+    assert next(entry["value"] for entry in report if "figure" in entry) == 2.048 and "--readonly" in errors
+    assert "1048576" in errors and not node.scratch.exists()
+
+
+# -- what the logs come to ---------------------------------------------------------------------------------------------
+
+
+def log(seconds: float, *entries: dict[str, Any], ue: int = 0, ce: int = 0, over: bool = True) -> str:
+    first = {
+        "t": 0,
+        "loaded": 0,
+        "counters": {"memory mc0 ue_count uncorrectable": 0, "memory mc0 ce_count correctable": 0},
+    }
+    last = {"memory mc0 ue_count uncorrectable": ue, "memory mc0 ce_count correctable": ce}
+    rest = [{"t": seconds, "loaded": seconds, **entry} for entry in entries]
+    end = {"t": seconds, "loaded": seconds, "counters": last}
+    report = [first, *rest, end, *([{"t": seconds, "loaded": seconds, "over": True}] if over else [])]
+    return "".join(f"soak {json.dumps(entry)}\n" for entry in report)
+
+
+def figures(*values: float) -> list[dict[str, Any]]:
+    return [{"figure": "cpu", "value": value} for value in values]
+
+
+def judged(planned: soak.SoakRecord, *parts: tuple[str, dict[str, str]]) -> tuple[soak.SoakRecord, dict[str, Gate]]:
+    found = judge_parts(planned, [Part(stage, True, 0.0, texts) for stage, texts in parts])
+    gates = {}
+    for gate in soak_gates(found, {}):
+        gates.setdefault(gate.name.removeprefix("soak_"), gate)
+    return found, gates
+
+
+def test_a_soak_that_found_nothing_is_ok() -> None:
+    whole = log(600.0, *figures(*[100.0] * 40))
+    found, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": whole, "n2": whole}))
+    assert {gate.verdict for gate in gates.values()} == {Verdict.OK} and found.over, gates
+    assert "only cpu was asked for" in gates["time"].evidence
+
+
+@pytest.mark.parametrize("done", [0.0, 300.0, 560.0])
+def test_an_unfinished_soak_is_unknown_and_the_slowest_node_counts(done: float) -> None:
+    slow = log(done, *figures(100.0, 100.0), over=False)
+    found, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": log(600.0, *figures(100, 100)), "n2": slow}))
+    assert gates["time"].verdict == Verdict.UNKNOWN and found.done_s == done and not found.over
+    assert "same command again" in str(gates["time"].remedy)
+
+
+def test_the_parts_of_a_soak_that_was_gone_on_with_add_up() -> None:
+    parts = [("cpu", dict.fromkeys(("n1", "n2"), log(part, *figures(100, 100)))) for part in (200.0, 400.0)]
+    found, gates = judged(record("10m", ("cpu",)), *parts)
+    assert (
+        found.over and gates["time"].verdict == Verdict.OK and found.growth[0].hours == pytest.approx(1 / 6, rel=0.01)
+    )
+
+
+def test_an_uncorrectable_error_names_its_node_and_part() -> None:
+    rose = {"rose": "memory mc0 ue_count uncorrectable", "before": 0, "after": 1}
+    bad = log(100.0, *figures(1, 1), rose, ue=1, over=False)
+    found, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": log(100.0, *figures(1, 1), over=False), "n2": bad}))
+    assert (gates["uncorrectable"].verdict, gates["uncorrectable"].node) == (Verdict.FAIL, "n2")
+    assert "mc0 ue_count" in gates["uncorrectable"].evidence and found.rose
+    assert "new soak" in str(gates["time"].remedy)
+    _, between = judged(record("10m", ("cpu",)), ("cpu", {"n1": log(100.0, ue=3), "n2": log(100.0)}))
+    assert (between["uncorrectable"].verdict, between["uncorrectable"].node) == (Verdict.FAIL, "n1")
+
+
+def test_a_node_without_the_counter_of_its_memory_was_not_seen() -> None:
+    blind = log(600.0, *figures(100, 100)).replace("memory mc0", "filesystem vda")
+    _, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": log(600.0, *figures(100, 100)), "n2": blind}))
+    assert gates["uncorrectable"].verdict == Verdict.UNKNOWN and "n2: memory" in gates["uncorrectable"].evidence
+
+
+@pytest.mark.parametrize(
+    ("grown", "verdict"), [(0, Verdict.OK), (1, Verdict.WARN), (50, Verdict.WARN), (51, Verdict.FAIL)]
+)
+def test_corrected_errors_grow_by_part_and_hour(grown: int, verdict: Verdict) -> None:
+    day = log(86400.0, *figures(1, 1), ce=grown)
+    found, gates = judged(record("24h", ("cpu",)), ("cpu", {"n1": day, "n2": log(86400.0, *figures(1, 1))}))
+    assert (gates["correctable"].verdict if "correctable" in gates else Verdict.OK) == verdict
+    growth = next(each for each in found.growth if each.node == "n1" and "ce_count" in each.counter)
+    assert (growth.grown, growth.hours) == (grown, 24.0)
+
+
+def test_a_tool_that_is_absent_leaves_the_verdict_unknown_with_the_package() -> None:
+    absent = {"absent": "cpu", "why": "stress-ng is not installed: install the package stress-ng"}
+    found, gates = judged(record("10m", ("cpu",)), ("look", {"n1": log(0.0), "n2": log(0.0, absent)}))
+    assert (
+        gates["stressed"].verdict == Verdict.UNKNOWN
+        and "package stress-ng): not run on n2" in gates["stressed"].evidence
+    )
+    assert found.absent == {"n2": {"cpu": absent["why"]}}
+
+
+def test_a_wrong_result_fails_and_a_failed_tool_is_unknown() -> None:
+    texts = {
+        "n1": log(600.0, {"wrong": "cpu", "text": "fail: x"}),
+        "n2": log(600.0, {"failed": "cpu", "text": "code 1"}),
+    }
+    _, gates = judged(record("10m", ("cpu",)), ("cpu", texts))
+    assert (gates["results"].verdict, gates["results"].node) == (Verdict.FAIL, "n1")
+    found, _ = judged(record("10m", ("cpu",)), ("cpu", texts))
+    assert [gate.verdict for gate in soak_gates(found, {}) if gate.node == "n2"] == [Verdict.UNKNOWN]
+
+
+def test_the_last_tenth_is_compared_with_the_first() -> None:
+    falls = log(600.0, *figures(*[100.0] * 35, *[80.0] * 5))
+    _, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": falls, "n2": log(600.0, *figures(*[100.0] * 40))}))
+    assert (gates["throughput"].verdict, gates["throughput"].node) == (Verdict.FAIL, "n1")
+    few = log(600.0, *figures(100.0, 100.0, 80.0))
+    assert judged(record("10m", ("cpu",)), ("cpu", {"n1": few, "n2": few}))[1]["throughput"].verdict == Verdict.WARN
+    one = log(600.0, *figures(100.0))
+    assert judged(record("10m", ("cpu",)), ("cpu", {"n1": one, "n2": one}))[1]["throughput"].verdict == Verdict.UNKNOWN
+
+
+def test_heat_and_throttling_are_judged_by_the_gpus_own_limit() -> None:
+    hot = log(600.0, *figures(1, 1), {"hottest": {"0000:05:00.0": [104.0, 100.0], "0000:15:00.0": [70.0, 100.0]}})
+    found, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": hot, "n2": hot}))
+    assert gates["hotspot"].verdict == Verdict.FAIL and "104 of 100" in gates["hotspot"].evidence
+    gates = {gate.name: gate for gate in soak_gates(found, {"n1": {"power": 500.0}, "n2": {"hbm_thermal": 3.0}})}
+    assert (gates["soak_throttling"].verdict, gates["soak_throttling"].node) == (Verdict.FAIL, "n2")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "soak {",
+        "soak []",
+        'soak {"t": 1e999, "loaded": NaN}',
+        'soak {"loaded": -5, "figure": "cpu", "value": "1"}',
+        'soak {"loaded": true, "counters": {"a": true, "b": -1, "c": 1e30}}',
+        'soak {"hottest": {"a": [1], "b": "x", "c": [null, 1]}}',
+        "soak " + "[" * 5000,
+        'soak {"counters": ' + json.dumps({f"memory {number} uncorrectable": 1 for number in range(9000)}) + "}",
+    ],
+)
+def test_no_line_of_a_node_breaks_the_judgement(line: str) -> None:
+    found, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": f"{line}\n", "n2": ""}))
+    assert gates["time"].verdict == Verdict.UNKNOWN and found.done_s == 0.0 and len(found.growth) <= 4096
