@@ -80,7 +80,7 @@ class NodeState(Fact[dict[str, Any]]):
 
     One command in the steady state. A node that has not seen this version of the probe gets it first, over the same
     connection, with a second command. A node that cannot be read fails alone, with a message. `sysctls`: keys of
-    sysctl(8) to be read besides those that always are.
+    sysctl(8) to be read besides those that always are, and "drives" for the health of the drives.
 
     .. code:: python
 

@@ -56,7 +56,7 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str, i
         "program": program,
         "home": account.home,
         **about,
-        "asked": sysctl.question(desired.tuning.sysctl),
+        "asked": sysctl.question(desired.requested_readings),
         "tuning": list(Tuning.model_fields),
         "metrics": {name: {"help": NAMES[name], "labels": LABELS[name]} for name in METRICS},
         "agent": {**agent.model_dump(mode="json"), "stale_s": agent.stale_s},

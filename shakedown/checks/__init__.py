@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # a node may have Python 3.8
 # package come after them, by the modules' names.
 MODULES = (
     "system",
+    "storage",
     "kernel",
     "tuning",
     "cmdline",

@@ -134,7 +134,7 @@ def mpi(desired: DesiredState, state: NodeState) -> Comparison | None:
     return installed(desired.system.mpi, state.software.mpi, remedy)
 
 
-@check("disk_free", "system.disk_free")
+@check("disk_free", "system.disk_free", follows=("mounts/part",))
 def disk_free(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """Room for an ordinary user on the file system that holds each path, and on the container engine's for the images
     that the node has not yet. `system.disk_free` is the least."""

@@ -22,6 +22,7 @@ from . import (
     containers,
     devices,
     disks,
+    drives,
     gpu,
     health,
     interfaces,
@@ -151,6 +152,8 @@ def node_state(
     children = start(_waiting(tree, boot, unit, whole, library), most)
     state = _read_here(tree, boot, about, line, unit, sysctl.requested_keys(requested))
     state["gpu_processes"] = processes
+    if sysctl.DRIVES in requested:
+        state["drives"] = attempt(drives.read, tree)
     found = answers(children, most)
     if "containers" not in found:
         found["containers"] = attempt(containers.read, tree)

@@ -8,13 +8,17 @@ busy or small machine, and not stuck: it gets up to PERIODS times as long.
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import select
 import signal
+import socket
+import struct
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .tree import Part, Unreadable, attempt
 
@@ -101,6 +105,50 @@ def answers(children: List[Child], most: float = 60.0) -> Dict[str, Any]:
     return found
 
 
+def alone(what: str, function: Callable[..., Any], *arguments: Any, patience: float = 1.0) -> Any:
+    """Take a reading in this child, unless the child of an earlier probe still hangs in it. SIGKILL does not end a
+    process that waits in the kernel, and a probe every minute would leave as many of them.
+
+    The mark is an abstract socket of this user, which the kernel frees when the last holder is gone; programs that the
+    reading starts hold it too. Sockets of other users, or with no room for a caller, decide nothing.
+    """
+    digest = hashlib.sha256(what.encode()).hexdigest()[:16]
+    end = time.monotonic() + patience  # for a probe that runs beside this one
+    for number in range(8):
+        mark, name = socket.socket(socket.AF_UNIX), "\0shakedown-{}-{}-{}".format(os.getuid(), digest, number)
+        while True:
+            try:
+                mark.bind(name)
+                mark.listen(4096)
+                mark.set_inheritable(True)
+                return function(*arguments)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            holder = _holder(name)
+            if holder is None:
+                break
+            if time.monotonic() > end:
+                words = "{}: process {} of an earlier check still hangs there".format(what, holder)
+                raise Unreadable("timed out", words)
+            time.sleep(0.05)
+    return function(*arguments)
+
+
+def _holder(name: str) -> Optional[int]:
+    """Return the process that made a mark; None where that is not this user's, or cannot be asked."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.setblocking(False)
+        try:
+            caller.connect(name)
+            pid, uid, _ = struct.unpack("iII", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        except ConnectionRefusedError:  # freed, or not listening yet
+            return 0
+        except OSError:
+            return None
+    return int(pid) if uid == os.getuid() else None
+
+
 def _serve(write_end: int, readings: Readings) -> None:
     """Live the child's whole life, with closed standard streams: a library that prints must not spoil the document."""
     try:
@@ -146,7 +194,7 @@ def _reap(pid: int, patience: float) -> int:
 
 def run_tool(argv: List[str], seconds: float) -> str:
     """Return what a program prints; raise Unreadable where it is missing, fails, or does not answer in time."""
-    answer = answers([Child({"tool": (argv[0], seconds, _run_here, (argv,))})])["tool"]
+    answer = answers([Child({"tool": (argv[0], seconds, run_here, (argv,))})])["tool"]
     if "unreadable" in answer:
         raise Unreadable(answer["unreadable"], answer["detail"])
     if answer["code"] != 0:
@@ -156,7 +204,10 @@ def run_tool(argv: List[str], seconds: float) -> str:
     return str(answer["output"])
 
 
-def _run_here(argv: List[str]) -> Part:
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def run_here(argv: List[str], close_fds: bool = True) -> Part:
+    """Run a program in this child. Without `close_fds` it holds the mark of `alone` too."""
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=close_fds
+    )
     texts = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
     return dict(zip(("output", "error"), texts), code=done.returncode)

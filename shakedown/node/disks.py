@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import psutil
 
 from . import pci
-from .children import answers, start
+from .children import alone, answers, start
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
 from .udev import devices
 
@@ -46,11 +46,11 @@ def room(path: str) -> Optional[Tuple[int, int]]:
 
 def read(tree: Tree) -> List[Part]:
     """Return one part per file system. A child of its own asks what may be a server's, with what is mounted below it: a
-    server that is gone blocks the asking process in the kernel."""
+    server that is gone blocks the asking process in the kernel, and no second one is started beside it."""
     table = mounts(tree)
     waits = [mount for mount, (_, kind) in table.items() if kind not in _LOCAL and kind != _WHEN_NEEDED]
     readings = [
-        {mount: ("statvfs " + mount, _SECONDS, room, (tree.path(mount),))}
+        {mount: ("statvfs " + mount, _SECONDS, alone, ("statvfs " + mount, room, tree.path(mount)))}
         for mount, (_, kind) in table.items()
         if kind != _WHEN_NEEDED and any((mount + "/").startswith(above.rstrip("/") + "/") for above in waits)
     ]

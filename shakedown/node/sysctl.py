@@ -109,10 +109,12 @@ def read(tree: Tree, boot: NextBoot, requested: Sequence[str] = ()) -> dict[str,
 
 # -- what the desired state asks for besides: names that go with the probe's command, so that any key costs no more ----
 
+DRIVES, NEIGHBOURS = "drives", "neighbours"  # readings by programs that a probe starts on request alone
+
 
 def question(keys: Iterable[str]) -> list[str]:
-    """Return the question for these keys."""
-    return ["sysctl." + key for key in keys]
+    """Return the question for these keys of sysctl, and for readings on request."""
+    return [key if key in (DRIVES, NEIGHBOURS) else "sysctl." + key for key in keys]
 
 
 def requested_keys(requested: Sequence[str]) -> list[str]:

@@ -45,8 +45,8 @@ def examine(state: State) -> Examination:
 def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
     """Read the given hosts (again). Pool slots of pyinfra are not used: this also runs inside them."""
     pool = Pool(state.config.PARALLEL or None)
-    sysctls = [tuple(examination.desired[host.name].tuning.sysctl) for host in hosts]
-    for host, reading in zip(hosts, pool.imap(read, hosts, sysctls), strict=True):
+    requested = [examination.desired[host.name].requested_readings for host in hosts]
+    for host, reading in zip(hosts, pool.imap(read, hosts, requested), strict=True):
         examination.keep(host.name, reading)
         run = progress(host.state).hosts[host.name]
         run.examined = True
@@ -58,14 +58,14 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
             log.info("no node state", extra={"node": host.name, "why": reading.why})
 
 
-def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
-    """One node's state, or why there is none. `sysctls`: the keys that are asked of it, however unusual."""
+def read(host: Host, requested: Sequence[str] = ()) -> Reading:
+    """One node's state, or why there is none. `requested`: what is asked of it besides what always is."""
     if not host.connected:
         return _none(host, progress(host.state).hosts[host.name].lost or "could not connect")
     before = time.time()
     try:
         with waiting_for(host, "reading the node"):
-            state = read_node(host, sysctls)
+            state = read_node(host, requested)
         return _reading(state, before, time.time())
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -39,7 +39,7 @@ EVERYTHING = desired(
     },
     rdma={"provider": {"sha256": "ab" * 32}, "pfc": [3], "dscp": {"26": 3}, "congestion": {"enable_cc": 1}},
     images={"pinned": {"reference": f"rocm/x:1@{DIGEST}"}, "tagged": "rocm/y:2", "local": "localhost/z"},
-    system={"disk_free": {"/": "100G", "/data": "1G"}, "memory": "1024G", "mpi": "installed"},
+    system={"disk_free": {"/": "100G", "/data": "1G"}, "memory": "1024G", "mpi": "installed", "drive_health": True},
     smoke={"recipe": "stanford-gpt", "image": "pinned", "environment": {"HSA_ENABLE_SDMA": "0"}},
 )
 EVERYTHING = EVERYTHING.model_copy(update={"gpu": EVERYTHING.gpu.model_copy(update={"rccl": "installed"})})
@@ -56,6 +56,7 @@ HEALTHY = with_(
         "modules.loaded": [*healthy().modules.loaded, "nvme"],  # type: ignore[misc]
         "modules.persisted": [*healthy().modules.persisted, "nvme"],
         ("sysctl", "vm.swappiness"): {"running": "10", "persisted": "10"},
+        "drives": [{"name": "nvme0", "kind": "nvme", "model": "PM9A3", "serial": "S64", "health": {"media_errors": 0}}],
     },
 )
 Path = tuple[str | int, ...]

@@ -156,7 +156,7 @@ def test_every_fatal_entry_and_every_check_of_what_is_missing_or_wrong_is_refuse
     assert not [entry.name for entry in entries("kernel") if entry.severity == "fatal" and accepts(entry)]
     assert checks.not_waivable() == {
         "gpu_count", "kfd", "dri", "kfd_topology", "gpu_ecc", "gpu_bad_pages", "gpu_error_records", "images",
-        "provider_library", "kernel_log",
+        "provider_library", "kernel_log", "drive_health",
     }  # fmt: skip
 
 

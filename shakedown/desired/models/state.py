@@ -23,6 +23,7 @@ from shakedown.desired.models.tuning import Tuning
 from shakedown.desired.models.values import Positive
 from shakedown.desired.models.waivers import Waiver
 from shakedown.desired.names import Text
+from shakedown.node.sysctl import DRIVES
 from shakedown.schedulers import registry
 
 NO_PROMISE = {"kept_checks", "pulls", "reports", "rolling", "signing", "waivers"}
@@ -64,6 +65,11 @@ class _Fixed(Section):
         "reports that a run writes into its directory, those of all hosts together; run.json is always there",
         ["html", "junit"],
     )
+
+    @property
+    def requested_readings(self) -> tuple[str, ...]:
+        """Return what the probe reads on request: keys of sysctl, and readings that start programs."""
+        return (*self.tuning.sysctl, *([DRIVES] if self.system.drive_health else []))
 
 
 if TYPE_CHECKING:

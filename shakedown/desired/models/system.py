@@ -27,6 +27,10 @@ class System(Section):
     mpi: Literal["installed"] | None = key(
         None, "MPI on the node itself, for jobs that are started with it", "installed"
     )
+    mounts_answer: bool | None = key(None, "whether every mounted file system answers within 2 s", True)
+    drive_health: bool | None = key(
+        None, "whether NVMe and SMART health of the node's own drives is read, as root, and judged", True
+    )
     disk_free: dict[NodePath, int] = key({}, "free room by mount or path", {"/": "100G"}, unit="bytes")
     reboot: Literal["never", "when needed"] = key(
         "never", "whether a deploy may reboot a node for what takes effect at boot only", "when needed"

@@ -148,3 +148,13 @@ class Nvme(Part):
     model: Reading[str]
     serial: Reading[str]
     firmware: Reading[str]
+
+
+class Drive(Part):
+    """One drive of the node itself, NVMe or not; `virtual`: a hypervisor's or another machine's."""
+
+    name: str  # "nvme0", "sda"
+    kind: Literal["nvme", "disk", "virtual"]
+    model: Reading[str]
+    serial: Reading[str]
+    health: Reading[dict[str, int]]  # nvme-cli's and smartctl's figures, by the names of checks/drives.json

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from shakedown.state.node.devices import Acs, Devices, Disk, Gpu, GpuProcess, Kfd, Nvme
+from shakedown.state.node.devices import Acs, Devices, Disk, Drive, Gpu, GpuProcess, Kfd, Nvme
 from shakedown.state.node.host import (
     Account,
     BootUnit,
@@ -56,6 +56,7 @@ class NodeState(Part):
     containers: Containers
     disks: Reading[list[Disk]]
     nvme: Reading[list[Nvme]] = NOT_READ
+    drives: Reading[list[Drive]] = NOT_READ  # read on request alone: system.drive_health
     clock: Clock
     acs: Acs
     kernel_log: KernelLog
