@@ -31,18 +31,16 @@ _SEVERITY = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.DRIFT, Verdict.WARN)
 @dataclass(frozen=True)
 class Cause:
     """One cause: what is wrong, on which nodes, what is and what was wanted, and which findings follow from it. `names`
-    are the findings that say it, `finding` is the first of them."""
+    are the findings that say it, `finding` is the first of them. `verdict` is the worst of it and of what follows: a
+    module that is not loaded is drift, and the GPUs that are not there for it are a failure."""
 
     finding: Finding
+    verdict: Verdict
     names: tuple[str, ...]
     nodes: tuple[str, ...]
     text: str
     action: str
     follows: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.finding.verdict
 
     @property
     def person(self) -> bool:
@@ -92,8 +90,15 @@ def causes(findings: Iterable[Finding]) -> list[Cause]:
             wrong.setdefault(finding.node, {})[finding.name] = finding
     found = [cause for of_node in wrong.values() for cause in _roots(of_node)]
     found = _merged(found, lambda cause: (cause.names, cause.text, cause.action))  # what is not shown divides nothing
-    found = _unread_together(_names_together(_values_together(found)))
+    found = [_with_what_follows(cause, wrong) for cause in _unread_together(_names_together(_values_together(found)))]
     return sorted(found, key=lambda cause: (_SEVERITY.index(cause.verdict), -len(cause.follows), -len(cause.nodes)))
+
+
+def _with_what_follows(cause: Cause, wrong: Mapping[str, Mapping[str, Finding]]) -> Cause:
+    """Return the cause with the worst verdict of it and of what follows."""
+    of_nodes = [wrong[node] for node in cause.nodes]
+    verdicts = [found[name].verdict for found in of_nodes for name in (*cause.names, *cause.follows) if name in found]
+    return replace(cause, verdict=max(verdicts, key=lambda verdict: verdict.severity))
 
 
 # ---------------------------------------------------------------------------------------------------------- one node
@@ -113,7 +118,8 @@ def _roots(wrong: Mapping[str, Finding]) -> Iterator[Cause]:
     for name, finding in wrong.items():
         if above[name] is None:
             text = printable(_words(finding), TEXT)
-            yield Cause(finding, (name,), (finding.node,), text, _remedy(finding), tuple(below.get(name, ())))
+            follows = tuple(below.get(name, ()))
+            yield Cause(finding, finding.verdict, (name,), (finding.node,), text, _remedy(finding), follows)
 
 
 def _cause_of(finding: Finding, wrong: Mapping[str, Finding]) -> str | None:

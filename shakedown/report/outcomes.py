@@ -30,14 +30,18 @@ from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict, worst
 
 CUT = 60  # characters of the evidence of a gate that passed
+_SEEN = 24  # characters of what a gate that passed has seen
 _ABSENT = 32  # columns of the nodes that did not take part
 FEW = 8
 """Nodes that had a job of their own and are shown each by itself, with its figures beside the others'."""
 
 
-def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: bool = False) -> Iterator[Any]:
+def judgement(
+    gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: bool = False, folded_when_ok: bool = True
+) -> Iterator[Any]:
     """Yield the gates of a run and the figures of its jobs: where several nodes had jobs of their own, a line for each
-    of them, and of their gates those that did not pass; or (`show_all`) each gate of each node."""
+    of them, and of their gates those that did not pass; or (`show_all`) each gate of each node. Gates that all passed
+    are a sentence, or (not `folded_when_ok`) a table."""
     measured = [gate for gate in gates if of_trials(gate) and (show_all or gate.verdict != Verdict.OK)]
     if measured:
         yield gates_table(measured, show_all)
@@ -46,7 +50,9 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
     if several:
         yield nodes_table(gates, jobs, show_all)
     shown = [gate for gate in gates if show_all or not several or gate.node is None or gate.verdict != Verdict.OK]
-    if shown:
+    if folded_when_ok and not show_all and shown and all(gate.verdict == Verdict.OK for gate in shown):
+        yield from map(escape, passed(shown))
+    elif shown:
         yield gates_table(shown, show_all)
     for job in jobs:
         if job.iterations and job.figures and job.plan and not (several and job.node):
@@ -57,6 +63,16 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
                 yield from (safe(line) for line in telemetry.lines(job.telemetry))
         if job.stragglers is not None:
             yield from (safe(line) for line in straggler_lines(job.stragglers))
+
+
+def passed(gates: Sequence[Gate]) -> list[str]:
+    """Return gates that passed as a sentence: each with what was seen."""
+    seen = []
+    for gate in gates:
+        actual = printable(value_text(gate.actual, gate.unit))
+        seen.append(f"{gate.name} {actual}" if gate.actual is not None and len(actual) <= _SEEN else gate.name)
+    text = f"gates: {len(gates)} of {len(gates)} passed: {', '.join(map(printable, seen))}"
+    return textwrap.wrap(text, screen.COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:
@@ -179,7 +195,7 @@ def judged(document: Judged) -> Iterator[Any]:
     ]
     if document.verdict.passes or document.show_all:
         yield from (escape(line) for line in diagnosis_lines(found))
-        yield from judgement(document.gates, show_all=document.show_all)
+        yield from judgement(document.gates, show_all=document.show_all, folded_when_ok=False)
         yield from map(safe, [*recorded, *document.notes])
         yield f"\n{verdict_text(document.verdict)}"
         return
@@ -205,8 +221,7 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
         yield from _findings(record, show_all)
         yield from map(escape, fitted(_before_the_job(record, directory)))
         return
-    span = f"{record.started_at} to {record.finished_at or 'not finished'}"
-    yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
+    yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(_span(record))}  {safe(record.inventory)}"
     if record.ended_by:
         yield safe(f"ended by {record.ended_by}")
     yield from (escape(line) for line in diagnosis_lines(record.diagnosis))
@@ -226,6 +241,12 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
     if record.isolation is not None:
         yield "\nsearch for bad nodes"
         yield from map(safe, tree.lines(record.isolation))
+
+
+def _span(record: RunRecord) -> str:
+    """Return from when to when the run took, in UTC."""
+    begin, end = record.started_at[:19].replace("T", " "), (record.finished_at or "")[:19].replace("T", " ")
+    return f"{begin} to {end.removeprefix(begin[:11]) if end else 'not finished'} UTC"
 
 
 def _before_the_job(record: RunRecord, directory: Path | None) -> Iterator[str]:

@@ -161,7 +161,7 @@ class _Form:
         """Return the lines of a cause, with at most `most` for its remedy."""
         lines = self._row(cause)
         margin = " " * (self.word + 2)
-        if cause.verdict != Verdict.WARN and (cause.person or cause.finding.fixed_by == FixedBy.REBOOT):
+        if self._advises(cause):
             command = command_after(cause, inventory) if self.view.advises and cause.person else ""
             width, many = self.view.width - len(margin), REMEDY * 10 if self.view.whole else most
             lines += [_line(margin + line) for line in _remedy(cause.remedy, command, width, many)]
@@ -169,6 +169,12 @@ class _Form:
             cut = not any(cause.text in line.plain for line in lines)
             lines += [_line(margin + line) for line in self._details(cause, len(margin), cut)]
         return lines
+
+    def _advises(self, cause: Cause) -> bool:
+        """Tell whether a person has to do something, or may want to."""
+        if cause.verdict == Verdict.WARN:
+            return not cause.finding.waiver and not self.view.evidence
+        return cause.person or cause.finding.fixed_by == FixedBy.REBOOT
 
     def rest(self, found: Sequence[Cause]) -> str:
         """Return the line on causes for which there is no room."""

@@ -195,9 +195,9 @@ class Evidence(BaseModel):
     timing: Timing = Timing()  # when its iterations came, and how the nodes' clocks stand to the controller's
 
 
-def new_run_id() -> str:
-    """Time (UTC) and a short random part: sorts by time, unique across controllers."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+def new_run_id(at: datetime | None = None) -> str:
+    """Time (UTC, `at` or now) and a short random part: sorts by time, unique across controllers."""
+    return f"{at or datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
 def now() -> str:

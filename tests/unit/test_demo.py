@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,23 @@ def test_a_rack_without_faults_passes(tmp_path: Path) -> None:
     record = demo.train()
     assert record.verdict is Verdict.OK, [gate for gate in record.gates if gate.verdict != Verdict.OK]
     assert record.diagnosis is None and record.isolation is None
+    lines = CliRunner().invoke(main, ["report", str(tmp_path / record.run_id)]).stdout.splitlines()
+    text = " ".join(" ".join(lines).split())
+    assert len(lines) <= 16 and max(map(len, lines)) <= 100, lines
+    assert f"gates: {len(record.gates)} of {len(record.gates)} passed: " in text
+    assert all(gate.name in text for gate in record.gates), "each gate that decided the verdict"
+    assert "loss_falling falls: -" in text and "at least 580" in text
+
+
+def test_all_times_of_a_simulated_run_lie_within_it_and_in_the_past(tmp_path: Path) -> None:
+    demo = played(tmp_path, "gpu_hang")
+    demo.examine()
+    record = demo.train()
+    directory = tmp_path / record.run_id
+    begin, end = (datetime.fromisoformat(text) for text in (record.started_at, record.finished_at or ""))
+    noted = [datetime.fromisoformat(json.loads(line)["at"]) for line in (directory / "events.jsonl").open()]
+    assert all(begin <= at <= end + timedelta(seconds=1) for at in noted) and noted == sorted(noted)
+    assert end < datetime.now(UTC) and f"{begin:%Y%m%dT%H%M%S}" in record.run_id
 
 
 def test_each_fault_of_a_node_is_found_on_it_and_on_no_other(tmp_path: Path) -> None:

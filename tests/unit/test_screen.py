@@ -214,6 +214,26 @@ def test_a_fault_of_another_part_stands_beside_a_missing_gpu(other: str) -> None
     assert {cause.name for cause in found("gpu_count", other)} == {"gpu_count", other}
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_headline_has_the_verdict_of_a_line_below(fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    head, *rows = shown(rack(6, {fault: "node03"}, "node[01-0{}]"), capsys)
+    verdict = {"FAILED": "FAIL", "OK": "WARN"}.get(word := head.rpartition("   ")[0].split()[-1], word)
+    assert verdict in {row.split()[0] for row in rows}, [head, *rows]
+
+
+def test_drift_that_a_failure_follows_from_is_a_failure() -> None:
+    of_module = finding("modules.amdgpu", "n1", Verdict.DRIFT, remedy=Remedy(text="load it", operation="modules.x"))
+    (cause,) = causes([of_module, finding("kfd", "n1")])
+    assert (cause.verdict, cause.follows, cause.fixable) == (Verdict.FAIL, ("kfd",), True)
+
+
+def test_advice_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    advised = [finding("x", "node01", Verdict.WARN, remedy=Remedy(text="look at it"))]
+    formats.write(formats.Findings(Verdict.OK, 1, advised, inventory="rack.py"), "table")
+    lines = capsys.readouterr().out.splitlines()
+    assert "advice" in lines[1] and lines[2].strip() == "Look at it."
+
+
 def test_a_port_that_is_slow_is_not_the_port_that_is_down() -> None:
     assert [cause.name for cause in found("rdma_state", "rdma_rate")] == ["rdma_state", "rdma_rate"]
 

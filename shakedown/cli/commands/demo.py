@@ -12,7 +12,7 @@ from shakedown.cli.output import format_and_output, show_document, with_all
 from shakedown.cli.words import EXIT_CODES, unusable
 from shakedown.report.formats import Findings, Run, write
 from shakedown.runner.demo.play import Demo
-from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
+from shakedown.runner.demo.scenario import DEFAULT, INVENTORY, SIMULATED, Scenario, faults
 
 PREPARE = ("stream",)
 SECTION = "Prepare"
@@ -59,10 +59,10 @@ def demo(
     _say(f"{count} simulated nodes; no hardware is used. Faults: {', '.join(chosen) or 'none'}")
     findings = run.examine()
     if form == "table" and output is None:
-        click.echo(f"{SIMULATED}: nothing below was measured")
+        click.echo(f"{SIMULATED}: nothing below was measured; {INVENTORY} stands for your own inventory")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         verdict = run.examination.verdict()
-        write(Findings(verdict, count, findings, show_all, inventory=f"{SIMULATED} rack", at=at), form)
+        write(Findings(verdict, count, findings, show_all, inventory=INVENTORY, at=at), form)
     for name, nodes in run.repair().items():
         _say(f"operation {name}: {len(nodes)} nodes changed")
     try:

@@ -19,14 +19,14 @@ from shakedown.ledger.store import open_ledger
 from shakedown.logs.kept_logs import LogQuota
 from shakedown.runner.demo.job import parts_of
 from shakedown.runner.demo.nodes import Rack
-from shakedown.runner.demo.scenario import SIMULATED, Fault, Scenario
+from shakedown.runner.demo.scenario import INVENTORY, SIMULATED, Fault, Scenario
 from shakedown.runner.demo.turns import Turns
 from shakedown.runner.training import plan_of, take_result
 from shakedown.runs.diagnosis import KeptLogs, diagnose
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Isolation, Problem, Training
 from shakedown.runs.judging import judge_job, verdict_of
-from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id, now
+from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 
@@ -67,11 +67,12 @@ class Demo:
 
     def train(self) -> RunRecord:
         """Run the job over the nodes that are fit, and judge it."""
+        turns = Turns()
         record = RunRecord(
-            run_id=f"{SIMULATED}-{new_run_id()}",
+            run_id=f"{SIMULATED}-{new_run_id(turns.at(turns.now()))}",
             simulated=True,
-            started_at=now(),
-            inventory=f"{SIMULATED} rack of {len(self.scenario.nodes)} nodes",
+            started_at=_text(turns),
+            inventory=INVENTORY,
             desired_digest=desired_digest(dict(self.examination.desired)),
             findings=self.examination.all_findings(),
         )
@@ -81,16 +82,17 @@ class Demo:
         evidence: dict[str, Evidence] = {}
         record.nodes = [self._node(node, record, None) for node in self.scenario.nodes]
         directory.save(record)
-        with closing(Notes(directory.path)) as notes:
+        with closing(Notes(directory.path, clock=turns.day)) as notes:
             notes.begin(record.inventory, record.findings)
-            result = self._job(record, directory, evidence, notes)
+            result = self._job(record, directory, evidence, notes, turns)
+            record.finished_at = _text(turns)
             self._conclude(record, directory, evidence, result)
             notes.gates(record.gates)
             notes.note("verdict", record.verdict)
         return record
 
     def _job(
-        self, record: RunRecord, directory: RunDirectory, evidence: dict[str, Evidence], notes: Notes
+        self, record: RunRecord, directory: RunDirectory, evidence: dict[str, Evidence], notes: Notes, turns: Turns
     ) -> JobResult | None:
         kept = JobRecord()
         record.jobs.append(kept)
@@ -108,7 +110,6 @@ class Demo:
             self.on_event(event)
 
         directory.write("plan.txt", f"{SIMULATED}\n{render(plan, kept.name)}\n")
-        turns = Turns()
         rack = Rack(turns, parts_of(plan, self.scenario, self.seed))
         run = partial(run_job, plan, rack, directory.logs, on_event=take, scheduler=turns, clock=turns)
         result = turns.run(partial(run, quota=LogQuota()))
@@ -131,7 +132,6 @@ class Demo:
         record.diagnosis = diagnose(record, evidence, KeptLogs(directory, evidence))
         ends = ends_of([(kept.name, result) for kept in record.jobs if result], record.diagnosis)
         record.nodes = [self._node(node, record, ends.get(node)) for node in self.scenario.nodes]
-        record.finished_at = now()
         self._search(record)
         record.verdict = verdict_of(record, record.gates)
         directory.save(record, evidence)
@@ -166,6 +166,10 @@ class Demo:
         nodes = [node.name for node in plan.nodes]
         launcher = _Trainings(bad & set(nodes), random.Random(f"demo/search/{self.seed}"))
         record.isolation = search(Isolation(problem=Problem(nodes=nodes, failed=True)), launcher)
+
+
+def _text(turns: Turns) -> str:
+    return turns.at(turns.now()).isoformat(timespec="seconds")
 
 
 def _is_searched(fault: Fault) -> bool:

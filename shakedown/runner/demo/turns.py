@@ -1,4 +1,4 @@
-"""A time of its own for a simulated job: its clock goes on only when every task sleeps."""
+"""A time of its own for a simulated run: its clock goes on only when every task sleeps."""
 
 import heapq
 import itertools
@@ -10,6 +10,7 @@ from greenlet import getcurrent, greenlet
 from shakedown.jobs.job import Clock
 
 Result = TypeVar("Result")
+BEFORE_S = 3600.0  # so long ago the run begins: its last times lie in the past too
 
 
 class Turns(Clock):
@@ -17,10 +18,15 @@ class Turns(Clock):
 
     def __init__(self) -> None:
         super().__init__()
+        self._wall -= BEFORE_S
         self._now = self._began
         self._hub = getcurrent()
         self._asleep: list[tuple[float, int, greenlet]] = []
         self._numbers = itertools.count()
+
+    def day(self) -> float:
+        """Return the time of day, in seconds."""
+        return self.at(self._now).timestamp()
 
     def now(self) -> float:
         return self._now

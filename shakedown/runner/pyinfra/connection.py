@@ -28,6 +28,7 @@ import gevent
 import paramiko.util
 from gevent.subprocess import PIPE, Popen
 from paramiko import SSHException, Transport
+from paramiko.ssh_exception import NoValidConnectionsError
 from pyinfra.api import Host, State
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.output import echo, format_text
@@ -191,8 +192,11 @@ class _BoundedSsh(_Bounded):
 
     def _connect(self) -> None:
         host_keys.apply_ssh_config(self.data, self.host)
-        with _within(CONNECT_S, f"not connected within {CONNECT_S:g} s"):
-            super()._connect()  # type: ignore[misc]
+        try:
+            with _within(CONNECT_S, f"not connected within {CONNECT_S:g} s"):
+                super()._connect()  # type: ignore[misc]
+        except NoValidConnectionsError as error:
+            raise OSError(_no_way(error)) from error
         transport = self._client.get_transport() if self._client else None
         if transport is not None:
             self.host.connector_data[host_keys.SHOWN] = transport.get_remote_server_key()
@@ -250,6 +254,13 @@ def _words(error: BaseException) -> str:
     if isinstance(error, SSHException) and "Timeout opening channel" in str(error):
         return f"its sshd opened no channel within {CHANNEL_S:g} s"
     return printable(str(error), 500) or type(error).__name__
+
+
+def _no_way(error: NoValidConnectionsError) -> str:
+    """Return why no address of a host took a connection: paramiko's own text has the addresses alone."""
+    reasons = dict.fromkeys(getattr(reason, "strerror", None) or str(reason) for reason in error.errors.values())
+    ports = dict.fromkeys(f"port {address[1]}" for address in error.errors)
+    return printable(f"{', '.join(ports)}: {', '.join(reasons)}", 500)
 
 
 def last_words(output: CommandOutput) -> str:

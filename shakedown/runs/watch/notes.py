@@ -62,11 +62,14 @@ class Note(Frozen):
 
 
 class Notes:
-    """The notes of one run, open until `close`. `mask` takes the values of secrets out of a text."""
+    """The notes of one run, open until `close`. `mask` takes the values of secrets out of a text,
+    `clock` is the time of day in seconds."""
 
-    def __init__(self, folder: Path, mask: Callable[[str], str] = lambda text: text) -> None:
+    def __init__(
+        self, folder: Path, mask: Callable[[str], str] = lambda text: text, clock: Callable[[], float] = time.time
+    ) -> None:
         """Open the file of the notes. Raises OSError."""
-        self._mask = mask
+        self._mask, self._clock = mask, clock
         self._path, self._run = folder / NAME, folder.name
         self._file = private.create(self._path)
         with contextlib.suppress(OSError):  # of a file system without locks: then the touches are all there is
@@ -158,7 +161,7 @@ class Notes:
             return
         try:
             note = Note(
-                at=datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC),
+                at=datetime.fromtimestamp(self._clock() if at is None else at, UTC),
                 kind=kind,
                 text=printable(self._mask(text), TEXT),
                 job=job[:300] if job else job,

@@ -74,6 +74,7 @@ class Picture:
     """A whole run."""
 
     began: datetime | None = None
+    ended: datetime | None = None  # at the verdict
     inventory: str = ""
     stage: str = ""
     waiting: str = ""  # what a long operation waits for; empty: nothing has been waited for in this stage
@@ -111,6 +112,7 @@ class Picture:
         elif note.kind == "wait":
             self.waiting = note.text
         elif note.kind == "verdict":
+            self.ended = note.at
             self.verdict = Verdict(note.text) if note.text in list(Verdict) else Verdict.UNKNOWN
 
     def _mark(self, note: Note) -> None:

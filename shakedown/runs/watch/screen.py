@@ -45,7 +45,7 @@ def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
 def drawn(picture: Picture, run: str, alive: str, console: Console, now: datetime | None = None) -> Group:
     """Draw the whole picture, in as many lines as the console has: first what failed, last what happened. `alive` is
     what there is to say of the controller, empty where it goes on as it should."""
-    now = now or datetime.now(UTC)
+    now = picture.ended or now or datetime.now(UTC)
     since = f", for {timedelta(seconds=round((now - picture.began).total_seconds()))}" if picture.began else ""
     top = [Text(f"run {run}  {picture.inventory}{since}", style="bold")]
     if picture.first:
