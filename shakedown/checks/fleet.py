@@ -8,6 +8,7 @@ odd one out is a fail, or advice where `fleet.toml` says so.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from statistics import median
 
@@ -23,6 +24,7 @@ from shakedown.checks.fleet_facts import (
     is_asked,
     knowledge,
     needs_majority,
+    of_gpus,
     own_values,
 )
 from shakedown.common.text import counted
@@ -32,7 +34,7 @@ from shakedown.desired.verbs import library_digest
 from shakedown.hosts import named
 from shakedown.state import images as references
 from shakedown.state.findings import Finding, Remedy, Verdict
-from shakedown.state.node import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
+from shakedown.state.node import Gpu, Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 
 _MOST_VALUES = 8  # of a subject, in one finding
 _LONGEST = 1000  # characters of evidence
@@ -178,9 +180,7 @@ def _parts(state: NodeState, desired: DesiredState | None) -> Values:
     if not is_unreadable(state.gpus) and state.gpus:
         blocks = {block for gpu in state.gpus if not is_unreadable(gpu.firmware) for block in gpu.firmware}
         for block in sorted(blocks):
-            values[f"gpu_firmware.{block}"] = different(
-                gpu.firmware if is_unreadable(gpu.firmware) else gpu.firmware.get(block, "none") for gpu in state.gpus
-            )
+            values[f"gpu_firmware.{block}"] = of_gpus(state.gpus, partial(_firmware, block))
         unread = next((gpu.firmware for gpu in state.gpus if is_unreadable(gpu.firmware)), None)
         # Without a name there is no block to miss it by, so that it was read at all is compared too.
         values["gpu_firmware"] = "read" if blocks or unread is None else unread
@@ -193,6 +193,10 @@ def _parts(state: NodeState, desired: DesiredState | None) -> Values:
     if desired:
         values |= _declared(state, desired)
     return values
+
+
+def _firmware(block: str, gpu: Gpu) -> Reading[str]:
+    return gpu.firmware if is_unreadable(gpu.firmware) else gpu.firmware.get(block, NONE)
 
 
 _SILENT = "not reported"  # by the driver

@@ -5,6 +5,7 @@
 
 import functools
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -151,7 +152,7 @@ def _gpus(state: NodeState, facts: Facts) -> None:
         "gpu_link": lambda gpu: _pair(gpu.link.speed_gts, gpu.link.width),
         "gpu_link_max": lambda gpu: _pair(gpu.link.max_speed_gts, gpu.link.max_width),
     }
-    facts.texts |= {name: different(map(read, gpus)) for name, read in readers.items()}
+    facts.texts |= {name: of_gpus(gpus, read) for name, read in readers.items()}
     facts.texts["gpu_numa"] = in_order(gpu.numa_node for gpu in gpus)
     facts.texts["gpu_slots"] = in_order(gpu.bdf for gpu in gpus)
     sizes = [gpu.vram_bytes for gpu in gpus]
@@ -377,6 +378,20 @@ def _pair(speed: Reading[float], width: Reading[int]) -> Reading[str]:
 def different(readings: Iterable[Reading[Any]]) -> Reading[str]:
     """Return the different values of one node's devices as one text; unreadable where one of them is."""
     return _joined(list(readings), ", ", lambda texts: sorted(set(texts)))
+
+
+def of_gpus(gpus: Sequence[Gpu], read: Callable[[Gpu], Reading[Any]]) -> Reading[str]:
+    """Return the different values of one node's GPUs as one text: what most have, and before it what others have, each
+    with their slots. Unreadable where one of them is."""
+    values = [(_text(read(gpu)), gpu.bdf) for gpu in gpus]
+    (usual, count), *_ = Counter(map(str, (value for value, _ in values))).most_common()
+    if count * 2 <= len(gpus) or any(is_unreadable(value) for value, _ in values):
+        return different(value for value, _ in values)
+    others: dict[str, list[str]] = {}
+    for value, bdf in values:
+        others.setdefault(str(value), []).append(bdf)
+    del others[usual]
+    return ", ".join([*(f"{value} ({' '.join(slots)})" for value, slots in sorted(others.items())), usual])
 
 
 def in_order(readings: Iterable[Reading[Any]]) -> Reading[str]:

@@ -42,7 +42,9 @@ def usable_input() -> Iterator[None]:
     """Exit with 2 for unusable input, with every error and no traceback."""
     try:
         yield
-    except (DesiredStateError, engine.InventoryError) as error:
+    except DesiredStateError as error:
+        unusable(f"{invocation.inventory}: {error}" if invocation.inventory else error)
+    except engine.InventoryError as error:
         unusable(error)
 
 

@@ -21,6 +21,7 @@ from shakedown.isolation import tree
 from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import METRICS
 from shakedown.report import failure, screen, telemetry, trials
+from shakedown.report.causes import causes
 from shakedown.report.fold import FoldedGate, fold_gates
 from shakedown.report.formats import Judged
 from shakedown.report.summary import fitted, summary_lines
@@ -31,6 +32,7 @@ from shakedown.state.findings import Verdict, worst
 
 CUT = 60  # characters of the evidence of a gate that passed
 _SEEN = 24  # characters of what a gate that passed has seen
+_WHY = 60  # characters of the causes why nodes did not take part
 _ABSENT = 32  # columns of the nodes that did not take part
 FEW = 8
 """Nodes that had a job of their own and are shown each by itself, with its figures beside the others'."""
@@ -207,9 +209,12 @@ def judged(document: Judged) -> Iterator[Any]:
     yield from map(escape, fitted([*lines, "evidence: each gate with its figures: the same command with --all"]))
 
 
-def report(record: RunRecord, show_all: bool = False, directory: Path | None = None) -> Iterator[Any]:
+def report(
+    record: RunRecord, show_all: bool = False, directory: Path | None = None, seen: bool = False
+) -> Iterator[Any]:
     """Yield a whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several
-    nodes is said once; with `show_all` everything of each. Of a job that did not pass, the end on one screen."""
+    nodes is said once; with `show_all` everything of each. Of a job that did not pass, the end on one screen.
+    `seen`: the findings stand above already."""
     failed = record.diagnosis or any(not gate.verdict.passes for gate in record.gates)
     if record.kind == "drift" and not show_all:
         yield from _findings(record, show_all)
@@ -218,7 +223,7 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
         yield from map(escape, fitted(summary_lines(failure.of_run(record, directory))))
         return
     if record.jobs and not (record.verdict.passes or show_all or record.ended_by or record.isolation or record.trials):
-        yield from _findings(record, show_all)
+        yield from [] if seen else _findings(record, show_all)
         yield from map(escape, fitted(_before_the_job(record, directory)))
         return
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(_span(record))}  {safe(record.inventory)}"
@@ -233,7 +238,7 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
         for note in node.notes:
             notes.setdefault((note, node.name if show_all else ""), []).append(node.name)
     yield from (safe(f"{folded(names)}: {note}") for (note, _), names in notes.items())
-    yield from _findings(record, show_all)
+    yield from [] if seen and not show_all else _findings(record, show_all)
     if record.trials is not None:
         yield from trials.tables(record.trials)
     if record.gates or record.isolation is None:
@@ -253,7 +258,10 @@ def _before_the_job(record: RunRecord, directory: Path | None) -> Iterator[str]:
     """Yield the last lines of a run whose job passed, though nodes of it did not."""
     absent = [node.name for node in record.nodes if node.part in ("excluded", "unreached")]
     passed = f"the job passed {counted(len(record.gates), 'gate')}"
-    yield f"verdict: {record.verdict}: {f'{few(absent, _ABSENT)} did not take part; ' if absent else ''}{passed}"
+    found = causes(finding for finding in record.findings if finding.node in absent)
+    why = printable(", ".join(dict.fromkeys(cause.name for cause in found if not cause.verdict.passes)), _WHY)
+    left = f"{few(absent, _ABSENT)} did not take part{f' ({why})' if why else ''}; " if absent else ""
+    yield f"verdict: {record.verdict}: {left}{passed}"
     yield failure.of_run(record, directory).report or "evidence: none was kept"
 
 

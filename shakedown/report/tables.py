@@ -30,7 +30,7 @@ def _(document: Judged | Run) -> Iterator[RenderableType]:
     from shakedown.report import outcomes  # gates and trials, 200 ms: a drift check has none
 
     if isinstance(document, Run):
-        parts = outcomes.report(document.record, document.show_all, document.directory)
+        parts = outcomes.report(document.record, document.show_all, document.directory, document.seen)
     else:
         parts = outcomes.judged(document)
     for part in parts:

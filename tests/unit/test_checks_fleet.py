@@ -98,7 +98,10 @@ def test_nodes_of_different_groups_are_not_compared() -> None:
 
 def test_one_gpu_with_other_firmware_makes_its_node_the_odd_one() -> None:
     (finding,) = compare(3, {2: {"gpus.5.firmware": {"smc": "85.99", "vbios": "113-M3000100-103"}}})
-    assert finding.name == "fleet.gpu_firmware.smc" and finding.actual == "85.121.0, 85.99"
+    assert finding.name == "fleet.gpu_firmware.smc" and finding.actual == "85.99 (0000:06:00.0), 85.121.0"
+    half = {f"gpus.{index}.firmware": {"smc": "85.99", "vbios": "113-M3000100-103"} for index in range(4)}
+    (finding,) = compare(3, {2: half})
+    assert finding.actual == "85.121.0, 85.99", "neither half is the odd one"
 
 
 def test_library_and_image_digests_are_compared() -> None:

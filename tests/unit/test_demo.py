@@ -172,7 +172,7 @@ def test_sixty_four_nodes_with_seven_faults_fit_on_two_screens(tmp_path: Path, m
     [
         (["slow", "gpu_lost"], "{slow} (named by the search for bad nodes)"),
         (["rank_stops"], "{rank_stops} (named by the search for bad nodes): the job hangs"),
-        (["nic_slow"], "{nic_slow} did not take part; the job passed 15 gates"),
+        (["nic_slow"], "{nic_slow} did not take part (rdma_rate); the job passed 15 gates"),
         (["gpu_hang"], "{gpu_hang} (certain: "),
     ],
 )

@@ -201,16 +201,21 @@ def test_a_text_that_says_that_there_are_more_is_covered_by_no_part() -> None:
 
 
 def test_the_command_lists_the_waivers_with_the_days_left(tmp_path: Path) -> None:
+    soon = str(datetime.now(UTC).date() + timedelta(days=10))
     held = {"cable": waiver(hosts=["node01"]), "old": waiver(hosts=["node02"], until=GONE)}
+    held["soon"] = waiver(hosts=["node02", "node03", "node04"], until=soon)
     inventory = tmp_path / "rack.py"
-    inventory.write_text(f"rack = (['node01', 'node02'], {{'gpu': 'mi300x', 'nic': 'thor2', 'waivers': {held!r}}})\n")
+    names = [f"node0{number}" for number in range(1, 5)]
+    inventory.write_text(f"rack = ({names!r}, {{'gpu': 'mi300x', 'nic': 'thor2', 'waivers': {held!r}}})\n")
     command = [str(Path(sys.executable).with_name("shakedown")), "waivers", str(inventory)]
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    shown = " ".join(shown.split())  # the lines of a narrow terminal are wrapped
     assert f"cable: rdma_rate on node01: until {LATER}, 30 days left" in shown
-    assert f"old: rdma_rate on node02: ended on {GONE}" in shown
+    assert f"old: rdma_rate on node02: ended on {GONE}: what it names fails again; renew it or remove it" in shown
+    assert f"soon: rdma_rate on node[02-04]: until {soon}, 10 days left; renew it or remove it by then" in shown
     written = subprocess.run([*command, "--format", "json"], cwd=tmp_path, capture_output=True, check=True).stdout
     rows = json.loads(written)
-    assert [row["name"] for row in rows["waivers"]] == ["cable", "old"]
+    assert [row["name"] for row in rows["waivers"]] == ["cable", "old", "soon"]
 
 
 @pytest.mark.parametrize("name", ["gpu_ras_poison", "memory_failure", "nvme_error", "device_left", "nvme_other"])

@@ -70,7 +70,7 @@ def demo(
     except OSError as error:
         unusable(f"{folder}: {error.strerror or error}")
     directory = folder / record.run_id
-    code = show_document(Run(record, show_all, directory), form, output, record.verdict)
+    code = show_document(Run(record, show_all, directory, seen=output is None), form, output, record.verdict)
     _say(f"the whole report: shakedown report {directory} --output report.html")
     sys.exit(code)
 

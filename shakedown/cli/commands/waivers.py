@@ -10,13 +10,14 @@ from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_of
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import counted
-from shakedown.hosts import few
+from shakedown.hosts import few, folded
 from shakedown.report.formats import Waivers, write
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import run_ids
 
 PREPARE = ("gevent",)
 SECTION = "Find out"
+SOON_DAYS = 14  # before the end of a waiver its owner is reminded
 
 
 @click.command()
@@ -44,12 +45,15 @@ def waivers(
     for state in resolved.states.values():
         for name, waiver in state.waivers.items():
             left = (date.fromisoformat(waiver.until) - datetime.now(UTC).date()).days
-            ended = f"ended on {waiver.until}"
+            ended = f"ended on {waiver.until}: what it names fails again; renew it or remove it"
+            soon = "; renew it or remove it by then" if left <= SOON_DAYS else ""
             rows[name, waiver.model_dump_json()] = {
                 "name": name,
                 "what": waiver.finding or f"catalogue entry {waiver.entry}",
-                "where": ", ".join([*waiver.hosts, *(f"part {serial}" for serial in waiver.parts)]),
-                "status": ended if left < 0 else f"until {waiver.until}, {counted(left, 'day')} left",
+                "where": ", ".join(
+                    [*([folded(waiver.hosts)] if waiver.hosts else []), *(f"part {serial}" for serial in waiver.parts)]
+                ),
+                "status": ended if left < 0 else f"until {waiver.until}, {counted(left, 'day')} left{soon}",
                 "reason": waiver.reason,
                 "owner": waiver.owner,
                 "until": waiver.until,

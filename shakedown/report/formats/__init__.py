@@ -85,6 +85,7 @@ class Run:
     directory: Path | None = None
     links: str = ""
     secrets: Collection[str] = ()
+    seen: bool = False  # a reader of the table has seen the findings
 
 
 @dataclass(frozen=True)

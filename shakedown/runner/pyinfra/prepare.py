@@ -54,7 +54,7 @@ def _prepare() -> None:
         if wrong:
             raise DesiredStateError(wrong)
     except DesiredStateError as error:
-        _end(str(error), USAGE)
+        _end(f"{invocation.inventory}: {error}", USAGE)
     for section in (deploy.section for deploy in invocation.deploys if deploy.section):
         if not any(getattr(desired, section) for desired in states.values()):
             _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
