@@ -5,7 +5,6 @@
 
 import functools
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -14,6 +13,7 @@ from pathlib import Path
 from socket import AF_INET, AF_INET6, inet_aton, inet_ntoa, inet_pton
 from typing import Any
 
+from shakedown.checks.device_values import different, in_order, of_gpus, text_of
 from shakedown.desired.models import DesiredState
 from shakedown.state.node import Gpu, Interface, NodeState, RdmaDevice, Reading, Setting, Unreadable, is_unreadable
 
@@ -86,7 +86,7 @@ def _machine(state: NodeState, facts: Facts) -> None:
         "account": state.probe.user,
         "cpu_model": state.cpu.model,
         "cpu_count": str(state.cpu.count),
-        "numa_nodes": _text(state.numa.nodes),
+        "numa_nodes": text_of(state.numa.nodes),
         "hugepages": _hugepages(state),
     }
     facts.amounts["memory"] = state.memory.total_bytes
@@ -211,7 +211,7 @@ def _interfaces(state: NodeState, facts: Facts) -> None:
         name = interface.name  # on other nodes the same interface may have another one: what they lack is not compared
         facts.texts[f"link.{name}"] = "up" if interface.up else "down"
         facts.texts[f"mtu.{name}"] = interface.mtu.running
-        facts.texts[f"speed.{name}"] = _or_none(_text(interface.speed_mbps))
+        facts.texts[f"speed.{name}"] = _or_none(text_of(interface.speed_mbps))
         role = "" if name == default else f".{name}"
         facts.texts |= {f"netmask{role}": _netmask(interface.ipv4), f"network{role}": _network(interface.ipv4)}
 
@@ -365,40 +365,7 @@ def _or_none(reading: Reading[Any]) -> Reading[Any]:
     return NONE if isinstance(reading, Unreadable) and reading.unreadable == "missing" else reading
 
 
-def _text(reading: Reading[Any]) -> Reading[str]:
-    return reading if is_unreadable(reading) else f"{reading:g}" if isinstance(reading, float) else str(reading)
-
-
 def _pair(speed: Reading[float], width: Reading[int]) -> Reading[str]:
     if is_unreadable(speed):
         return speed
     return width if is_unreadable(width) else f"{speed:g} GT/s x{width}"
-
-
-def different(readings: Iterable[Reading[Any]]) -> Reading[str]:
-    """Return the different values of one node's devices as one text; unreadable where one of them is."""
-    return _joined(list(readings), ", ", lambda texts: sorted(set(texts)))
-
-
-def of_gpus(gpus: Sequence[Gpu], read: Callable[[Gpu], Reading[Any]]) -> Reading[str]:
-    """Return the different values of one node's GPUs as one text: what most have, and before it what others have, each
-    with their slots. Unreadable where one of them is."""
-    values = [(_text(read(gpu)), gpu.bdf) for gpu in gpus]
-    (usual, count), *_ = Counter(map(str, (value for value, _ in values))).most_common()
-    if count * 2 <= len(gpus) or any(is_unreadable(value) for value, _ in values):
-        return different(value for value, _ in values)
-    others: dict[str, list[str]] = {}
-    for value, bdf in values:
-        others.setdefault(str(value), []).append(bdf)
-    del others[usual]
-    return ", ".join([*(f"{value} ({' '.join(slots)})" for value, slots in sorted(others.items())), usual])
-
-
-def in_order(readings: Iterable[Reading[Any]]) -> Reading[str]:
-    """Return the values of one node's devices in their order; unreadable where one of them is."""
-    return _joined(list(readings), " ", lambda texts: texts)
-
-
-def _joined(readings: list[Reading[Any]], mark: str, arrange: Callable[[list[str]], Sequence[str]]) -> Reading[str]:
-    unread = next((reading for reading in readings if is_unreadable(reading)), None)
-    return unread or mark.join(arrange([str(_text(reading)) for reading in readings]))
