@@ -19,6 +19,7 @@ from typing_extensions import override
 from shakedown.common.text import LONGEST, load_sound
 from shakedown.facts.base import Fact
 from shakedown.node import sysctl
+from shakedown.node.book import RECORD
 from shakedown.state import node as contract
 from shakedown.transport import bundle
 
@@ -101,8 +102,8 @@ class NodeState(Fact[dict[str, Any]]):
         return None
 
     @override
-    def command(self, timeout: int = 60, sysctls: Sequence[str] = ()) -> str:
-        self.requested = tuple(sysctl.question(sysctls))
+    def command(self, timeout: int = 60, sysctls: Sequence[str] = (), record: bool = False) -> str:
+        self.requested = (*sysctl.question(sysctls), *([RECORD] if record else []))
         return bundle.launch_command(timeout, self.requested)
 
     @override
@@ -125,9 +126,12 @@ class NodeState(Fact[dict[str, Any]]):
         return output.stdout_lines
 
 
-def read_node(host: Host, sysctls: Sequence[str] = (), timeout: int = 60) -> contract.NodeState:
+def read_node(
+    host: Host, sysctls: Sequence[str] = (), timeout: int = 60, answers: dict[str, Any] | None = None
+) -> contract.NodeState:
     """Read the state of a host at hand, with the host's own connector arguments (_sudo and its like). Unlike get_fact,
-    raise FactProcessError with the reason, ValidationError, or what the connection raises."""
+    raise FactProcessError with the reason, ValidationError, or what the connection raises. `answers` takes what the
+    node answered the probe, raw."""
     fact = NodeState()
     fact.host = host
     connector = dict(connector_arguments(host))
@@ -135,12 +139,18 @@ def read_node(host: Host, sysctls: Sequence[str] = (), timeout: int = 60) -> con
     connector["_timeout"] = timeout + 15
     host.connector_data[bundle.BOUNDED] = True  # a second timeout(1) around it would cost the node 2 ms of CPU
     try:
-        status, output = host.run_shell_command(StringCommand(fact.command(timeout, sysctls)), **connector)
+        status, output = host.run_shell_command(
+            StringCommand(fact.command(timeout, sysctls, answers is not None)), **connector
+        )
     finally:
         host.connector_data[bundle.BOUNDED] = False
     if not status:
         raise FactProcessError(f"the probe did not run: {(output.stderr or output.stdout)[-300:].strip()}")
-    return state_of(output.stdout_lines, lambda: fact._install(connector))
+    if answers is None:
+        return state_of(output.stdout_lines, lambda: fact._install(connector))
+    document = _read(output.stdout_lines, lambda: fact._install(connector))
+    answers.update(document["answers"])
+    return contract.NodeState.model_validate(document["state"], strict=False)
 
 
 _GET_FACT = ("_get_fact", "pyinfra.api.facts")

@@ -1,8 +1,9 @@
-"""`python3 -m shakedown.node [--root DIR] [--digest HEX] [--seconds N] [--ask "NAME..."]`: print this node's state as
-one JSON document.
+"""`python3 -m shakedown.node [--root DIR] [--digest HEX] [--seconds N] [--ask "NAME..."] [--replay yes]`: print this
+node's state as one JSON document.
 
 `--seconds` shortens the time limit of every reading that waits for a device, a daemon or a file server. `--ask` names
-what is to be read besides what always is (`sysctl.py`).
+what is to be read besides what always is (`sysctl.py`), and with `record` that the answers come, too. `--replay`
+takes such answers on standard input and reads nothing of this machine.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from . import (
     system,
     verbs,
 )
+from .book import RECORD, Book
 from .children import Readings, answers, start
 from .health import READINGS as HEALTH
 from .settings import SETTINGS
@@ -75,10 +77,13 @@ def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) 
     }
     groups = [devices_]
     if not is_unreadable(library):
-        readings: Readings = {name: ("amdsmi, " + name, 15, health.read, (tree, library, name)) for name in HEALTH}
-        groups.append(dict({"smi": ("amdsmi", 15, smi.read, (tree, library))}, **readings))
+        readings: Readings = {
+            name: ("amdsmi, " + name, 15, tree.ask, ("amdsmi " + name, health.read, tree, library, name))
+            for name in HEALTH
+        }
+        groups.append(dict({"smi": ("amdsmi", 15, tree.ask, ("amdsmi", smi.read, tree, library))}, **readings))
     if containers.is_there(tree):
-        groups.append({"containers": ("container engine", 15, containers.read, (tree,))})
+        groups.append({"containers": ("container engine", 15, tree.ask, ("containers", containers.read, tree))})
     return groups
 
 
@@ -90,7 +95,7 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "cmdline": line,
         "cpu": system.read_cpu(tree),
         "numa": {"nodes": attempt(system.numa_nodes, tree)},
-        "memory": system.read_memory(tree),
+        "memory": tree.ask("memory", system.read_memory, tree),
         "sysctl": sysctl.read(tree, boot, keys),
         "settings": {},
         "limits": account.read_limits(tree, person),
@@ -100,11 +105,11 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "rocm_version": attempt(kfd.rocm_version, tree),
         "rocm_file": attempt(kfd.rocm_file, tree),
         "software": software.read(tree),
-        "disks": attempt(disks.read, tree),
-        "clock": _each(attempt(clock.read, tree), "synchronised", "service", "offset_s"),
-        "routes": attempt(lambda: interfaces.parse_routes(tree.lines("/proc/net/route"))),
+        "disks": attempt(tree.ask, "disks", disks.read, tree),
+        "clock": _each(attempt(tree.ask, "clock", clock.read, tree), "synchronised", "service", "offset_s"),
+        "routes": attempt(tree.ask, "routes", interfaces.read_routes, tree),
         "verbs": verbs.read(tree),
-        "kernel_log": kernel_log.read(tree),
+        "kernel_log": tree.ask("kernel log", kernel_log.read, tree),
         "boot_unit": unit,
         "counters": {},
     }
@@ -149,17 +154,20 @@ def node_state(
     # as the driver takes to forget them.
     processes = attempt(kfd.read_processes, tree)
     library = attempt(smi.library_path, tree)
-    children = start(_waiting(tree, boot, unit, whole, library), most)
+    groups = _waiting(tree, boot, unit, whole, library)
+    children = start(groups if Tree.book is None else Tree.book.again(groups), most)
     state = _read_here(tree, boot, about, line, unit, sysctl.requested_keys(requested))
     state["gpu_processes"] = processes
     if sysctl.DRIVES in requested:
-        state["drives"] = attempt(drives.read, tree)
+        state["drives"] = attempt(tree.ask, "drives", drives.read, tree)
     found = answers(children, most)
+    if Tree.book is not None:
+        Tree.book.keep(found)
     if "containers" not in found:
-        found["containers"] = attempt(containers.read, tree)
+        found["containers"] = attempt(tree.ask, "containers", containers.read, tree)
     _collect(tree, state, dict({"smi": library}, **found))
     if whole:
-        state["listening"] = attempt(interfaces.read_listening, tree)
+        state["listening"] = attempt(tree.ask, "listening", interfaces.read_listening, tree)
     else:
         del state["counters"]  # the rest of them: a caller would take the rest for all
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -167,7 +175,7 @@ def node_state(
         "version": digest,
         "python": "{}.{}.{}".format(*sys.version_info[:3]),
         "user": state["account"]["user"],
-        "uid": os.geteuid(),
+        "uid": tree.ask("uid", os.geteuid),
         "wall_s": round(time.monotonic() - began, 4),
         "cpu_s": round(sum(usage.ru_utime + usage.ru_stime for usage in spent), 4),
     }
@@ -178,7 +186,15 @@ def main(arguments: list[str]) -> None:
     options = dict(zip(arguments[::2], arguments[1::2]))
     tree = Tree(options.get("--root", "/"))
     requested = options.get("--ask", "").split()
+    if "--replay" in options:
+        for limit, most in ((resource.RLIMIT_AS, 2 << 30), (resource.RLIMIT_CPU, 60), (resource.RLIMIT_FSIZE, 0)):
+            resource.setrlimit(limit, (most, most))
+        Tree.book = Book(json.load(sys.stdin))
+    elif RECORD in requested:
+        Tree.book = Book()
     document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)), requested)
+    if RECORD in requested:
+        document = {"state": document, "answers": Tree.book.taken}
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 

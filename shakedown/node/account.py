@@ -53,6 +53,11 @@ def rows(tree: Tree, path: str) -> list[list[str]]:
     return parse_table(attempt_or([], tree.lines, path))
 
 
+def _session() -> tuple[int, list[int], str]:
+    """Return the user's number, those of its groups, and the home that it has inherited."""
+    return os.geteuid(), sorted({os.getegid(), *os.getgroups()}), os.environ.get("HOME", "")
+
+
 def user_name(users: list[list[str]], uid: int) -> str:
     return next((row[0] for row in users if row[2] == str(uid)), os.environ.get("USER", str(uid)))
 
@@ -65,12 +70,13 @@ def home_of(rows: list[list[str]], user: str, inherited: str) -> Optional[str]:
 
 def read(tree: Tree) -> Part:
     users, groups = rows(tree, "/etc/passwd"), rows(tree, "/etc/group")
-    user = user_name(users, os.geteuid())
+    uid, gids, home = tree.ask("session", _session)
+    user = tree.ask("user", user_name, users, uid)
     by_gid = {row[2]: row[0] for row in groups}
-    session = [str(gid) for gid in sorted({os.getegid(), *os.getgroups()})]
+    session = [str(gid) for gid in gids]
     return {
         "user": user,
-        "home": home_of(users, user, os.environ.get("HOME", "")),
+        "home": home_of(users, user, home),
         "groups": [by_gid.get(gid, gid) for gid in session],
         "at_login": groups_at_login(users, groups, user),
         "members": {row[0]: [name for name in row[3].split(",") if name] for row in groups if row[0] in GROUPS},

@@ -19,7 +19,7 @@ def parse_settings(lines: list[str]) -> dict[str, str]:
 def _enabled(tree: Tree) -> bool:
     folder = "/etc/systemd/system"
     return any(
-        tree.is_link("{}/{}/{}".format(folder, wants, UNIT))
+        tree.target("{}/{}/{}".format(folder, wants, UNIT)) is not None
         for wants in tree.names(folder)
         if wants.endswith((".wants", ".requires"))
     )

@@ -20,7 +20,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .tree import Part, Unreadable, attempt
+from .tree import Part, Tree, Unreadable, attempt
 
 PERIODS = 3  # twice, for a group and its members alone, in the 60 s of a probe
 
@@ -53,8 +53,10 @@ class Child:
             pass
         status = _reap(self.pid, 0.2)
         try:
-            values: Dict[str, Any] = json.loads(output)
-            return values
+            answer: Tuple[Dict[str, Any], Part] = json.loads(output)
+            if Tree.book is not None:
+                Tree.book.taken.update(answer[1])
+            return answer[0]
         except ValueError:
             self.failed = True
         reason, words = "failed", "died ({})".format(_cause(status))
@@ -156,8 +158,10 @@ def _serve(write_end: int, readings: Readings) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
+        if Tree.book is not None:
+            Tree.book.taken = {}
         values = {name: attempt(function, *arguments) for name, (_, _, function, arguments) in readings.items()}
-        data = json.dumps(values).encode()
+        data = json.dumps([values, Tree.book and Tree.book.taken]).encode()
         while data:
             data = data[os.write(write_end, data) :]
     finally:

@@ -50,6 +50,10 @@ def _openable(tree: Tree, path: str) -> bool:
 
 
 def _one(tree: Tree, path: str, groups: dict[str, str]) -> Part:
+    return dict(tree.ask("device " + path, _look_at, tree, path, groups))
+
+
+def _look_at(tree: Tree, path: str, groups: dict[str, str]) -> Part:
     info = os.stat(tree.path(path))
     kinds = ((stat.S_ISCHR, "char"), (stat.S_ISBLK, "block"), (stat.S_ISDIR, "dir"))
     part = {
@@ -69,7 +73,7 @@ def _one(tree: Tree, path: str, groups: dict[str, str]) -> Part:
 
 def _folder(tree: Tree, folder: str, groups: dict[str, str], without: set[str]) -> list[Part]:
     paths = [folder + "/" + name for name in tree.names(folder) if name not in without]
-    return [_one(tree, path, groups) for path in paths if not os.path.isdir(tree.path(path))]
+    return [part for part in (_one(tree, path, groups) for path in paths) if part["kind"] != "dir"]
 
 
 def _unconfigured(tree: Tree) -> set[str]:

@@ -58,6 +58,10 @@ def parse_routes(lines: list[str]) -> list[Part]:
     return routes
 
 
+def read_routes(tree: Tree) -> list[Part]:
+    return parse_routes(tree.lines("/proc/net/route"))
+
+
 def parse_listening(lines: list[str]) -> list[int]:
     """Return local ports of the sockets in state LISTEN (0A) of /proc/net/tcp or tcp6."""
     rows = (line.split() for line in lines[1:])
@@ -177,14 +181,17 @@ def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict
     """Return interfaces by name, and the error counters of the PCI ones, if these are `counted`."""
     parents = {device.name: device.parent for device in devices(tree, "net")}
     mtus = PersistedMtu(tree, unit)
-    parts = [_one(name, link, parents.get(name, ""), mtus) for name, link in sorted(_links(tree).items())]
+    links = {name: Link(*link) for name, link in tree.ask("interfaces", _links, tree).items()}
+    parts = [_one(name, link, parents.get(name, ""), mtus) for name, link in sorted(links.items())]
     counters: dict[str, Any] = {}
     for part in parts:
         if counted and part["bdf"]:
-            counters.update(ethtool.counters(part["name"]) if tree.live else _recorded_counters(tree, part["name"]))
+            counters.update(tree.ask("ethtool " + part["name"], _counters, tree, part["name"]))
     return parts, counters
 
 
-def _recorded_counters(tree: Tree, name: str) -> dict[str, Any]:
+def _counters(tree: Tree, name: str) -> dict[str, Any]:
+    if tree.live:
+        return ethtool.counters(name)
     values = tree.recorded("ethtool").get(name, {})
     return {"ethtool/{}/{}".format(name, key): value for key, value in values.items()}

@@ -52,7 +52,7 @@ def read_processes(tree: Tree) -> list[Part]:
     for pid in tree.names(_KFD + "/proc"):
         folder = "{}/proc/{}".format(_KFD, pid)
         files = [name for name in tree.names(folder) if name.startswith("vram_")]
-        name = attempt_or("?", lambda number: tree.psutil.Process(number).name(), int(pid))
+        name = attempt_or("?", tree.ask, "process " + pid, lambda number: tree.psutil.Process(number).name(), int(pid))
         vram = attempt(lambda f, ns: sum(tree.number(f + "/" + n) for n in ns), folder, files)
         found.append({"pid": int(pid), "name": name, "vram_bytes": vram})
     return found
@@ -60,10 +60,10 @@ def read_processes(tree: Tree) -> list[Part]:
 
 def rocm_file(tree: Tree) -> str:
     """Return the path of what has ROCm's version: its own file, or a wheel's folder."""
-    path = rocm.find(tree.root, ".info/version", "../rocm_sdk_core-*.dist-info")
+    path = tree.ask("rocm version", rocm.find, tree.root, ".info/version", "../rocm_sdk_core-*.dist-info")
     if path is None:
         raise Unreadable("missing", rocm.TOP + "/.info/version")
-    return path
+    return str(path)
 
 
 def rocm_version(tree: Tree) -> str:

@@ -46,6 +46,10 @@ def _congestion(tree: Tree, device: str, bdf: str) -> dict[str, Any]:
 def _bridging(tree: Tree, interface: Any) -> Part:
     if not isinstance(interface, str):
         raise Unreadable(interface["unreadable"], interface["detail"])
+    return dict(tree.ask("dcb " + interface, _ask, tree, interface))
+
+
+def _ask(tree: Tree, interface: str) -> Part:
     return dcb.ask(interface) if tree.live else dict(tree.recorded("dcb")[interface])
 
 

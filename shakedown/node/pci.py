@@ -128,11 +128,20 @@ class ConfigFile:
 
 
 def read_max_read_request(tree: Tree, bdf: str) -> int:
+    return int(tree.ask("read request " + bdf, _max_read_request, tree, bdf))
+
+
+def _max_read_request(tree: Tree, bdf: str) -> int:
     with ConfigFile(tree, bdf) as config:
         return max_read_request(config)
 
 
 def registers(tree: Tree, register: str) -> dict[str, int]:
+    """Return a register of every function that has it, by BDF (`_registers`)."""
+    return dict(tree.ask("registers " + register, _registers, tree, register))
+
+
+def _registers(tree: Tree, register: str) -> dict[str, int]:
     """Return a register of every function that has it, by BDF. Only functions with extended configuration space are
     asked for a capability there. Raises Unreadable where this user may not read it."""
     found = {}

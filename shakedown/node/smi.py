@@ -34,7 +34,8 @@ _WHY_BY_STATUS = {
 
 def library_path(tree: Tree) -> str:
     """Return the path of libamd_smi.so. Importing the package to find out costs 25 ms of CPU."""
-    found = rocm.find(tree.root, *("{}/{}".format(folder, _LIBRARY) for folder in ("lib", "lib64")))
+    folders = ("{}/{}".format(folder, _LIBRARY) for folder in ("lib", "lib64"))
+    found: Optional[str] = tree.ask("rocm " + _LIBRARY, rocm.find, tree.root, *folders)
     for folder in () if found else _LIBRARY_FOLDERS:
         names = tree.matching(folder, _LIBRARY)
         found = found or (folder + "/" + max(names, key=rocm.numbers) if names else None)

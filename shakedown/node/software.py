@@ -35,13 +35,14 @@ def mpi(tree: Tree) -> str:
 
 def rccl(tree: Tree) -> str:
     """Return the library with its version: of the development package's header, else of its file name."""
-    path = rocm.find(tree.root, "lib/" + _RCCL) or tree.first(*(folder + "/" + _RCCL for folder in _LIBRARIES))
+    path = tree.ask("rocm " + _RCCL, rocm.find, tree.root, "lib/" + _RCCL)
+    path = path or tree.first(*(folder + "/" + _RCCL for folder in _LIBRARIES))
     if path is None:
         raise Unreadable("missing", _RCCL)
     above = path.rpartition("/lib/")[0]
     header = tree.first(above + "/include/rccl/rccl.h", above + "/include/rccl.h")
     version = parse_version(attempt_or([], tree.lines, header) if header else [])
-    version = version or os.path.basename(os.path.realpath(tree.path(path))).partition(".so.")[2]
+    version = version or os.path.basename(tree.followed(path)).partition(".so.")[2]
     return "{} ({})".format(version, path)
 
 

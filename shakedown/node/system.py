@@ -28,21 +28,20 @@ def service_manager(tree: Tree) -> str:
 
 
 def read(tree: Tree) -> Part:
-    names = os.uname()
-    now = time.time()
+    nodename, kernel, arch, now, monotonic = tree.ask("machine", _machine)
     release = attempt(lambda: parse_os_release(tree.lines(tree.first("/etc/os-release") or "/usr/lib/os-release")))
     return {
-        "hostname": attempt_or("", tree.text, "/proc/sys/kernel/hostname") or names.nodename,
+        "hostname": attempt_or("", tree.text, "/proc/sys/kernel/hostname") or nodename,
         "boot_id": attempt(tree.text, "/proc/sys/kernel/random/boot_id"),
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         "epoch_s": now,
-        "monotonic_s": time.monotonic(),
+        "monotonic_s": monotonic,
         "os_id": attempt(pick, release, "ID"),
         "os_version": release if is_unreadable(release) else release.get("VERSION_ID", release.get("BUILD_ID", "")),
         "os_name": attempt(pick, release, "PRETTY_NAME"),
         "family": family_of({} if is_unreadable(release) else release),
-        "kernel": attempt_or("", tree.text, "/proc/sys/kernel/osrelease") or names.release,
-        "arch": names.machine,
+        "kernel": attempt_or("", tree.text, "/proc/sys/kernel/osrelease") or kernel,
+        "arch": arch,
         "bios_version": attempt(tree.text, "/sys/class/dmi/id/bios_version"),
         "product": attempt(tree.text, "/sys/class/dmi/id/product_name"),
         "board_serial": attempt(tree.text, "/sys/class/dmi/id/board_serial"),
@@ -50,6 +49,11 @@ def read(tree: Tree) -> Part:
         "host_key": attempt(_host_key, tree),
         "service_manager": service_manager(tree),
     }
+
+
+def _machine() -> tuple[str, str, str, float, float]:
+    names = os.uname()
+    return names.nodename, names.release, names.machine, time.time(), time.monotonic()
 
 
 def _host_key(tree: Tree) -> str:

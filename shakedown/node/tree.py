@@ -83,6 +83,7 @@ class Tree:
     """
 
     registers: Any = None  # reads a register of all PCI functions, where that was done elsewhere: operations/fetched.py
+    book: Any = None  # of the whole process: where a capture keeps the node's answers, or finds them again (book.py)
 
     def __init__(self, root: str = "/") -> None:
         self.root = root.rstrip("/")
@@ -92,8 +93,17 @@ class Tree:
     def path(self, path: str) -> str:
         return self.root + path
 
+    def ask(self, subject: str, reading: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a reading of this node answers. Every access goes through here, so that a capture has them all;
+        the reading's value is one that JSON has."""
+        return reading(*arguments) if self.book is None else self.book.answer(subject, reading, *arguments)
+
     def raw(self, path: str, limit: int = 1 << 22) -> bytes:
-        """Return the content of a file, at most `limit` bytes of it.
+        """Return the content of a file, at most `limit` bytes of it."""
+        return bytes(self.ask("file " + path, self._raw, path, limit))
+
+    def _raw(self, path: str, limit: int) -> bytes:
+        """Read a file.
 
         In blocks: the kernel refuses a read of 4 MiB from a sysctl (ENOMEM, fs/proc/proc_sysctl.c).
         """
@@ -121,9 +131,12 @@ class Tree:
 
     def names(self, path: str, in_order: bool = True) -> list[str]:
         """Return the names in a folder, sorted unless that is not needed; none where there is no such folder."""
+        found: list[str] = self.ask("folder " + path, self._names, path)
+        return sorted(found) if in_order else found
+
+    def _names(self, path: str) -> list[str]:
         try:
-            found = os.listdir(self.root + path)
-            return sorted(found) if in_order else found
+            return os.listdir(self.root + path)
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
@@ -150,20 +163,23 @@ class Tree:
         return psutil
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(self.root + path)
+        return bool(self.ask("exists " + path, os.path.exists, self.root + path))
 
-    def is_link(self, path: str) -> bool:
-        return os.path.islink(self.root + path)
+    def target(self, path: str) -> Optional[str]:
+        """Return what a link names; None where there is no link."""
+        found: Optional[str] = self.ask("link " + path, attempt_or, None, os.readlink, self.root + path)
+        return found
 
     def link_name(self, path: str) -> Optional[str]:
         """Return the last name of a link's target: how sysfs names a driver, a device or a NUMA node."""
-        try:
-            return os.path.basename(os.readlink(self.root + path))
-        except OSError:
-            return None
+        target = self.target(path)
+        return target and os.path.basename(target)
 
     def followed(self, path: str) -> str:
         """Return the path in this tree that a path leads to, through all links."""
+        return str(self.ask("followed " + path, self._followed, path))
+
+    def _followed(self, path: str) -> str:
         return os.path.realpath(self.root + path)[len(os.path.realpath(self.root)) if self.root else 0 :]
 
     def first(self, *paths: str) -> Optional[str]:
@@ -172,6 +188,9 @@ class Tree:
 
     def tool(self, name: str) -> str:
         """Return the path of an executable, by the folders that a non-login shell's PATH may lack."""
+        return str(self.ask("program " + name, self._tool, name))
+
+    def _tool(self, name: str) -> str:
         for folder in ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/sbin", "/bin"):
             path = self.root + folder + "/" + name
             if os.access(path, os.X_OK):

@@ -29,6 +29,11 @@ class Device(NamedTuple):
 
 def devices(tree: Tree, subsystem: str, name: str = "*", **attributes: str) -> List[Device]:
     """Return the devices of a subsystem by name, only those that fit the pattern and have these attributes in /sys."""
+    subject = "udev {} {} {}".format(subsystem, name, sorted(attributes.items()))
+    return [Device(*row) for row in tree.ask(subject, _devices, tree, subsystem, name, attributes)]
+
+
+def _devices(tree: Tree, subsystem: str, name: str, attributes: Dict[str, str]) -> List[Device]:
     context = _context() if tree.live else None
     if context is None:
         return sorted(_from_files(tree, subsystem, name, attributes))

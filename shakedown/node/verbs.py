@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from typing import Optional
 
-from .tree import Part, Tree, Unreadable, attempt, attempt_or
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, pick
 
 _LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib")
 _PROVIDER_FOLDERS = (
@@ -58,11 +57,15 @@ def _providers(tree: Tree) -> list[Part]:
                         "path": path,
                         "provider": provider[0],
                         "abi": provider[1],
-                        "sha256": attempt(lambda path: hashlib.sha256(tree.raw(path)).hexdigest(), path),
-                        "target": os.readlink(tree.path(path)) if tree.is_link(path) else None,
+                        "sha256": attempt(tree.ask, "sha256 " + path, _sha256, tree, path),
+                        "target": tree.target(path),
                     }
                 )
     return found
+
+
+def _sha256(tree: Tree, path: str) -> str:
+    return hashlib.sha256(tree.raw(path)).hexdigest()
 
 
 def _drivers(tree: Tree) -> dict[str, str]:
@@ -79,7 +82,7 @@ def read(tree: Tree) -> Part:
     library = attempt(_library, tree)
     return {
         "library": library,
-        "abi": attempt(lambda: parse_abi(tree.raw(library))) if isinstance(library, str) else library,
+        "abi": attempt(tree.ask, "abi", lambda: parse_abi(tree.raw(pick(library)))),
         "providers": _providers(tree),
         "drivers": _drivers(tree),
     }

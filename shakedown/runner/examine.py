@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gevent.pool import Pool
 from paramiko import SSHException
@@ -27,26 +28,30 @@ from shakedown.state.node import NodeState
 log = logging.getLogger("shakedown")
 
 
-def examine(state: State) -> Examination:
-    """Examine every host of the run: one exec channel each, in parallel (pyinfra's --parallel bounds it)."""
+def examine(state: State, answers: dict[str, dict[str, Any]] | None = None) -> Examination:
+    """Examine every host of the run: one exec channel each, in parallel (pyinfra's --parallel bounds it). `answers`
+    takes what each node answered the probe, raw."""
     hosts = hosts_in_limit(state)
     desired = desired_states(state).states
     examination = Examination(
         {host.name: desired[host.name] for host in hosts}, {host.name: group_of(host) for host in hosts}
     )
     began = time.monotonic()
-    reread(state, examination, hosts)
+    reread(state, examination, hosts, answers)
     examination.judge()
     seconds = round(time.monotonic() - began, 2)
     log.info("examined", extra={"nodes": len(hosts), "answered": len(examination.states), "seconds": seconds})
     return examination
 
 
-def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
+def reread(
+    state: State, examination: Examination, hosts: list[Host], answers: dict[str, dict[str, Any]] | None = None
+) -> None:
     """Read the given hosts (again). Pool slots of pyinfra are not used: this also runs inside them."""
     pool = Pool(state.config.PARALLEL or None)
     requested = [examination.desired[host.name].requested_readings for host in hosts]
-    for host, reading in zip(hosts, pool.imap(read, hosts, requested), strict=True):
+    raw = [None if answers is None else answers.setdefault(host.name, {}) for host in hosts]
+    for host, reading in zip(hosts, pool.imap(read, hosts, requested, raw), strict=True):
         examination.keep(host.name, reading)
         run = progress(host.state).hosts[host.name]
         run.examined = True
@@ -58,14 +63,15 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
             log.info("no node state", extra={"node": host.name, "why": reading.why})
 
 
-def read(host: Host, requested: Sequence[str] = ()) -> Reading:
-    """One node's state, or why there is none. `requested`: what is asked of it besides what always is."""
+def read(host: Host, requested: Sequence[str] = (), answers: dict[str, Any] | None = None) -> Reading:
+    """One node's state, or why there is none. `requested`: what is asked of it besides what always is. `answers`: as
+    `read_node` has it."""
     if not host.connected:
         return _none(host, progress(host.state).hosts[host.name].lost or "could not connect")
     before = time.time()
     try:
         with waiting_for(host, "reading the node"):
-            state = read_node(host, requested)
+            state = read_node(host, requested, answers=answers)
         return _reading(state, before, time.time())
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -7,9 +7,13 @@ from typing import Any
 
 from shakedown.catalogue import Log, entries
 from shakedown.common.data import read_toml
+from shakedown.node.account import GROUPS
 from shakedown.runs.records import RunRecord
 
-_USERS = {"user"}
+_USERS = {"user", "owner", *GROUPS}  # a group's key has its members
+_PLACES = {"device", "tags", "digests", "reference", "registry"}  # whose values may begin with the name of a server
+_SERVER = re.compile(r"([A-Za-z][\w.-]*)(?=:\d*/)|([A-Za-z][\w-]*(?:\.[\w-]+)+)(?=/)|//([A-Za-z][\w.-]*)(?=/)")
+PUBLIC = {"docker.io", "ghcr.io", "quay.io", "nvcr.io", "huggingface.co", "github.com", "repo.radeon.com", "localhost"}
 _HOSTS = {"hostname"}
 _SERIALS = {"serial", "board_serial", "uuid", "unique_id", "machine_id", "host_key"}
 _NAMES = {"name", "node", "verdict", "part", "kind", "stage", "recipe", "metric", "run_id", "missing", "scope", "title"}
@@ -24,22 +28,34 @@ def names(record: RunRecord, states: Iterable[Any]) -> dict[str, str]:
     found |= dict.fromkeys((node.name for plan in plans for node in plan.nodes), "host")
     found |= dict.fromkeys((name for plan in plans for name in plan.missing), "host")
     found |= dict.fromkeys((finding.node for finding in record.findings), "host")
-    for state in states:
-        for key, value in _texts(state):
+    found |= dict.fromkeys(filter(None, (node.host_key for node in record.nodes)), "serial")
+    found = with_names_in(states, found)
+    found.pop("fleet", None)  # what all nodes have in common is a finding of none of them
+    return found
+
+
+def with_names_in(documents: Iterable[Any], found: dict[str, str]) -> dict[str, str]:
+    """Return the known names, and those that documents have under their keys; of each host its short name, too."""
+    found = dict(found)
+    for document in documents:
+        for key, value in _texts(document):
             if key in _HOSTS:
                 found.setdefault(value, "host")
             elif key in _USERS and value not in _EVERYBODYS:
                 found.setdefault(value, "user")
             elif key in _SERIALS and len(value) > 3:
                 found.setdefault(value, "serial")
-    found |= dict.fromkeys(filter(None, (node.host_key for node in record.nodes)), "serial")
+            elif key in _PLACES and (server := _SERVER.match(value)) and server[server.lastindex or 0] not in PUBLIC:
+                found.setdefault(server[server.lastindex or 0], "host")
     hosts = [name for name, kind in found.items() if kind == "host"]
     for host in hosts:
         first, _, domain = host.partition(".")
         if domain and re.search("[A-Za-z]", domain):
             found.setdefault(first, "host")
             found.setdefault(domain, "domain")
-    found.pop("fleet", None)  # what all nodes have in common is a finding of none of them
+            while domain.count(".") > 1:  # the names above it, which an address of mail has
+                domain = domain.partition(".")[2]
+                found.setdefault(domain, "domain")
     return found
 
 
@@ -50,17 +66,18 @@ def own_words(documents: Iterable[Any]) -> set[str]:
     """
     found: set[str] = set()
     for document in documents:
-        found.update(_keys(document))
+        found.update(keys(document))
         found.update(text for key, text in _texts(document) if key in _NAMES)
     return found
 
 
-def _keys(value: Any) -> Iterator[str]:
+def keys(value: Any) -> Iterator[str]:
+    """Yield every key of a document."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if isinstance(value, dict):
         yield from value
     for part in inner:
-        yield from _keys(part)
+        yield from keys(part)
 
 
 def versions(states: Iterable[Any]) -> set[str]:

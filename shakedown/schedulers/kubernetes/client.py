@@ -38,16 +38,15 @@ class Server:
 
     def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Send one request, by its name in the CoreV1Api, and return the answer as it is. Raise KubernetesError."""
-        from kubernetes.client.exceptions import ApiException  # an optional dependency
-        from urllib3.exceptions import HTTPError
+        from kubernetes.client import exceptions, rest  # an optional dependency, and its urllib3
 
         about = " ".join([method, *(part for part in arguments if isinstance(part, str))])
         try:
             answer = getattr(self._api, method)(*arguments, _preload_content=False, _request_timeout=LIMIT_S, **options)
             body = answer.read(MOST_BYTES + 1)
-        except ApiException as error:
+        except exceptions.ApiException as error:
             raise self._refused(about, error.status or 0, error.body or str(error.reason)) from None
-        except (HTTPError, OSError, ValueError) as error:
+        except (rest.urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # type: ignore[attr-defined]
             words = printable(str(getattr(error, "reason", None) or error), 300)
             raise KubernetesError(f"{self.name} did not answer: {words}; see: kubectl get nodes") from None
         if not 200 <= answer.status < 300:
@@ -62,9 +61,8 @@ class Server:
 
     def apart(self) -> CoreV1Api:
         """Return a separate client: a stream changes its client meanwhile."""
-        from kubernetes.client import ApiClient, CoreV1Api  # an optional dependency
-
-        return CoreV1Api(ApiClient(self._api.api_client.configuration))
+        client = self._api.api_client
+        return type(self._api)(type(client)(client.configuration))
 
     def items(self, method: str, *arguments: Any, **options: Any) -> list[dict[str, Any]]:
         """Return all objects of a list, read page by page. Raise KubernetesError."""

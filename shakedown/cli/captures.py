@@ -1,0 +1,51 @@
+"""Recording a node, and showing the findings of what was recorded: a command imports this when it does either."""
+
+from shakedown.cli import nodes  # first: it has gevent patch the process
+
+# isort: split
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shakedown.cli.output import show_document
+from shakedown.cli.words import unusable
+from shakedown.common.text import printable
+from shakedown.report.formats import Findings
+from shakedown.runner.examine import examine
+from shakedown.runs.capture import load, replay, write
+
+
+def record(
+    inventory: str, host: str, data: tuple[str, ...], parallel: int | None, verbose: int, output: Path | None
+) -> None:
+    """Read one host, and write its capture."""
+    with nodes.usable_input():
+        state = nodes.load_state(inventory, (host,), data, parallel, verbose)
+    answers: dict[str, dict[str, Any]] = {}
+    with nodes.to_its_end(state) as keep:
+        examination = examine(state, answers)
+        keep(examination)
+        name, *others = examination.desired
+        if others or not answers[name]:
+            reason = f"{len(others) + 1} hosts, where capture takes one" if others else examination.readings[name].why
+            unusable(f"{printable(host)}: {printable(reason)}")
+        try:
+            path, names = write(examination, name, answers[name], output)
+        except (ValueError, OSError) as error:
+            unusable(f"nothing was written: {printable(str(error))}")
+        click.echo(f"{printable(str(path))}: {path.stat().st_size} bytes, {len(answers[name])} answers")
+        click.echo(f"names: what the pseudonyms stand for: {printable(str(names))} (keep it)")
+
+
+def show(path: Path, form: str, output: Path | None, **view: Any) -> int:
+    """Show the findings of a capture. Return the exit code; connect to nothing, and keep nothing."""
+    try:
+        capture = load(path)
+        examination = replay(capture)
+    except (ValueError, OSError) as error:
+        unusable(printable(str(error)))
+    click.echo(f"shakedown: {printable(capture.node)} as captured at {printable(capture.at)}", err=True)
+    verdict = examination.verdict()
+    document = Findings(verdict, 1, examination.all_findings(), inventory="INVENTORY", at=capture.at, **view)
+    return show_document(document, form, output, verdict)

@@ -1,0 +1,48 @@
+"""The command that records what the probe reads of a node."""
+
+from pathlib import Path
+
+import click
+
+from shakedown.cli.inventory import over_inventory
+from shakedown.cli.words import in_a_folder
+
+PREPARE = ("signals", "gevent")
+SECTION = "Operate"
+
+
+@click.command()
+@over_inventory
+@click.argument("host")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    callback=in_a_folder,
+    help="the capture; otherwise capture-DIGEST.json.gz in this folder. Nothing is overwritten",
+)
+def capture(
+    inventory: str,
+    host: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    output: Path | None,
+) -> None:
+    """Record what the probe reads of one HOST, raw and without names, into one file that can be sent: files, devices,
+    the kernel's log, answers of libraries. Never changes the node.
+
+    Names, addresses, GUIDs, serials and users become pseudonyms, equal ones for equal values; secrets are masked. What
+    they stand for is kept beside the file: keep it. `shakedown drift FILE` shows the same findings from the file, on
+    any machine; nothing is written where the capture does not.
+
+    \b
+    shakedown capture inventories/rack.py node07
+    shakedown drift capture-5f1c9a02.json.gz --all
+    """
+    if limit:
+        raise click.UsageError("--limit: the argument HOST says which")
+    from shakedown.cli.captures import record  # pyinfra: see cli/nodes.py
+
+    record(inventory, host, data, parallel, verbose, output)

@@ -1,0 +1,153 @@
+"""A capture: what the probe read of a node, raw, without the names in it; and the same reading again from it.
+
+A capture is a document, never files: its paths are questions, and nothing of it is unpacked or run. The probe answers
+them in a process of its own with limits, for the answers are a stranger's.
+"""
+
+import gzip
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from shakedown.checks.examination import Examination, Reading
+from shakedown.common import private, secrets
+from shakedown.common.text import load_sound, printable
+from shakedown.desired import DesiredState
+from shakedown.node import sysctl
+from shakedown.node.book import MOST, NOWHERE
+from shakedown.runs import CAPTURE
+from shakedown.runs.archive import harvest
+from shakedown.runs.archive.pseudonyms import Pseudonyms
+from shakedown.runs.archive.redact import Redactor
+from shakedown.state.node import NodeState
+
+LIMIT = MOST + (4 << 20)  # characters of a document
+_SECONDS = 90
+_HOST = re.compile(r"://([A-Za-z][\w.-]*)")
+_MAC_IN_NAME = re.compile(r"\benx[0-9a-f]{12}\b")
+_FIRST_PERSON, _NOBODY = 1000, 65534  # numbers of users: below are the system's
+
+
+class Capture(BaseModel):
+    """The document. `clock`: the node's clock minus the controller's, and by how much that may be off, in seconds."""
+
+    capture: Literal[1] = 1
+    shakedown: str
+    node: str
+    at: str
+    clock: tuple[float, float]
+    desired: DesiredState
+    answers: dict[str, Any]
+
+
+def write(examination: Examination, node: str, answers: Mapping[str, Any], target: Path | None) -> tuple[Path, Path]:
+    """Write the capture of a node, and beside it what its pseudonyms stand for. Raises ValueError where the capture
+    does not replay to the node's findings; OSError, also where a file is there already."""
+    reading, desired = examination.readings[node], examination.desired[node]
+    names = Pseudonyms(_names(node, reading.state, desired, answers), _versions(reading.state))
+    document = {
+        "shakedown": version("shakedown"),
+        "node": node,
+        "at": reading.state.system.taken_at if reading.state else "",
+        "clock": (reading.clock_offset_s, reading.clock_error_s),
+        "desired": desired.model_dump(mode="json"),
+        "answers": answers,
+    }
+    known = secrets.values_of(document["desired"], examination.not_secret())
+    redacted = Redactor(known, names, harvest.own_words([document])).document(document)
+    try:
+        again = replay(Capture.model_validate(redacted))
+    except ValidationError as error:
+        raise ValueError(f"without names and secrets the desired state is invalid: {_first(error)}") from None
+    before = [(finding.name, finding.verdict) for finding in examination.findings[node]]
+    after = [(finding.name, finding.verdict) for finding in again.all_findings()]
+    if before != after:
+        other = sorted({name for name, _ in {*before} ^ {*after}})
+        raise ValueError(f"without names and secrets other findings would come of it: {', '.join(other)}")
+    text = json.dumps(redacted).encode()
+    target = target or Path(f"capture-{hashlib.sha256(text).hexdigest()[:8]}{CAPTURE}")
+    beside = target.with_name(f"{target.name}.names.json")
+    for path, content in (
+        (target, gzip.compress(text, mtime=0)),
+        (beside, json.dumps(names.mapping, indent=1).encode()),
+    ):
+        with private.create(path) as file:
+            file.write(content)
+    return target, beside
+
+
+def load(path: Path) -> Capture:
+    """Return the capture in a file. Raises ValueError for what is none, OSError."""
+    try:
+        with gzip.open(path) as file:
+            text = file.read(LIMIT + 1).decode()
+        return Capture.model_validate(load_sound(text, LIMIT))
+    except ValidationError as error:
+        raise ValueError(f"{path}: no capture of this version: {_first(error)}") from None
+    except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}: no capture: {printable(str(error), 200)}") from None
+
+
+def replay(capture: Capture) -> Examination:
+    """Examine the node that a capture is of, as `drift` does with one that is there. Raises ValueError."""
+    asked = " ".join(sysctl.question(capture.desired.requested_readings))
+    command = [sys.executable, "-I", "-m", "shakedown.node", "--root", NOWHERE, "--replay", "yes", "--ask", asked]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(capture.answers), capture_output=True, text=True, timeout=_SECONDS, env={}
+        )
+        if done.returncode:
+            last = printable(done.stderr.strip().rpartition("\n")[2], 300)
+            raise ValueError(f"the probe cannot read what Shakedown {capture.shakedown} has captured: {last}")
+        state = NodeState.model_validate(load_sound(done.stdout, LIMIT))
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"the probe has not read it within {_SECONDS} s") from None
+    except ValidationError as error:
+        raise ValueError(f"the probe reads a malformed state: {_first(error)}") from None
+    examination = Examination({capture.node: capture.desired})
+    offset, uncertain = capture.clock
+    examination.keep(capture.node, Reading(state, clock_offset_s=offset, clock_error_s=uncertain))
+    examination.judge()
+    return examination
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return printable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 200)
+
+
+def _names(node: str, state: NodeState | None, desired: DesiredState, answers: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is replaced in a capture. Short names and words of logs are no exception, as they are in a run."""
+    files = {
+        subject: answer["is"] for subject, answer in answers.items() if subject.startswith("file ") and "is" in answer
+    }
+    named = [{subject.rpartition("/")[2].replace("-", "_"): text.strip()} for subject, text in files.items()]
+    known = state.model_dump(mode="json") if state else {}
+    found = harvest.with_names_in([*named, known, answers, desired.model_dump(mode="json")], {node: "host"})
+    for subject, text in files.items():
+        if "/ssh_host_" in subject:
+            found |= dict.fromkeys(text.split()[1:2], "serial")
+    for kind, path in (("user", "/etc/passwd"), ("group", "/etc/group")):
+        rows = [line.split(":") for line in files.get(f"file {path}", "").splitlines()]
+        people = [row for row in rows if len(row) > 3 and row[2].isdigit()]
+        found |= {row[0]: kind for row in people if _FIRST_PERSON <= int(row[2]) != _NOBODY and row[0] not in found}
+        members = [name for row in people for name in row[3].split(",") if kind == "group" and name]
+        found |= {name: "user" for name in members if name != "root" and name not in found}
+    hosts = _HOST.findall(json.dumps(desired.model_dump(mode="json")))
+    found |= dict.fromkeys(set(hosts) - harvest.PUBLIC - found.keys(), "host")
+    found |= dict.fromkeys(_MAC_IN_NAME.findall(json.dumps([known, answers])), "interface")
+    keys = {*harvest.keys([known, desired.model_dump(mode="json")])}
+    return {name: kind for name, kind in found.items() if name not in keys}  # of a person called `agent` the key stays
+
+
+def _versions(state: NodeState | None) -> set[str]:
+    return harvest.versions([state.model_dump(mode="json")]) if state else set()
