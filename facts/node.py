@@ -18,11 +18,13 @@ from typing_extensions import override
 
 from shakedown.common.text import LONGEST, load_sound
 from shakedown.facts.base import Fact
-from shakedown.node import sysctl
+from shakedown.node import sign, sysctl
 from shakedown.node.book import RECORD
 from shakedown.state import node as contract
 from shakedown.transport import bundle
 
+SIGNED = "shakedown_signed"  # in a host's connector_data
+SIGNATURE = 64 << 10  # characters of a signature's line
 DOCUMENT = 16 << 20  # characters of a node state; that of a large node has some 200,000
 _MARKER = "shakedown_bundle"
 # "exit <code>" is what the launching shell says of a probe that was ended.
@@ -68,6 +70,17 @@ def _read(lines: list[str], install: Callable[[], list[str]]) -> dict[str, Any]:
     return document
 
 
+def signed(lines: list[str]) -> dict[str, Any]:
+    """Return the document as the node printed it, with the signature in front of it."""
+    found = next((line for line in lines if line.startswith('{"' + sign.MARK)), "")
+    try:
+        answer = load_sound(found, SIGNATURE).get(sign.MARK) if found else None
+    except ValueError:
+        answer = None
+    text = next(line for line in reversed(lines) if line.startswith("{"))
+    return {"document": text, **(answer if isinstance(answer, dict) else {"reason": "its answer has no signature"})}
+
+
 def _in_words(problem: str, lines: list[str]) -> str:
     """Return why there is no document, with the last words of a probe that ended alone."""
     if problem in _WORDS or not problem.startswith("exit "):
@@ -94,6 +107,7 @@ class NodeState(Fact[dict[str, Any]]):
 
     host: Host | None = None
     requested: tuple[str, ...] = ()
+    question = ""  # of `shakedown.node.sign`
 
     @override
     def check_preconditions(self, state: State, host: Host) -> str | None:
@@ -103,7 +117,8 @@ class NodeState(Fact[dict[str, Any]]):
 
     @override
     def command(self, timeout: int = 60, sysctls: Sequence[str] = (), record: bool = False) -> str:
-        self.requested = (*sysctl.question(sysctls), *([RECORD] if record else []))
+        more = [RECORD] if record else [self.question] if self.question else []
+        self.requested = (*more, *sysctl.question(sysctls))
         return bundle.launch_command(timeout, self.requested)
 
     @override
@@ -127,13 +142,18 @@ class NodeState(Fact[dict[str, Any]]):
 
 
 def read_node(
-    host: Host, sysctls: Sequence[str] = (), timeout: int = 60, answers: dict[str, Any] | None = None
+    host: Host,
+    sysctls: Sequence[str] = (),
+    timeout: int = 60,
+    answers: dict[str, Any] | None = None,
+    question: str = "",
 ) -> contract.NodeState:
     """Read the state of a host at hand, with the host's own connector arguments (_sudo and its like). Unlike get_fact,
     raise FactProcessError with the reason, ValidationError, or what the connection raises. `answers` takes what the
-    node answered the probe, raw."""
+    node answered the probe, raw. `question`: to have the state signed, which answers are not; the signature is then in
+    the host's connector_data."""
     fact = NodeState()
-    fact.host = host
+    fact.host, fact.question = host, question
     connector = dict(connector_arguments(host))
     # The probe bounds itself; this is for a node that stops answering altogether.
     connector["_timeout"] = timeout + 15
@@ -146,9 +166,18 @@ def read_node(
         host.connector_data[bundle.BOUNDED] = False
     if not status:
         raise FactProcessError(f"the probe did not run: {(output.stderr or output.stdout)[-300:].strip()}")
+    lines = [output.stdout_lines]
+
+    def install() -> list[str]:
+        lines.append(fact._install(connector))
+        return lines[-1]
+
     if answers is None:
-        return state_of(output.stdout_lines, lambda: fact._install(connector))
-    document = _read(output.stdout_lines, lambda: fact._install(connector))
+        state = state_of(lines[0], install)
+        if question:
+            host.connector_data[SIGNED] = signed(lines[-1])
+        return state
+    document = _read(lines[0], install)
     answers.update(document["answers"])
     return contract.NodeState.model_validate(document["state"], strict=False)
 

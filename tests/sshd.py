@@ -36,14 +36,14 @@ class Node:
         }
 
 
-def start(folder: Path, *options: str) -> tuple[Node, subprocess.Popen[bytes]]:
+def start(folder: Path, *options: str, host_key: Path | None = None) -> tuple[Node, subprocess.Popen[bytes]]:
     for name in ("host", "key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     settings = {
-        "Port": port, "ListenAddress": "127.0.0.1", "HostKey": f'"{folder / "host"}"', "PidFile": "none",
+        "Port": port, "ListenAddress": "127.0.0.1", "HostKey": f'"{host_key or folder / "host"}"', "PidFile": "none",
         "UsePAM": "no", "AuthorizedKeysFile": f'"{folder / "key.pub"}"', "StrictModes": "no", "LogLevel": "DEBUG1",
     }  # fmt: skip
     (folder / "config").write_text("\n".join([*(f"{key} {value}" for key, value in settings.items()), *options]) + "\n")

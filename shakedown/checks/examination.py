@@ -6,6 +6,7 @@ Pure: the states come in, the findings go out. `runner/examine.py` reads the nod
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -38,6 +39,7 @@ class Reading:
     address: str = ""  # name or address that was connected to; empty: no other than the node's name
     clock_offset_s: float = 0.0
     clock_error_s: float = 0.0
+    signed: Any = None  # the node's signature on it (runs/signing/nodes.py); None: runs are not signed
 
 
 @dataclass

@@ -2,8 +2,9 @@
 node's state as one JSON document.
 
 `--seconds` shortens the time limit of every reading that waits for a device, a daemon or a file server. `--ask` names
-what is to be read besides what always is (`sysctl.py`), and with `record` that the answers come, too. `--replay`
-takes such answers on standard input and reads nothing of this machine.
+what is to be read besides what always is (`sysctl.py`), with `record` that the answers come, too, and with
+`sign:NONCE:KIND` that a signature goes before the document. `--replay` takes such answers on standard input and reads
+nothing of this machine.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from . import (
     kfd,
     modules,
     rdma,
+    sign,
     smi,
     software,
     sysctl,
@@ -195,7 +197,11 @@ def main(arguments: list[str]) -> None:
     document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)), requested)
     if RECORD in requested:
         document = {"state": document, "answers": Tree.book.taken}
-    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+    text = json.dumps(document, separators=(",", ":"))
+    question = sign.wanted(requested)
+    if question and RECORD not in requested:
+        sys.stdout.write(sign.line(tree, question[0], question[-1], document, text) + "\n")
+    sys.stdout.write(text + "\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Read every node once, at the same time, and compare."""
 
 import logging
+import secrets
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gevent.pool import Pool
@@ -14,18 +16,24 @@ from pyinfra.connectors.ssh import SSHConnector
 from rich.console import Console
 
 from shakedown.checks.examination import Examination, Reading
-from shakedown.facts.node import read_node
+from shakedown.facts.node import SIGNED, read_node
 from shakedown.hosts import named
+from shakedown.node.sign import ASKED
 from shakedown.report import screen, terminal
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.waiting import waiting_for
+from shakedown.runs.records import new_run_id
+from shakedown.runs.signing import nodes as signatures
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState
 
 log = logging.getLogger("shakedown")
+
+
+_IN_WORDS = (OSError, EOFError, SSHException, PyinfraError, signatures.WrongSignature)
 
 
 def examine(state: State, answers: dict[str, dict[str, Any]] | None = None) -> Examination:
@@ -33,6 +41,10 @@ def examine(state: State, answers: dict[str, dict[str, Any]] | None = None) -> E
     takes what each node answered the probe, raw."""
     hosts = hosts_in_limit(state)
     desired = desired_states(state).states
+    if any(desired[host.name].signing for host in hosts):
+        kept = progress(state)
+        kept.run_id = new_run_id()
+        kept.nonce = f"{kept.run_id}.{secrets.token_hex(16)}"
     examination = Examination(
         {host.name: desired[host.name] for host in hosts}, {host.name: group_of(host) for host in hosts}
     )
@@ -51,7 +63,9 @@ def reread(
     pool = Pool(state.config.PARALLEL or None)
     requested = [examination.desired[host.name].requested_readings for host in hosts]
     raw = [None if answers is None else answers.setdefault(host.name, {}) for host in hosts]
-    for host, reading in zip(hosts, pool.imap(read, hosts, requested, raw), strict=True):
+    signings = [examination.desired[host.name].signing for host in hosts]
+    signed = [signing is not None and signing.require_readings for signing in signings]
+    for host, reading in zip(hosts, pool.imap(read, hosts, requested, raw, signed), strict=True):
         examination.keep(host.name, reading)
         run = progress(host.state).hosts[host.name]
         run.examined = True
@@ -63,22 +77,32 @@ def reread(
             log.info("no node state", extra={"node": host.name, "why": reading.why})
 
 
-def read(host: Host, requested: Sequence[str] = (), answers: dict[str, Any] | None = None) -> Reading:
+def read(
+    host: Host, requested: Sequence[str] = (), answers: dict[str, Any] | None = None, required: bool = False
+) -> Reading:
     """One node's state, or why there is none. `requested`: what is asked of it besides what always is. `answers`: as
-    `read_node` has it."""
+    `read_node` has it. `required`: the node's signature on its state."""
     if not host.connected:
         return _none(host, progress(host.state).hosts[host.name].lost or "could not connect")
     before = time.time()
     try:
         with waiting_for(host, "reading the node"):
-            state = read_node(host, requested, answers=answers)
-        return _reading(state, before, time.time())
+            nonce, key = progress(host.state).nonce if answers is None else "", host_keys.shown(host)
+            question = f"{ASKED}{nonce}:{key.partition(' ')[0]}" if nonce and key else ""
+            state = read_node(host, requested, answers=answers, question=question)
+        reading = _reading(state, before, time.time())
+        if not nonce:
+            return reading
+        signed = signatures.taken(host.connector_data.pop(SIGNED, {}), key, nonce)
+        if required and signed.signature.reason:
+            return _none(host, f"its reading is not signed: {signed.signature.reason}")
+        return replace(reading, signed=signed)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         return _none(host, why)
     except Exception as error:  # whatever a node brings about is its own reading that failed
-        known = isinstance(error, (OSError, EOFError, SSHException, PyinfraError)) and str(error)
+        known = isinstance(error, _IN_WORDS) and str(error)
         return _none(host, str(error) if known else f"{type(error).__name__}: {error}")
 
 

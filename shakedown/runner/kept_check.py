@@ -27,7 +27,8 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
     hosts = hosts_in_limit(state)
     new_keys, shown = host_keys.new_keys(hosts), {host.name: host_keys.shown_fingerprint(host) for host in hosts}
     record = RunRecord(
-        run_id=new_run_id(),
+        run_id=progress(state).run_id or new_run_id(),
+        nonce=progress(state).nonce,
         kind="drift",
         started_at=now(),
         finished_at=now(),
@@ -43,6 +44,8 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
         directory.save(kept)
         for node, answer in examination.states.items():
             directory.write(f"states/{file_name(node)}.json", answer.model_dump_json(indent=1) + "\n")
+            if signed := examination.readings[node].signed:
+                signed.write(directory, node)
     except (OSError, ValueError) as error:
         reason = f"the check is not kept: {error}"
         if ledger:

@@ -114,7 +114,7 @@ class Session:
         nothing. Raise PyinfraError, which ends the run, where nothing can be kept."""
         with self.lock:
             if self.record is None:
-                run_id = new_run_id()
+                run_id = progress(self.state).run_id or new_run_id()
                 try:
                     self.directory = RunDirectory.create(run_id)
                     self.notes = progress(self.state).notes = Notes(self.directory.path, self._unsecret())
@@ -126,6 +126,7 @@ class Session:
                     inventory=invocation.inventory,
                     deploy=invocation.deploys[0].name if invocation.deploys else "",
                     desired_digest=desired_digest(dict(self.examination.desired)),
+                    nonce=progress(self.state).nonce,
                 )
                 self.notes.begin(invocation.inventory, self.examination.all_findings())
                 self.save()
@@ -242,6 +243,8 @@ class Session:
             name = f"states/{file_name(node)}.json"
             if node not in self.states_kept:
                 self.directory.write(name, state.model_dump_json(indent=1) + "\n")
+                if signed := self.examination.readings[node].signed:
+                    signed.write(self.directory, node)
                 self.states_kept.add(node)
 
     def close(self, verdict: Verdict | None = None) -> None:

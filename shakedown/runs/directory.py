@@ -38,7 +38,7 @@ from shakedown.runs.records import SCHEMA_VERSION, Evidence, RunRecord
 from shakedown.state.node import NodeState
 
 _Model = TypeVar("_Model", bound=BaseModel)
-STATEMENT = "statement.sigstore.json"  # shakedown/runs/signing
+STATEMENT, SIGNATURES = "statement.sigstore.json", "signatures"  # shakedown/runs/signing
 _DOCUMENT_LIMIT = 1 << 28  # bytes of run.json or evidence.json: a hundred thousand iterations are 40 MB
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from shakedown.common.runs_folder import runs_folder
 from shakedown.gates.model import some
 from shakedown.node.owners import closed
-from shakedown.runs.directory import STATEMENT, RunDirectory
+from shakedown.runs.directory import SIGNATURES, STATEMENT, RunDirectory
 
 
 def why_none_can_be_kept(root: Path | None = None) -> str:
@@ -97,7 +97,7 @@ def _is_check(path: Path) -> bool:
     try:
         return (
             _ID.fullmatch(path.name) is not None
-            and {entry.name for entry in path.iterdir()} - {STATEMENT} == {"run.json", "states", "logs"}
+            and {entry.name for entry in path.iterdir()} - {STATEMENT, SIGNATURES} == {"run.json", "states", "logs"}
             and not any((path / "logs").iterdir())
             and all(file.suffix == ".json" and file.is_file() for file in (path / "states").iterdir())
         )

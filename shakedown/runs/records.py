@@ -136,6 +136,7 @@ class RunRecord(BaseModel):
     soak: SoakRecord | None = None  # the burn-in, where there was one
     isolation: Isolation | None = None  # the search for bad nodes, where there was one
     rolling: Rolling | None = None  # how far a run in batches came
+    nonce: str = ""  # what nodes' signatures on their readings hold, where runs are signed; begins with the run's id
     simulated: bool = False  # played by `shakedown demo`: nothing of it was measured
 
     @computed_field  # type: ignore[prop-decorator]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import hashlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +25,13 @@ from securesystemslib.signer import SSlibKey
 
 from shakedown.cli import main
 from shakedown.common.secret_file import SecretError
+from shakedown.node.sign import NAMESPACE
 from shakedown.runs.directory import STATEMENT, RunDirectory
-from shakedown.runs.signing import envelope, statement
+from shakedown.runs.signing import envelope, nodes, sshsig, statement
 from shakedown.runs.signing.envelope import NotSigned
-from tests.archives import a_run
+from shakedown.runs.signing.sshsig import fingerprint
+from tests import sshd
+from tests.archives import a_run, contents
 from tests.docs.blocks import DOCS
 from tests.signed import NAMES, a_signed_run, keys, payload_of, sign
 
@@ -341,7 +346,7 @@ def test_a_check_that_is_kept_is_signed_when_the_inventory_names_a_key(tmp_path:
     assert "signature: holds" in found.stdout and found.returncode == done.returncode, (done.stderr, found.stderr)
     predicate = json.loads(payload_of(run / STATEMENT))["predicate"]
     assert predicate["inventory_sha256"] == statement.digest(tmp_path / "site.py")
-    assert predicate["folders"] == ["logs", "states"] and "PRIVATE" not in done.stderr + done.stdout
+    assert predicate["folders"] == ["logs", "signatures", "states"] and "PRIVATE" not in done.stderr + done.stdout
 
 
 def test_a_key_that_cannot_be_used_ends_the_command_before_a_node_is_read(
@@ -357,3 +362,171 @@ def test_signed_checks_are_removed_like_others(tmp_path: Path, site: tuple[Path,
     for _ in range(2):
         in_a_site(tmp_path, site[0], "drift", "site.py", data="'kept_checks': 1")
     assert len([path for path in (tmp_path / "runs").iterdir() if (path / "run.json").exists()]) == 1
+
+
+HOST_KEY = Path("/etc/ssh/ssh_host_ed25519_key")
+root = pytest.mark.skipif(os.geteuid() != 0 or not HOST_KEY.exists(), reason="reads the host key of this machine")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[sshd.Node]:
+    """A node that shows this machine's own host key."""
+    (tmp_path / "sshd").mkdir()
+    started, server = sshd.start(tmp_path / "sshd", host_key=HOST_KEY)
+    yield started
+    server.terminate()
+    server.wait()
+
+
+def checked(folder: Path, site: tuple[Path, Path], node: sshd.Node, **signing: object) -> tuple[Path, str]:
+    """Check one node over SSH; return the run's directory, and what the command reported."""
+    data = {"gpu": "cpu", "signing": {"key_file": str(site[0]), **signing}, **node.data()}
+    (folder / "rack.py").write_text(f"nodes = (['node01'], {data!r})\n")
+    command = [str(Path(sys.executable).with_name("shakedown")), "drift", "rack.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert (folder / "runs").is_dir(), done.stderr
+    (run,) = [path for path in (folder / "runs").iterdir() if (path / "run.json").exists()]
+    return run, done.stdout + done.stderr
+
+
+@root
+def test_a_node_signs_its_reading_with_the_host_key_that_the_controller_knows(
+    tmp_path: Path, site: tuple[Path, Path], node: sshd.Node
+) -> None:
+    run, shown = checked(tmp_path, site, node)
+    done = call("verify", run, "--key", site[1])
+    assert "readings: 1 of 1 node signed by the node itself" in done.output and "does not hold" not in done.output, (
+        shown
+    )
+    signature = json.loads((run / "signatures/node01.json").read_text())
+    assert json.loads(signature["text"])["sha256"] == statement.digest(run / "states/node01.json")
+    kind, key, *_ = HOST_KEY.with_suffix(".pub").read_text().split()
+    (tmp_path / "known").write_text(f"node01 {kind} {key}\n")
+    assert "holds" in call("verify", run, "--key", site[1], "--known-hosts", tmp_path / "known").output.splitlines()[-1]
+    (tmp_path / "signers").write_text(f'node01 namespaces="{NAMESPACE}" {kind} {key}\n')
+    (tmp_path / "sig").write_text(signature["signature"])
+    command = ["ssh-keygen", "-Y", "verify", "-f", "signers", "-I", "node01", "-n", NAMESPACE, "-s", "sig"]
+    by = subprocess.run(command, cwd=tmp_path, input=signature["text"], text=True, check=False, capture_output=True)
+    assert by.returncode == 0, by.stderr
+
+    archive = tmp_path / "a.tar.gz"
+    assert call("bundle", run, "--key", site[0], "--output", archive).exit_code == 0
+    assert "readings: 1 of 1 node signed" in (done := call("verify", archive, "--key", site[1])).output, done.output
+    hidden = tmp_path / "b.tar.gz"
+    assert call("bundle", run, "--key", site[0], "--pseudonyms", "--output", hidden).exit_code == 0
+    assert "readings: 0 of 1 node signed" in (done := call("verify", hidden, "--key", site[1])).output, done.output
+    assert key.encode() not in b"".join(contents(hidden).values())
+
+
+@root
+def test_who_has_the_controller_and_its_key_cannot_invent_a_reading(
+    tmp_path: Path, site: tuple[Path, Path], node: sshd.Node
+) -> None:
+    """They sign anew with the site's key, and with a host key of their own; they take a reading of another run."""
+    run, _ = checked(tmp_path, site, node)
+    kind, key, *_ = HOST_KEY.with_suffix(".pub").read_text().split()
+    (tmp_path / "known").write_text(f"node01 {kind} {key}\n")
+
+    def refused(word: str, *words: str | Path) -> None:
+        directory = RunDirectory(run)
+        record = directory.load()
+        made = statement.of_run(directory, record, {}, [("node01", directory.load_state("node01"))], None)
+        directory.write(STATEMENT, envelope.signed(made.payload(), envelope.private_key(site[0])).decode())
+        done = call("verify", run, "--key", site[1], *words)
+        assert done.exit_code == 1 and "signature: holds" in done.output and word in done.output, done.output
+
+    whole = {name: (run / name).read_text() for name in ("run.json", "states/node01.json", "signatures/node01.json")}
+    state = json.loads(whole["states/node01.json"])
+    state["memory"]["total_bytes"] += 1
+    (run / "states/node01.json").write_text(json.dumps(state))
+    refused("the signature is on another reading")
+
+    signed = json.loads(whole["signatures/node01.json"])
+    text = json.loads(signed["text"]) | {"sha256": statement.digest(run / "states/node01.json")}
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "own"], check=True)
+    new = json.dumps(text, sort_keys=True)
+    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", tmp_path / "own"]
+    by = subprocess.run(command, input=new, capture_output=True, text=True, check=True)
+    own = " ".join((tmp_path / "own.pub").read_text().split()[:2])
+    invented = json.dumps({"text": new, "signature": by.stdout, "host_key": own, "reason": ""})
+    (run / "signatures/node01.json").write_text(invented)
+    refused("of another key than the run's record has")
+    record = json.loads(whole["run.json"])
+    record["nodes"][0]["host_key"] = fingerprint(own)
+    (run / "run.json").write_text(json.dumps(record))
+    refused("of a key that known_hosts does not have", "--known-hosts", tmp_path / "known")
+    (run / "signatures/node01.json").write_text(json.dumps({"reason": "it has none"}))
+    refused("node01: it has none", "--known-hosts", tmp_path / "known")
+
+    for name, content in whole.items():
+        (run / name).write_text(content)
+    other = "20990101T000000-abcdef"
+    record = json.loads(whole["run.json"]) | {"run_id": other}
+    (run / "run.json").write_text(json.dumps(record))
+    refused("signed for another run")
+    (run / "run.json").write_text(json.dumps(record | {"nonce": record["nonce"].replace(run.name, other)}))
+    refused("signed for another run")
+    (run / "run.json").write_text(
+        json.dumps(json.loads(whole["run.json"]) | {"started_at": "2020-01-01T00:00:00+00:00"})
+    )
+    refused("far apart")
+
+
+@root
+def test_a_node_that_cannot_sign_says_so_and_fails_only_where_the_site_asks_for_it(
+    tmp_path: Path, site: tuple[Path, Path]
+) -> None:
+    """An sshd whose host key is none of those in /etc/ssh."""
+    (tmp_path / "sshd").mkdir()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-N", "", "-f", tmp_path / "odd"], check=True)
+    node, server = sshd.start(tmp_path / "sshd", host_key=tmp_path / "odd")
+    try:
+        run, _ = checked(tmp_path, site, node)
+        done = call("verify", run, "--key", site[1])
+        assert "readings: 0 of 1 node signed by the node itself (node01: it has no host key" in done.output
+        assert json.loads((run / "run.json").read_text())["nodes"][0]["part"] == "examined"
+        shutil.rmtree(tmp_path / "runs")
+        run, shown = checked(tmp_path, site, node, require_readings=True)
+        assert json.loads((run / "run.json").read_text())["nodes"][0]["part"] == "unreached"
+        assert "its reading is not signed: it has no host key" in shown
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.mark.parametrize("kind", [("ed25519",), ("ecdsa", "-b", "256"), ("ecdsa", "-b", "521"), ("rsa", "-b", "3072")])
+def test_signatures_of_ssh_keygen_are_verified_as_it_does(tmp_path: Path, kind: tuple[str, ...]) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", *kind, "-N", "", "-f", tmp_path / "key"], check=True)
+    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", tmp_path / "key"]
+    armour = subprocess.run(command, input="text", capture_output=True, text=True, check=True).stdout
+    key = " ".join((tmp_path / "key.pub").read_text().split()[:2])
+    sshsig.check(b"text", armour, key, NAMESPACE)
+    lines = armour.splitlines()
+    raw = bytearray(base64.b64decode("".join(lines[1:-1])))
+    for place in (7, 30, len(raw) - 1):
+        bad = bytearray(raw)
+        bad[place] ^= 1
+        with pytest.raises(ValueError):
+            sshsig.check(b"text", "\n".join([lines[0], base64.b64encode(bad).decode(), lines[-1]]), key, NAMESPACE)
+    for words in ((b"other", armour, key, NAMESPACE), (b"text", armour, key, "file"), (b"text", "", key, NAMESPACE)):
+        with pytest.raises(ValueError):
+            sshsig.check(*words)
+    said = subprocess.run(["ssh-keygen", "-l", "-f", tmp_path / "key.pub"], capture_output=True, text=True, check=True)
+    assert fingerprint(key).split()[1] in said.stdout
+
+
+def test_a_node_that_answers_with_another_nodes_signature_is_not_read(tmp_path: Path) -> None:
+    """Its key is not the one that its connection showed; or it signed before, for another nonce."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    key = " ".join((tmp_path / "key.pub").read_text().split()[:2])
+    text = json.dumps({"about": "reading", "nonce": "r.1", "sha256": hashlib.sha256(b"{}").hexdigest()})
+    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", tmp_path / "key"]
+    by = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    answer = {"document": "{}", "text": text, "signature": by.stdout, "host_key": key}
+    assert nodes.taken(dict(answer), key, "r.1").document
+    for change, shown, nonce in (
+        ({}, "ssh-ed25519 AAAA", "r.1"), ({}, key, "r.2"), ({"document": "{} "}, key, "r.1"),
+        ({"text": text + " "}, key, "r.1"), ({"signature": "x" * 100_000}, key, "r.1"), ({"more": 1}, key, "r.1"),
+    ):  # fmt: skip
+        with pytest.raises(nodes.WrongSignature):
+            nodes.taken(answer | change, shown, nonce)

@@ -1,9 +1,11 @@
 """The command that verifies a signed run."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+from paramiko import HostKeys
 
 from shakedown.cli.words import EXIT_CODES, reason, unusable
 from shakedown.common.text import counted, printable
@@ -21,8 +23,14 @@ from shakedown.state.findings import Verdict
     required=True,
     help="the site's public key in PEM, from the site itself: never one that came with the run",
 )
-def verify(run: str, key: Path) -> None:
-    """Verify a signed RUN: signature, files, then the judgement from the evidence.
+@click.option(
+    "--known-hosts",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="as OpenSSH's, with the nodes' names: each reading must be signed by its node with such a key",
+)
+def verify(run: str, key: Path, known_hosts: Path | None) -> None:
+    """Verify a signed RUN: signature, files, nodes' own signatures, then the judgement from the evidence.
 
     RUN is its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle --key`
     made of it, with its statement (FILE.sigstore.json) beside it.
@@ -39,7 +47,10 @@ def verify(run: str, key: Path) -> None:
     except (OSError, ValueError) as error:
         unusable(reason(str(key), error))
     try:
-        with verified(run, site) as found:
+        keys = _keys(known_hosts) if known_hosts else None
+        with verified(run, site, keys) as found:
+            if known_hosts:
+                found.changes.extend(f"{node}: {why}" for node, why in found.unsigned.items())
             _show(found, hint(site))
     except NotSigned as error:
         click.echo(f"not verified: {printable(str(error), 4000)}")
@@ -47,6 +58,19 @@ def verify(run: str, key: Path) -> None:
     except (OSError, ValueError) as error:
         unusable(str(error))
     sys.exit(found.verdict.exit_code)
+
+
+def _keys(file: Path) -> Callable[[str], list[str]]:
+    """Return a function that gives the keys of a node's name in a known_hosts file, hashed names too."""
+    try:
+        known = HostKeys(str(file))
+    except Exception as error:
+        raise ValueError(f"{file}: it is no known_hosts file: {error}") from None
+
+    def keys(node: str) -> list[str]:
+        return [f"{kind} {key.get_base64()}" for kind, key in (known.lookup(node) or {}).items()]
+
+    return keys
 
 
 def _show(found: Verified, name: str) -> None:
@@ -62,6 +86,9 @@ def _show(found: Verified, name: str) -> None:
             f"the signed run before: {predicate.previous.run_id}, statement sha256 {predicate.previous.sha256}"
         )
     lines.append(f"judged by shakedown {predicate.tool.version}, sources sha256 {predicate.tool.sha256}")
+    nodes = counted(len(found.record.nodes), "node")
+    reasons = "; ".join(f"{node}: {why}" for node, why in [*found.unsigned.items()][:3])
+    lines.append(f"readings: {found.held} of {nodes} signed by the node itself" + (f" ({reasons})" if reasons else ""))
     lines += [f"does not hold: {change}" for change in found.changes]
     holds = "does not hold" if found.changes else "holds"
     lines.append(f"verdict: {predicate.verdict}, judged again from the evidence: {found.again}; {holds}")

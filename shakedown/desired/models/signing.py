@@ -12,3 +12,6 @@ class Signing(Section):
         "private key of this machine, ECDSA on P-256 in PEM, for its owner alone and without a passphrase",
         "~/.shakedown/site.key",
     )
+    require_readings: bool = key(
+        False, "a node that does not sign its reading with its SSH host key counts as unreached", True
+    )

@@ -20,7 +20,7 @@ from shakedown.runs.archive.manifest import Manifest, Member, digest, safe_path
 from shakedown.runs.archive.pseudonyms import Pseudonyms
 from shakedown.runs.archive.redact import Redactor, Written
 from shakedown.runs.archive.tar import Writer
-from shakedown.runs.directory import STATEMENT, RunDirectory, read_document
+from shakedown.runs.directory import SIGNATURES, STATEMENT, RunDirectory, read_document
 from shakedown.runs.judging import judged_again
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import KINDS
@@ -28,7 +28,7 @@ from shakedown.trials.models import KINDS
 DOCUMENTS = ("run.json", "evidence.json", "isolation.json")
 TEXTS = ("iterations.jsonl", "events.jsonl", "plan.txt")
 # Everything else can be made of these again.
-FOLDERS = ("states", "logs", "each", "benchmark", *KINDS, "isolation")
+FOLDERS = ("states", "logs", "each", "benchmark", *KINDS, "isolation", SIGNATURES)
 _KEPT = set(KeptLog.model_fields)
 
 
@@ -55,7 +55,7 @@ def make(
     FileExistsError too: nothing is overwritten.
     """
     record = directory.load()
-    files = list(_files(directory.path))
+    files = [name for name in _files(directory.path) if not (pseudonyms and name.startswith(f"{SIGNATURES}/"))]
     states = [read_document(directory.path / name) for name in files if name.startswith("states/")]
     names = None
     if pseudonyms:
@@ -128,13 +128,20 @@ def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> lis
         if document is not None:
             if name == "evidence.json":
                 _renew(source, document, logs)
-            members.append(_written(run, path, _dump(redactor.document(document))))
+            members.append(_written(run, path, _redacted(copies.inside(source, name), document, redactor)))
             logs[name] = Written(members[-1].size, members[-1].sha256)
             continue
         with copies.inside(source, name).open("rb") as file, private.create(run / path) as target:
             logs[name] = redactor.copy(cast(Any, file), target.write, name)
         members.append(Member(path=path, size=logs[name].size, sha256=logs[name].sha256))
     return members
+
+
+def _redacted(path: Path, document: Any, redactor: Redactor) -> bytes:
+    """Return a document without its secrets: byte for byte as it was, where it has none and nothing was renewed."""
+    redacted = redactor.document(document)
+    content = path.read_bytes() if path.parent.name in ("states", SIGNATURES) else b""
+    return content if content and json.loads(content) == redacted else _dump(redacted)
 
 
 def _document(source: Path, name: str) -> Any:

@@ -1,9 +1,9 @@
 """A run, or an archive of one, held against its statement: the signature first, then all files, then the judgement."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -15,7 +15,7 @@ from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.folder import find_run
 from shakedown.runs.judging import judged_again
 from shakedown.runs.records import RunRecord
-from shakedown.runs.signing import envelope, statement
+from shakedown.runs.signing import envelope, nodes, statement
 from shakedown.runs.signing.envelope import NotSigned
 from shakedown.runs.signing.statement import Statement
 from shakedown.state.findings import Verdict, worst
@@ -34,6 +34,8 @@ class Verified:
     record: RunRecord
     again: Verdict
     changes: list[str]
+    held: int = 0  # nodes whose own signature on the reading holds
+    unsigned: Mapping[str, str] = field(default_factory=dict)  # nodes without, each with the reason
 
     @property
     def verdict(self) -> Verdict:
@@ -48,9 +50,12 @@ def file_of(name: str) -> tuple[Path, Path]:
 
 
 @contextmanager
-def verified(name: str, key: EllipticCurvePublicKey) -> Iterator[Verified]:
-    """Verify a run or an archive. Raises NotSigned where the signature or a file does not hold, ValueError and OSError
-    for what is no run, or has no statement."""
+def verified(name: str, key: EllipticCurvePublicKey, keys: nodes.Keys = None) -> Iterator[Verified]:
+    """Verify a run or an archive. `keys`: as `nodes.check` has them.
+
+    Raises NotSigned where the signature or a file does not hold, ValueError and OSError for what is no run, or has no
+    statement.
+    """
     path, file = file_of(name)
     signed, sha256 = signature(file, key)
     if path.is_file():
@@ -59,11 +64,11 @@ def verified(name: str, key: EllipticCurvePublicKey) -> Iterator[Verified]:
         with opened(path) as archive:
             if archive.altered:
                 raise NotSigned(f"{path}: {'; '.join(archive.altered[:_SHOWN])}")
-            yield _judged(RunDirectory(archive.path), signed, sha256)
+            yield _judged(RunDirectory(archive.path), signed, sha256, keys)
         return
     _only("run", signed)
     check_files(path, signed)
-    yield _judged(RunDirectory(path), signed, sha256)
+    yield _judged(RunDirectory(path), signed, sha256, keys)
 
 
 def signature(file: Path, key: EllipticCurvePublicKey) -> tuple[Statement, str]:
@@ -114,7 +119,7 @@ def _some(lines: list[str]) -> str:
     return printable("; ".join(lines[:_SHOWN]), 2000) + more
 
 
-def _judged(directory: RunDirectory, signed: Statement, sha256: str) -> Verified:
+def _judged(directory: RunDirectory, signed: Statement, sha256: str, keys: nodes.Keys) -> Verified:
     """Judge a run again, all files of which are as they were signed."""
     record = directory.load()
     try:
@@ -138,4 +143,5 @@ def _judged(directory: RunDirectory, signed: Statement, sha256: str) -> Verified
         ]
     if worst([again, record.verdict]) != record.verdict:
         changes.append(f"signed as {record.verdict}, and its evidence comes to {again}")
-    return Verified(signed, sha256, directory, record, again, changes)
+    held, unsigned, wrong = nodes.check(directory, record, signed.predicate.form == "archive", keys)
+    return Verified(signed, sha256, directory, record, again, [*changes, *wrong], held, unsigned)

@@ -1,0 +1,72 @@
+"""Signatures of `ssh-keygen -Y sign`, as OpenSSH's PROTOCOL.sshsig has them, verified without the program."""
+
+import base64
+import hashlib
+import struct
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+_DIGESTS = {b"sha256": hashlib.sha256, b"sha512": hashlib.sha512}
+_CURVES: dict[int, hashes.HashAlgorithm] = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
+_RSA: dict[bytes, hashes.HashAlgorithm] = {b"rsa-sha2-256": hashes.SHA256(), b"rsa-sha2-512": hashes.SHA512()}
+_LIMIT = 16 << 10  # characters
+
+
+def fingerprint(key: str) -> str:
+    """Return the fingerprint of a public key, as `ssh-keygen -l` prints it: "ssh-ed25519 SHA256:...". Raises
+    ValueError."""
+    kind, _, blob = key.partition(" ")
+    digest = hashlib.sha256(base64.b64decode(blob, validate=True)).digest()
+    return f"{kind} SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+def check(text: bytes, armour: str, key: str, namespace: str) -> None:
+    """Raise ValueError where this is no signature of the key ("ssh-ed25519 AAAA...") on the text in the namespace."""
+    lines = armour.strip().splitlines()
+    if len(armour) > _LIMIT or len(lines) < 3 or lines[0] != _BEGIN or lines[-1] != _END:
+        raise ValueError("it is no signature of ssh-keygen")
+    try:
+        blob = base64.b64decode("".join(lines[1:-1]), validate=True)
+        if blob[:10] != b"SSHSIG" + struct.pack(">I", 1):
+            raise ValueError("it is no signature of ssh-keygen")
+        public, space, reserved, name, signature = _strings(blob[10:], 5)
+        algorithm, raw = _strings(signature, 2)
+        if base64.b64decode(key.partition(" ")[2], validate=True) != public:
+            raise ValueError("it is a signature of another key")
+        if space != namespace.encode() or name not in _DIGESTS:
+            raise ValueError("it is a signature for another purpose")
+        parts = (space, reserved, name, _DIGESTS[name](text).digest())
+        _verify(key, algorithm, raw, b"SSHSIG" + b"".join(struct.pack(">I", len(part)) + part for part in parts))
+    except (InvalidSignature, UnsupportedAlgorithm, struct.error):
+        raise ValueError("it is not the signature of this key on this text") from None
+
+
+def _verify(key: str, algorithm: bytes, raw: bytes, data: bytes) -> None:
+    public = serialization.load_ssh_public_key(key.encode())
+    if isinstance(public, ed25519.Ed25519PublicKey) and algorithm == b"ssh-ed25519":
+        public.verify(raw, data)
+    elif isinstance(public, ec.EllipticCurvePublicKey) and algorithm.startswith(b"ecdsa-sha2-nistp"):
+        r, s = (int.from_bytes(number, "big") for number in _strings(raw, 2))
+        public.verify(encode_dss_signature(r, s), data, ec.ECDSA(_CURVES[public.curve.key_size]))
+    elif isinstance(public, rsa.RSAPublicKey) and algorithm in _RSA and public.key_size >= 2048:
+        public.verify(raw, data, padding.PKCS1v15(), _RSA[algorithm])
+    else:
+        raise ValueError("its key is of a kind that does not count")
+
+
+def _strings(data: bytes, count: int) -> list[bytes]:
+    """Return so many strings of SSH's wire format, and nothing behind them."""
+    found = []
+    for _ in range(count):
+        (size,) = struct.unpack(">I", data[:4])
+        found.append(data[4 : 4 + size])
+        if len(found[-1]) != size:
+            raise struct.error
+        data = data[4 + size :]
+    if data:
+        raise struct.error
+    return found
