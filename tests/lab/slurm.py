@@ -95,8 +95,9 @@ class Cluster:
 
 
 @contextmanager
-def cluster(lab: Rack) -> Iterator[Cluster]:
-    """Slurm over all nodes of a rack, idle; the partition `main` has them all. Raises LabError."""
+def cluster(lab: Rack, *settings: str) -> Iterator[Cluster]:
+    """Slurm over all nodes of a rack, idle; the partition `main` has them all. `settings`: more lines of slurm.conf.
+    Raises LabError."""
     require(*COMMANDS)
     folder = Path(lab.slot.folder, "slurm")
     address = str(lab.slot.gateway)
@@ -107,7 +108,7 @@ def cluster(lab: Rack) -> Iterator[Cluster]:
         address=address,
         port=_free_port(address),
         folder=folder,
-        nodes="\n".join(lines),
+        nodes="\n".join([*settings, *lines]),
         names=names,
     )
     _fill(folder, conf, secrets.token_bytes(128))

@@ -27,7 +27,7 @@ from tests.lab import kubernetes
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.xdist_group("kubernetes")]
 
-PAGE = Path(__file__).parents[2] / "docs/kubernetes.md"
+RIGHTS = Path(__file__).parents[2] / "contrib/kubernetes/rbac.yaml"
 REASON = "shakedown:run1 gpu_count 7 of 8 GPUs"
 
 
@@ -52,7 +52,7 @@ def admin(cluster: kubernetes.Cluster) -> Any:
             name, {"status": {"conditions": [ready], "capacity": resources, "allocatable": resources}}
         )
     api.create_namespace({"metadata": {"name": "jobs"}})
-    rights = PAGE.read_text().split("```yaml\n")[1].split("```")[0].replace("namespace: bringup", "namespace: jobs")
+    rights = RIGHTS.read_text("utf-8").replace("namespace: bringup", "namespace: jobs")
     for document in yaml.safe_load_all(rights):
         utils.create_from_dict(made, document)
     return api

@@ -320,8 +320,9 @@ def test_the_way_back_into_service_asks_and_marks_a_cluster(
 
 
 def test_the_documented_rights_make_pods_and_run_commands_in_one_namespace_alone() -> None:
-    page = Path(__file__).parents[2] / "docs/kubernetes.md"
-    documents = list(yaml.safe_load_all(page.read_text("utf-8").split("```yaml\n")[1].split("```")[0]))
+    documents = list(
+        yaml.safe_load_all((Path(__file__).parents[2] / "contrib/kubernetes/rbac.yaml").read_text("utf-8"))
+    )
     rules = {document["kind"]: document["rules"] for document in documents if "rules" in document}
     assert {"pods/exec"} <= {resource for rule in rules["Role"] for resource in rule["resources"]}
     for rule in rules["ClusterRole"]:
