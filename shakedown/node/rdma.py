@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from typing import Any, Optional
 
 from . import lossless, pci
-from .tree import Part, Tree, Unreadable, attempt
+from .tree import Part, Tree, Unreadable, attempt, attempt_or
 from .udev import Device, devices
 
 CLASS = "/sys/class/infiniband"
@@ -115,13 +116,22 @@ def _no_pci() -> Part:
 
 
 def _counters(tree: Tree, name: str) -> dict[str, Any]:
+    """Return error counters of a port. A driver may list one that it does not have: the kernel then refuses the file
+    (EINVAL: bnxt_re, prometheus/procfs#675), or it says N/A (i40iw, prometheus/node_exporter#966)."""
     found: dict[str, Any] = {}
     for folder in ("counters", "hw_counters"):
         path = "{}/{}/ports/1/{}".format(CLASS, name, folder)
         for counter in tree.names(path):
-            if ERROR_NAME.search(counter):
+            if ERROR_NAME.search(counter) and not attempt_or(False, _is_absent, tree, path + "/" + counter):
                 found["rdma/{}/{}".format(name, counter)] = attempt(tree.number, path + "/" + counter)
     return found
+
+
+def _is_absent(tree: Tree, path: str) -> bool:
+    try:
+        return tree.text(path).startswith("N/A")
+    except OSError as error:
+        return error.errno in (errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def read(tree: Tree, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:

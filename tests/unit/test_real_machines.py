@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,19 @@ import pytest
 
 from shakedown.catalogue.kernel import matcher
 from shakedown.catalogue.lines import read
-from shakedown.node import devices, gpu, kfd
+from shakedown.desired import profiles
+from shakedown.gates.counters import counters as counters_gate
+from shakedown.gates.observed import Counters
+from shakedown.node import devices, gpu, kfd, rdma
+from shakedown.node.ethtool import error_counters
 from shakedown.node.kernel_verdict import judge
 from shakedown.node.rdma import ERROR_NAME
-from shakedown.node.tree import Tree
+from shakedown.node.tree import Tree, is_unreadable
+from shakedown.state.findings import Verdict
 from tests.node_trees import GPUS, PARTITIONS, make_tree
 
 DATA = Path(__file__).parents[1] / "data" / "machines"
+PROFILES = Path(profiles.__file__).parent / "profiles" / "nic"
 MACHINES: list[dict[str, Any]] = tomllib.loads((DATA / "kfd.toml").read_text())["machine"]
 COUNTERS: dict[str, dict[str, list[str]]] = tomllib.loads((DATA / "counters.toml").read_text())
 NODES = "sys/class/kfd/kfd/topology/nodes"
@@ -103,3 +112,82 @@ def test_of_a_divided_gpu_the_configured_partitions_are_looked_at(tmp_path: Path
 def test_what_a_driver_says_of_such_a_file_is_no_fault_of_the_hardware() -> None:
     said = "amdgpu 0000:15:00.0: amdgpu: renderD153 partition 1 not valid!"
     assert judge(matcher(), [read(f"<4>[    9.000000] {said}")]) == []
+
+
+PORTS: dict[str, list[dict[str, Any]]] = tomllib.loads((DATA / "ports.toml").read_text())
+PORT = "ports/1"
+
+
+class Refusing(Tree):
+    """A tree in which the kernel refuses the files that hold EINVAL."""
+
+    def _raw(self, path: str, limit: int) -> bytes:
+        content = super()._raw(path, limit)
+        if content == b"EINVAL":
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        return content
+
+
+def port_tree(root: Path, name: str, files: dict[str, str]) -> Tree:
+    """Build the tree of a device that belongs to no PCI function; paths are below its folder of the class."""
+    for path, content in files.items():
+        file = root / "sys/class/infiniband" / name / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    return Refusing(str(root))
+
+
+def from_devinfo(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name of a device that ibv_devinfo has printed, and its files."""
+    rows = [line.split(":", 1) for line in text.strip().splitlines()]
+    values = {name.strip(): value.strip() for name, value in rows}
+    word, number = values["state"].rstrip(")").split(" (")
+    files = {"fw_ver": values["fw_ver"], "node_guid": values["node_guid"]}
+    files[f"{PORT}/state"] = f"{number}: {word.removeprefix('PORT_')}"
+    files[f"{PORT}/link_layer"] = values["link_layer"]
+    return values["hca_id"], files
+
+
+@pytest.mark.parametrize("port", PORTS["port"], ids=lambda port: str(port["machine"]))
+def test_counters_that_a_driver_does_not_have_are_none_and_not_unknown(port: dict[str, Any], tmp_path: Path) -> None:
+    files = {f"{PORT}/{path}": content for path, content in port["files"].items()}
+    (part,), counters = rdma.read(port_tree(tmp_path, port["name"], files))
+    prefix = f"rdma/{port['name']}/"
+    assert counters == {prefix + name: value for name, value in port["counters"].items()}
+    assert part["state"] == "ACTIVE" or "state" not in port["files"]
+    if "family" in port:
+        usual = tomllib.loads((PROFILES / f"{port['family']}.toml").read_text())["rdma"]["usual_devices"]
+        assert any(fnmatchcase(port["name"], pattern) for pattern in usual)
+
+
+def test_a_counter_that_fails_otherwise_is_unknown(tmp_path: Path) -> None:
+    files = {f"{PORT}/counters/port_rcv_errors": "broken", f"{PORT}/hw_counters/rx_errors": ""}
+    _, counters = rdma.read(port_tree(tmp_path, "mlx5_0", files))
+    assert [is_unreadable(counters[f"rdma/mlx5_0/{name}"]) for name in ("port_rcv_errors", "rx_errors")] == [True, True]
+
+
+@pytest.mark.parametrize("output", PORTS["devinfo"], ids=lambda output: str(output["machine"]))
+def test_a_port_that_ibv_devinfo_has_printed(output: dict[str, Any], tmp_path: Path) -> None:
+    (part,), _ = rdma.read(port_tree(tmp_path, *from_devinfo(output["text"])))
+    assert {name: part[name] for name in output["wanted"]} == output["wanted"]
+
+
+@pytest.mark.parametrize("output", PORTS["ethtool"], ids=lambda output: str(output["machine"]))
+def test_errors_among_a_driver_s_statistics(output: dict[str, Any]) -> None:
+    rows = [line.strip().rsplit(": ", 1) for line in output["text"].strip().splitlines()]
+    assert error_counters([name for name, _ in rows], [int(value) for _, value in rows]) == output["wanted"]
+
+
+def test_what_healthy_ports_raise_is_judged_beside_other_ports() -> None:
+    """34 duplicate responses of AMD's healthy port are no fault; 5,000 are where other ports have some, too."""
+    grown = lambda *counts: Counters(  # noqa: E731
+        {"n1": {f"rdma/ionic_{at}/req_rx_dup_response": 7 for at in range(len(counts))}},
+        {"n1": {f"rdma/ionic_{at}/req_rx_dup_response": 7 + count for at, count in enumerate(counts)}},
+    )
+    assert counters_gate(grown(34, 0, 0)).verdict is Verdict.OK
+    assert "risen as on other ports" in counters_gate(grown(34, 0, 0)).evidence
+    assert counters_gate(grown(5000, 20, 30)).verdict is Verdict.FAIL
+    assert counters_gate(grown(5000, 4000, 3000)).verdict is Verdict.OK
+    assert counters_gate(grown(5000)).verdict is Verdict.FAIL, "without another port nothing excuses it"
+    one = {"n1": {"rdma/ionic_0/req_rx_rnr_retry_err": 0}}, {"n1": {"rdma/ionic_0/req_rx_rnr_retry_err": 1}}
+    assert counters_gate(Counters(*one)).verdict is Verdict.FAIL, "any growth of another counter is one"
