@@ -164,8 +164,8 @@ def test_losses_are_found() -> None:
 
 
 def test_a_slow_decay_is_found() -> None:
-    series = simulated.Series(simulated.baseline, simulated.NOISES[0], 80, np.random.default_rng(13))
-    series.passes = 1 + 0.01 * np.random.default_rng(14).standard_normal((80, 40))
+    series = simulated.Series(simulated.baseline, simulated.NOISES[0], 40, np.random.default_rng(13))
+    series.passes = 1 + 0.01 * np.random.default_rng(14).standard_normal((40, 40))
     loss = simulated.weekly(5, 0, 10, 0.002)
     assert series.found([1 - each for each in loss])[-1] > 0.93
 

@@ -50,6 +50,9 @@ DIVIDED = {
     if own.family.roles and (own.entry.experiment is None or name in SHAPES)
 }
 
+# Each small number of nodes, and around powers of two and what divides them: what a division may round.
+SIZES = sorted({*range(1, 33), *(base + by for base in (48, 64, 96, 128, 256, 384, 512) for by in (-1, 0, 1))})
+
 
 def test_the_page_says_which_recipes_keep_no_accumulation_steps() -> None:
     """The number of nodes of a recipe, and whether its batch follows them, is data."""
@@ -80,7 +83,7 @@ def test_a_recipe_trains_on_any_number_of_nodes_with_its_own_steps(name: str) ->
     steps = documented(own).steps
     assert STEPS.get(name, steps) == steps
     least = (own.entry.nodes or 1) if own.entry.experiment else 1  # of a model over many nodes, a multiple of them
-    for nodes in range(least, 513, least):
+    for nodes in (least * size for size in SIZES if least * size < 514):
         sizes = divided(name, nodes)
         assert (sizes.micro_batches, sizes.global_batch) == (steps, steps * sizes.micro_batch * sizes.data)
 

@@ -145,23 +145,34 @@ def test_without_colours_the_letters_say_it(tmp_path: Path) -> None:
         notes.close()
 
 
+@pytest.fixture(scope="module", params=[1, 64, 512, 4096])
+def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Picture]:
+    """The nodes of a rack of that size with long names, and its picture after three jobs: read once, drawn often."""
+    count = request.param
+    names = [f"node{number:04d}.dc1.example.com" for number in range(1, count + 1)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(notes_module, "EVERY_S", 0.0)
+        directory, notes = rack(tmp_path_factory.mktemp("crowd"), names, max(count // 18, 1))
+        notes.begin("rack.py", [])
+        for node in names[::50]:
+            notes.note("decision", "goes no further: memlock \u2026 \U0001f600 \u4e2d\u6587" * 9, node=node)
+        for job in ("pairs", "more", "together"):
+            notes.plan(job, small(3))
+            trains(notes, 20, job)
+        trains(notes, 3, f"each/{names[0]}")
+        notes.taking("together")(Event("failure", "lost", names[-1]))
+        notes.note("wait", "waiting for 0:00:20: " + "long " * 99)
+        notes.close()
+    return names, picture_of(directory)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 12), (20, 6), (200, 60)])
-@pytest.mark.parametrize("count", [1, 64, 512, 4096])
-def test_any_rack_fits_on_any_terminal(tmp_path: Path, count: int, columns: int, lines: int, encoding: str) -> None:
-    names = [f"node{number:04d}.dc1.example.com" for number in range(1, count + 1)]
-    directory, notes = rack(tmp_path, names, max(count // 18, 1))
-    notes.begin("rack.py", [])
-    for node in names[::50]:
-        notes.note("decision", "goes no further: memlock \u2026 \U0001f600 \u4e2d\u6587" * 9, node=node)
-    for job in ("pairs", "more", "together"):
-        notes.plan(job, small(3))
-        trains(notes, 20, job)
-    trains(notes, 3, f"each/{names[0]}")
-    notes.taking("together")(Event("failure", "lost", names[-1]))
-    notes.note("wait", "waiting for 0:00:20: " + "long " * 99)
-    notes.close()
-    picture = picture_of(directory)
+def test_any_rack_fits_on_any_terminal(
+    crowd: tuple[list[str], Picture], columns: int, lines: int, encoding: str
+) -> None:
+    names, picture = crowd
+    count = len(names)
     text = shown(picture, columns, lines, encoding)
     assert text[1].startswith(f"FIRST FAILURE {names[-1]}"[: columns - 1])
     if lines >= 24:
