@@ -38,18 +38,18 @@ def searched(problem: Problem, launch: Fleet) -> Isolation:
 
 @pytest.mark.parametrize(("count", "bad"), [(8, 0), (8, 1), (32, 2), (64, 3)])
 def test_exactly_the_bad_nodes_are_named_in_spite_of_noise(count: int, bad: int) -> None:
-    played = [play(count, bad, seed) for seed in range(20)]
-    assert sum(each.right for each in played) >= 19
+    played = [play(count, bad, seed) for seed in range(10)]
+    assert sum(each.right for each in played) >= 9
     assert sum(each.innocent for each in played) <= 1
     assert max(each.rounds for each in played) <= most_rounds(count)
     assert all(each.trainings >= least_trainings(count, bad) for each in played if bad)
 
 
 def test_a_slow_node_is_named_by_the_times_of_its_groups_and_cleared_by_none_that_scatter() -> None:
-    assert all(play(16, 1, seed, scatter=0.05).right for seed in range(12))
-    scattered = [play(16, 1, seed, scatter=0.4) for seed in range(12)]
+    assert all(play(16, 1, seed, scatter=0.05).right for seed in range(6))
+    scattered = [play(16, 1, seed, scatter=0.4) for seed in range(6)]
     assert sum(each.innocent for each in scattered) == 0
-    assert sum(each.missed for each in scattered) <= 2
+    assert sum(each.missed for each in scattered) <= 1
     assert any(not each.decided for each in scattered)
 
 
@@ -141,7 +141,7 @@ def test_without_noise_a_node_is_named_after_it_failed_with_different_good_nodes
 
 
 def test_groups_of_a_round_share_no_node_and_have_two_at_least() -> None:
-    for seed in range(10):
+    for seed in range(4):
         for groups in play(23, 2, seed).isolation.rounds:
             busy = [node for training in groups for node in training.group.nodes]
             assert len(busy) == len(set(busy))
@@ -181,8 +181,8 @@ def test_two_nodes_that_cannot_train_together_are_a_link_and_neither_is_bad(link
 @pytest.mark.parametrize(("rack", "links", "between"), [(0, 1, 0), (4, 1, 0), (4, 0, 1), (4, 0, 2), (8, 0, 2)])
 def test_what_nodes_and_racks_share_is_named_and_no_node(rack: int, links: int, between: int) -> None:
     kinds = {(1, 0): "link", (0, 1): "uplink", (0, 2): "trunk"}
-    played = [play(16, 0, seed, links=links, rack=rack, between=between) for seed in range(12)]
-    assert sum(each.right for each in played) >= 11
+    played = [play(16, 0, seed, links=links, rack=rack, between=between) for seed in range(6)]
+    assert sum(each.right for each in played) >= 5
     assert not any(each.innocent for each in played)
     for each in played:
         result = each.isolation.result
