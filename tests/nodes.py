@@ -16,6 +16,7 @@ from shakedown.common.text import file_name
 from shakedown.jobs.answers import Status
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.jobs.remote import Node
+from tests import launchers
 
 RUN = f"run-{os.getpid()}"
 """The id of a test's run: a launcher ends what carries its mark on the whole machine, so test processes must differ."""
@@ -67,6 +68,9 @@ class LocalNodes:
         if self.user is not None:
             environment["PATH"] = USERS_PATH
             argv = [*as_user(self.user), *argv]
+        if not self.environment and launchers.is_forked(argv):
+            code, out, err = launchers.run(argv, environment, self.cwd, timeout)
+            return self._answered(node, code, out, err)
         done = subprocess.run(
             ["timeout", "-k", "1", str(timeout), *argv],
             input=stdin,
@@ -76,10 +80,13 @@ class LocalNodes:
             cwd=self.cwd,
             check=False,
         )
+        return self._answered(node, done.returncode, done.stdout, done.stderr)
+
+    def _answered(self, node: str, code: int, out: str, err: str) -> tuple[bool, list[str], list[str]]:
         if self.deaf.get(node, 0) > 0:
             self.deaf[node] -= 1
             return False, [], ["the answer was lost"]
-        return done.returncode == 0, done.stdout.splitlines(), done.stderr.splitlines()
+        return code == 0, out.splitlines(), err.splitlines()
 
     def watchdog(self, node: str, run_id: str) -> int | None:
         """The pid of a run's watchdog, as long as it lives."""

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -24,6 +23,7 @@ from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import run_ids
 from shakedown.runs.records import JobRecord, RunNode
 from shakedown.state.findings import Finding, Verdict
+from tests import forks
 from tests.states import DELETED, with_
 from tests.unit.test_ledger import PLAN, SERIAL, STATES, a_run
 
@@ -137,9 +137,9 @@ def test_a_drift_check_is_kept_where_asked_and_a_broken_ledger_changes_no_verdic
     told = []
     for place in (runs / "ledger.sqlite", "/proc/nowhere/ledger"):
         environment = {**os.environ, "SHAKEDOWN_LEDGER": str(place)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        told.append((done.returncode, "not in the ledger: ledger /proc/nowhere/ledger: No such file" in done.stderr))
-        assert f"evidence: {runs}/2" in done.stderr, done.stderr
+        code, _out, err = forks.run(command, Path.cwd(), environment)
+        told.append((code, "not in the ledger: ledger /proc/nowhere/ledger: No such file" in err))
+        assert f"evidence: {runs}/2" in err, err
     assert [lacking for _, lacking in told] == [False, True]
     (row,) = json.loads(shakedown("history", "--format", "json").stdout)["runs"]
     assert (row["kind"], row["node"], row["nodes"], row["jobs"]) == ("drift", None, 1, [])

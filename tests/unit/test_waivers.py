@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from shakedown.runner.features import resolve
 from shakedown.runner.waivers import accepts
 from shakedown.state.findings import Finding, FixedBy, Verdict
 from shakedown.state.node import NodeState
+from tests import forks
 from tests.states import desired, healthy, unreadable, with_
 
 LATER = str(datetime.now(UTC).date() + timedelta(days=30))
@@ -208,12 +209,13 @@ def test_the_command_lists_the_waivers_with_the_days_left(tmp_path: Path) -> Non
     names = [f"node0{number}" for number in range(1, 5)]
     inventory.write_text(f"rack = ({names!r}, {{'gpu': 'mi300x', 'nic': 'thor2', 'waivers': {held!r}}})\n")
     command = [str(Path(sys.executable).with_name("shakedown")), "waivers", str(inventory)]
-    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    _code, shown, _err = forks.run(command, tmp_path, os.environ)
     shown = " ".join(shown.split())  # the lines of a narrow terminal are wrapped
     assert f"cable: rdma_rate on node01: until {LATER}, 30 days left" in shown
     assert f"old: rdma_rate on node02: ended on {GONE}: what it names fails again; renew it or remove it" in shown
     assert f"soon: rdma_rate on node[02-04]: until {soon}, 10 days left; renew it or remove it by then" in shown
-    written = subprocess.run([*command, "--format", "json"], cwd=tmp_path, capture_output=True, check=True).stdout
+    code, written, _err = forks.run([*command, "--format", "json"], tmp_path, os.environ)
+    assert code == 0
     rows = json.loads(written)
     assert [row["name"] for row in rows["waivers"]] == ["cable", "old", "soon"]
 
