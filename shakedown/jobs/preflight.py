@@ -1,5 +1,6 @@
 """What can be known of a smoke run from the desired states alone, and is refused before the first connection."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 
@@ -66,7 +67,8 @@ def _data_paths(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
             targets = ", ".join(target.partition(":")[0] for target in smoke.volumes.values()) or "none is given"
             option = chosen.option(name)
             what = option.description if option else name
-            expected = f"a path below one of smoke.volumes, as the container sees it ({targets}): {what}"
+            expected = f"a path below one of smoke.volumes, as the container sees it ({targets}): {what}; give "
+            expected += f'"volumes": {{"FOLDER OF THE HOST": {json.dumps(path)}}} in the section smoke'
             yield Problem("smoke", f"smoke.options.{name}", path, expected)
 
 

@@ -170,6 +170,7 @@ def test_data_reach_a_container_through_a_volume_only(recipe: str, options: dict
     assert set(problems) == {f"smoke.options.{name}" for name in wrong}
     for text in problems.values():
         assert "expected a path below one of smoke.volumes, as the container sees it (" in text
+        assert '; give "volumes": {"FOLDER OF THE HOST": "/' in text
     every = {
         "/h": "/primus",
         "/i": "/workspace",
