@@ -23,7 +23,7 @@ SECTION = "Prepare"
 def import_cvs(
     file: Path, model: str | None, gpu: str | None, run: str | None, thresholds: str | None, form: str
 ) -> None:
-    """One job of a CVS configuration FILE as a site's layer, on standard output.
+    """Turn one job of a CVS configuration FILE into a site's layer, on standard output.
 
     What the nodes answer, what is not taken over and what may not hold is listed, each with the reason. A value that is
     left open (<changeme>) stays so in the layer: all of them are listed, and the exit code is 2.

@@ -17,7 +17,9 @@ PREPARE = ("stream",)
 @click.command()
 @click.argument("log")
 def parse(log: str) -> None:
-    """One JSON object per iteration line of a training LOG (- for standard input); null where the line has no value.
+    """Print one JSON object per iteration line of a training LOG (- for standard input).
+
+    A value that the line does not have is null.
 
     Reads every dialect: upstream Megatron-LM, the ROCm fork, Primus and the forks that print tokens per second; plain,
     gzip, bzip2 or UTF-16. A log that is not whole is reported, and exits with 4.
