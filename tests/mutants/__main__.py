@@ -23,20 +23,20 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from queue import Queue
+from threading import Lock
 from typing import Any
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 
-from tests.machine_state import SOURCE_CHANGES
+from tests.mutants.running import Key, Seen, parts, server
 
 PROJECT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -49,8 +49,7 @@ OPERATORS = (
     "core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/AddNot", "core/ReplaceUnaryOperator_Delete_Not",
     "core/ReplaceUnaryOperator_Delete_USub", "core/ReplaceBinaryOperator_Add_Sub", "core/ReplaceBinaryOperator_Sub_Add",
 )  # fmt: skip
-PATCHED = ("tests/operations/", "tests/facts/")
-TIMEOUT_S = 900  # a change that makes a loop endless is noticed too; on a busy machine an area's tests take minutes
+PATCHED = ("tests/operations/", "tests/facts/")  # pyinfra's test package has gevent patch the process
 
 
 @dataclass(frozen=True)
@@ -124,11 +123,11 @@ def change(place: Place) -> Mutant | None:
     return None if is_equivalent(mutant) else mutant
 
 
-def draw(every: Sequence[Place], count: int, seed: int) -> list[Mutant]:
-    """Return as many changes as are wanted, of places in random order."""
-    shuffled = random.Random(seed).sample(every, len(every))
-    made = (mutant for place in shuffled if (mutant := change(place)) is not None)
-    return list(itertools.islice(made, count))
+def draw(every: Sequence[Place], count: int, seed: int | None) -> Iterator[Mutant]:
+    """Yield as many changes as are wanted, of places in random order, or in theirs."""
+    places = every if seed is None else random.Random(seed).sample(every, len(every))
+    made = (mutant for place in places if (mutant := change(place)) is not None)
+    return itertools.islice(made, count)
 
 
 def tests_of(module: str, area: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -174,86 +173,117 @@ def copy(folder: Path) -> Path:
     return folder
 
 
-def failure(folder: Path, tests: Sequence[str]) -> str | None:
-    """Return the test that fails in a copy, or None; those that pyinfra patches run in a process of their own."""
-    patched = [test for test in tests if test.startswith(PATCHED)]
-    others = [test for test in tests if test not in patched]
-    return next((failed for part in (patched, others) if part and (failed := _failure(folder, part))), None)
+class Tests:
+    """Those of the areas, collected in a copy of the tree; what pyinfra patches has a process of its own."""
 
+    def __init__(self, folder: Path, tests: Sequence[str], until: ExitStack) -> None:
+        kinds = [[test for test in tests if test.startswith(PATCHED) is patched] for patched in (True, False)]
+        self.folder = folder
+        self.changes = 0
+        self.servers = [until.enter_context(server(folder, part)) if part else None for part in kinds]
 
-def _failure(folder: Path, tests: Sequence[str]) -> str | None:
-    environment = {**os.environ, **SOURCE_CHANGES, "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S,
-            check=False, start_new_session=True, text=True, errors="replace",
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"no end within {TIMEOUT_S} s"
-    if done.returncode == 0:
+    def _ask(self, file: str, request: object) -> Any:
+        pipe = self.servers[0 if file.startswith(PATCHED) else 1]
+        assert pipe is not None
+        pipe.send(request)
+        return pipe.recv()
+
+    def _seen(self, file: str, looks: dict[str, dict[str, Seen]]) -> dict[str, Seen]:
+        """Return what the tests of a file call; those that fail without any change are left out."""
+        if file not in looks:
+            seen = self._ask(file, file)
+            if isinstance(seen, str):
+                raise RuntimeError(f"{file}: {seen}")
+            broken = [name for name, test in seen.items() if test.failed]
+            if broken:
+                print(f"left out, since they fail without any change: {', '.join(broken)}", flush=True)
+            looks[file] = {name: test for name, test in seen.items() if not test.failed}
+        return looks[file]
+
+    def noticed_by(
+        self, mutant: Mutant, looks: dict[str, dict[str, Seen]], first: Sequence[str], others: Sequence[str]
+    ) -> str | None:
+        """Return the test that fails once the change is made, or None; `first` are the files that name the module."""
+        target = self.folder / mutant.module
+        before, when = target.read_text("utf-8"), target.stat()
+        changed = parts(before, mutant.code, mutant.module)
+        for stage, files in enumerate((first, others)):
+            kinds = [[file for file in files if file.startswith(PATCHED) is patched] for patched in (True, False)]
+            for kind in filter(None, kinds):
+                seen = {name: test for file in kind for name, test in self._seen(file, looks).items()}
+                names = _in_order(seen, mutant.module, changed, stage == 0)
+                limit = 30 + 5 * sum(seen[name].cpu_s for name in names)
+                target.write_text(mutant.code, "utf-8")
+                self.changes += 1
+                os.utime(target, (self.changes, self.changes))  # no compiled file fits, of before or of another change
+                try:
+                    if names and (failed := self._ask(kind[0], (mutant.module, before, mutant.code, names, limit))):
+                        return str(failed)
+                finally:
+                    target.write_text(before, "utf-8")
+                    os.utime(target, ns=(when.st_atime_ns, when.st_mtime_ns))
         return None
-    ended = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    return ended[1] if ended else f"pytest ended with {done.returncode}"
 
 
-def noticed_by(mutant: Mutant, folder: Path, *stages: Sequence[str]) -> str | None:
-    """Return the test that fails once the change is made, or None. A later stage runs where an earlier one passes."""
-    target = folder / mutant.module
-    before = target.read_text("utf-8")
-    target.write_text(mutant.code, "utf-8")
-    try:
-        return next((failed for tests in stages if (failed := failure(folder, tests))), None)
-    finally:
-        target.write_text(before, "utf-8")
+def _in_order(seen: dict[str, Seen], module: str, changed: Mapping[Key, object] | None, all_kinds: bool) -> list[str]:
+    """Return the tests that call a changed function, the fastest first; with `all_kinds` those too that start a
+    process, since what it calls is not seen, or all where none calls the function.
+
+    Where the change is outside of any function, all that call the module come first.
+    """
+    calls = {
+        name
+        for name, test in seen.items()
+        if (called := test.functions.get(module)) and (changed is None or called & set(changed))
+    }
+    chosen = set(calls)
+    if all_kinds:
+        chosen |= {name for name, test in seen.items() if test.processes or changed is None or not calls}
+    return sorted(chosen, key=lambda name: (name not in calls, seen[name].cpu_s))
 
 
 def main() -> int:
     """Exit code 1 where fewer than 95 % are noticed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--area", action="append", choices=list(areas()), help="only this one; repeatable")
+    parser.add_argument("--module", action="append", help="only this one, as a path; repeatable")
     parser.add_argument("--count", type=int, default=300, help="changes, drawn at random over the areas")
     parser.add_argument("--all", action="store_true", help="every change there is")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
     given = parser.parse_args()
     chosen = {name: area for name, area in areas().items() if not given.area or name in given.area}
+    wanted = {name: [one for one in modules()[name] if not given.module or one in given.module] for name in chosen}
+    every = [place for name in chosen for place in places(name, wanted[name])]
+    count = len(every) if given.all else min(given.count, len(every))
+    print(f"{len(every)} places in {len(chosen)} areas; {count} changes to try, seed {given.seed}", flush=True)
     tests = {name: files(area["tests"]) for name, area in chosen.items()}
-    every = [place for name in chosen for place in places(name, modules()[name])]
-    drawn = draw(every, len(every) if given.all else given.count, given.seed)
-    print(f"{len(every)} places in {len(chosen)} areas; {len(drawn)} changes to try, seed {given.seed}", flush=True)
-    with tempfile.TemporaryDirectory() as place:
-        free: Queue[Path] = Queue()
-        for index in range(os.cpu_count() or 1):
+    of = {module: tests_of(module, tests[name]) for name, several in wanted.items() for module in several}
+    needed = sorted({test for first, others in of.values() for test in (*first, *others)})
+    drawn = draw(every, count, None if given.all else given.seed)
+    outcomes: list[tuple[Mutant, bool]] = []
+    looks: dict[str, dict[str, Seen]] = {}
+    lock = Lock()
+
+    def work(one: Tests) -> None:
+        while True:
+            with lock:
+                mutant = next(drawn, None)
+            if mutant is None:
+                return
+            test = one.noticed_by(mutant, looks, *of[mutant.module])
+            print(f"noticed: {mutant.module}: {test}" if test else f"not noticed: {mutant}", flush=True)
+            outcomes.append((mutant, test is None))
+
+    with tempfile.TemporaryDirectory() as place, ExitStack() as until:
+        several = []
+        for index in range(given.jobs):
             folder = Path(place, str(index))
             folder.mkdir()
-            free.put(copy(folder))
-
-        def attempt(mutant: Mutant) -> bool:
-            with _borrowed(free) as folder:
-                test = noticed_by(mutant, folder, *tests_of(mutant.module, tests[mutant.area]))
-            print(f"noticed: {mutant.module}: {test}" if test else f"not noticed: {mutant}", flush=True)
-            return test is None
-
-        def broken_test(name: str) -> str | None:
-            with _borrowed(free) as folder:
-                return failure(folder, tests[name])
-
-        with ThreadPoolExecutor(free.qsize()) as pool:
-            broken = list(filter(None, pool.map(broken_test, chosen)))
-            if broken:
-                print(f"the tests fail without any change: {', '.join(broken)}")
-                return 2
-            outcomes = list(zip(drawn, pool.map(attempt, drawn), strict=True))
+            several.append(Tests(copy(folder), needed, until))
+        with ThreadPoolExecutor(given.jobs) as pool:
+            list(pool.map(work, several))
     return report(outcomes)
-
-
-@contextmanager
-def _borrowed(free: Queue[Path]) -> Iterator[Path]:
-    folder = free.get()
-    try:
-        yield folder
-    finally:
-        free.put(folder)
 
 
 def report(outcomes: Sequence[tuple[Mutant, bool]]) -> int:

@@ -1,0 +1,125 @@
+"""What a person is shown of pure decisions, as functions of plain data: tests/cases.py calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.gates.model import Gate
+from shakedown.runs.isolation import Result
+from shakedown.service import board, decide, evidence, limits, marks, status
+from shakedown.service.model import Known
+from shakedown.state.findings import Finding, Verdict
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A node as a scheduler has it."""
+
+    name: str
+    reason: str = ""
+    drained: bool = False
+    down: bool = False
+    states: Sequence[str] = ("IDLE",)
+
+    def why_not(self) -> str:
+        return f"{'+'.join(self.states)}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """As much of a run's record as the service reads."""
+
+    nodes: Mapping[str, str]  # name -> verdict
+    findings: list[Finding] = field(default_factory=list)
+    diagnosis: Diagnosis | None = None
+    search: Result | None = None
+    gates: list[Gate] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    trials: dict[str, Any] | None = None
+    finished: bool = True
+
+
+def service_proposals(
+    known: dict[str, Known],
+    facts: dict[str, decide.Facts],
+    allowed: dict[str, decide.Allowed],
+    bounds: decide.Limits,
+    now: int,
+    alone: bool = False,
+) -> list[decide.Proposal]:
+    histories = {node: status.history(events, alone) for node, events in known.items()}
+    return decide.proposals(histories, known, facts, allowed, bounds, now)
+
+
+def service_marks(
+    known: dict[str, Known],
+    nodes: dict[str, Scheduled],
+    hosts: dict[str, str | None],
+    bounds: marks.Bounds,
+    alone: bool = False,
+) -> list[Any]:
+    names = marks.names_in(nodes, hosts)  # type: ignore[arg-type]
+    histories = {node: status.history(events, alone) for node, events in known.items()}
+    found = marks.marks(histories, known, nodes, names, bounds)  # type: ignore[arg-type]
+    return [names, *(f"{mark} [{mark.name} {mark.there}]" for mark in found)]
+
+
+def service_board(
+    known: dict[str, Known],
+    scheduled: dict[str, Scheduled],
+    next_steps: dict[str, decide.Proposal],
+    unread: str = "",
+    notes: Sequence[str] = (),
+    alone: bool = False,
+) -> list[Any]:
+    shown = [
+        board.shown(
+            node,
+            events,
+            status.history(events, alone),
+            next_steps.get(node),
+            scheduled.get(node),  # type: ignore[arg-type]
+            unread=unread,
+        )
+        for node, events in known.items()
+    ]
+    lines = [board.step_line(step) for one in shown for step in one.steps]
+    rows = [one.model_dump(mode="json", exclude={"open", "steps", "passed"}, exclude_defaults=True) for one in shown]
+    return [board.Board(shown, notes).verdict.value, rows, lines]
+
+
+def service_limits(known: dict[str, Known], named: list[str], now: int, allowed: int) -> list[str]:
+    return [limits.too_many_named(named, allowed), limits.too_many_failed(known, now, allowed)]
+
+
+def service_evidence(run: Run) -> list[Any]:
+    """Return the incidents of a run and the loads that its nodes have passed."""
+    record: Any = SimpleNamespace(
+        nodes=[SimpleNamespace(name=name, verdict=Verdict(verdict)) for name, verdict in run.nodes.items()],
+        findings=run.findings,
+        diagnosis=run.diagnosis,
+        isolation=SimpleNamespace(result=run.search) if run.search else None,
+        gates=run.gates,
+        jobs=[_spaced({"ended_by": None, "trials": None, "plan": None, **job}) for job in run.jobs],
+        trials=_spaced(run.trials) if run.trials else None,
+        finished_at=datetime(2026, 11, 29, tzinfo=UTC) if run.finished else None,
+    )
+    found = evidence.incidents(record)
+    rows = [(str(one), one.node, "drift" * one.drift, "drains" * one.drains) for one in found]
+    loads = [(load.node, load.load, load.others) for load in evidence.passed_loads(record)]
+    return [rows, loads, [str(one) for one in evidence.from_findings(run.findings, 5)]]
+
+
+KEPT = ("incomplete", "places")
+"""Mappings by the names of nodes, which stay so."""
+
+
+def _spaced(value: Any) -> Any:
+    if isinstance(value, dict):
+        return SimpleNamespace(**{key: one if key in KEPT else _spaced(one) for key, one in value.items()})
+    return [_spaced(one) for one in value] if isinstance(value, list) else value
