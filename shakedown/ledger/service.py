@@ -54,6 +54,27 @@ def _of(connection: Connection, table: Table, nodes: list[str], since: int) -> d
     return found
 
 
+def by_age(ledger: Ledger, nodes: Iterable[str]) -> list[tuple[str, int | None]]:
+    """Return the nodes with the time of the last load that each passed (None: of none), the longest ago first; of
+    nodes without one, the last that a run has loaded comes last. Raises LedgerError."""
+    wanted = {node: name(node) for node in nodes}
+    passed: dict[str, int] = {}
+    tried: dict[str, int] = {}
+    if ledger.exists():
+        proofs, runs = schema.proofs, schema.nodes
+        with ledger.reading() as connection:
+            kept = sorted(set(wanted.values()))
+            for at in range(0, len(kept), _PAGE):
+                page = kept[at : at + _PAGE]
+                query = select(proofs.c.node, func.max(proofs.c.at)).where(proofs.c.node.in_(page))
+                passed |= {row[0]: int(row[1]) for row in connection.execute(query.group_by(proofs.c.node))}
+                loaded = select(runs.c.node, func.max(runs.c.started)).where(runs.c.node.in_(page))
+                loaded = loaded.where(runs.c.part.in_(("trained", "measured"))).group_by(runs.c.node)
+                tried |= {row[0]: int(row[1]) for row in connection.execute(loaded)}
+    order = sorted(wanted, key=lambda node: (passed.get(wanted[node], 0), tried.get(wanted[node], 0)))
+    return [(node, passed.get(wanted[node])) for node in order]
+
+
 def under_way(ledger: Ledger, since: int) -> set[str]:
     """Return the nodes of which the last step, since then, was no end: begun, or a rung after which no load was
     passed."""

@@ -1,5 +1,6 @@
 """The burn-in: stages of load over all nodes at once, each cut into jobs, judged as it goes, and gone on with later."""
 
+import os
 from pathlib import Path
 
 from pyinfra import logger
@@ -9,7 +10,7 @@ from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
 from shakedown.common.runs_folder import runs_folder
-from shakedown.common.text import counted
+from shakedown.common.text import counted, printable
 from shakedown.desired.models import Soak, Trials
 from shakedown.gates import Gate
 from shakedown.hosts import folded
@@ -127,32 +128,48 @@ def _earlier(current: Session, record: SoakRecord) -> tuple[Path, RunRecord] | N
     """Return the run that this soak goes on with: the one that is asked for, or the newest of the same command that was
     ended and found nothing. Raises ValueError, OSError for one that is asked for and cannot go on."""
     if invocation.soak.resume:
-        return invocation.soak.resume, _resumable(current, invocation.soak.resume, record)
+        path = invocation.soak.resume
+        if not _same(current, earlier := _read(path), record):
+            wrong = "it has no soak, or its inventory, nodes, desired state, time or stages differ"
+            raise ValueError(f"{path}: {wrong}: begin a new one (--fresh)")
+        return path, _resumable(path, earlier)
     for name in run_ids()[:RECENT]:
         path = runs_folder() / name
         try:
-            if (path / FILE).is_file():
-                return path, _resumable(current, path, record)
+            if (path / FILE).is_file() and _same(current, earlier := _read(path), record):
+                return path, _resumable(path, earlier)
+        except _Over:
+            return None
         except (OSError, ValueError):
             continue
     return None
 
 
-def _resumable(current: Session, path: Path, record: SoakRecord) -> RunRecord:
+class _Over(ValueError):
+    """A soak cannot go on; the text has the reason."""
+
+
+def _read(path: Path) -> RunRecord:
     own(path, "run.json", FILE)
-    earlier = RunDirectory(path).load()
+    return RunDirectory(path).load()
+
+
+def _same(current: Session, earlier: RunRecord, record: SoakRecord) -> bool:
+    """Tell whether an earlier run was of the same command over the same nodes in the same desired state."""
+    kept, digest = earlier.soak, desired_digest(dict(current.examination.desired))
+    if kept is None or (earlier.inventory, earlier.desired_digest) != (invocation.inventory, digest):
+        return False
+    return (kept.total_s, kept.only, kept.nodes) == (record.total_s, record.only, record.nodes)
+
+
+def _resumable(path: Path, earlier: RunRecord) -> RunRecord:
+    """Return the run. Raises _Over for one that is finished, or has found something."""
     kept = earlier.soak
-    if kept is None:
-        raise ValueError(f"{path}: it has no soak")
-    wanted = (invocation.inventory, desired_digest(dict(current.examination.desired)), record.total_s, record.only)
-    if (earlier.inventory, earlier.desired_digest, kept.total_s, kept.only) != wanted or kept.nodes != record.nodes:
-        raise ValueError(
-            f"{path}: its inventory, nodes, desired state, time or stages differ: begin a new one (--fresh)"
-        )
+    assert kept is not None
     if kept.over and earlier.finished_at:
-        raise ValueError(f"{path}: its soak is finished")
+        raise _Over(f"{path}: its soak is finished")
     if kept.rose or any(gate.verdict == Verdict.FAIL for gate in earlier.gates):
-        raise ValueError(f"{path}: its soak has failed: repair what it names, then begin a new one (--fresh)")
+        raise _Over(f"{path}: its soak has failed: repair what it names, then begin a new one (--fresh)")
     return earlier
 
 
@@ -194,8 +211,17 @@ def _load(current: Session, where: Where, interrupted: Interrupted) -> None:
             break
         if _judged(current).stages[[s.name for s in record.stages].index(stage.name)].done_s <= stage.done_s:
             break  # nothing was loaded: it would go on for ever
-    invocation.interrupted |= interrupted() is not None
+    ended = interrupted() or where.lost() or ""
+    invocation.interrupted |= bool(ended)
+    if current.record is not None and current.record.soak is not None:
+        current.record.soak = current.record.soak.model_copy(update={"ended": _by_slurm(ended)})
     current.save()
+
+
+def _by_slurm(ended: str) -> str:
+    """Return who ended the soak: within a job of Slurm's, SIGTERM is Slurm's, which takes the node for another job."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    return f"preempted: {ended} in Slurm's job {printable(job, 40)}" if ended and job else ended
 
 
 def _job(current: Session, where: Where, interrupted: Interrupted, stage: str, seconds: float) -> JobRecord | None:

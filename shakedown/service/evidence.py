@@ -16,13 +16,14 @@ from shakedown.service.escalation import escalation
 from shakedown.service.model import Incident, PassedLoad
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.trials.models import AGAIN, NODES, PAIRS
+from shakedown.trials.soak import KIND
 
 SEARCH = "search"  # a search for bad nodes, as an incident's name
 LINK = "link"  # between two nodes, of which either may be at fault
 SMOKE = "smoke"
 _BY_OTHERS = "hang"  # a sign of a hang: it comes from the records of all ranks
 _COMPARED = "fleet"  # findings from comparing nodes
-_TRIALS = (NODES, PAIRS, AGAIN)
+_TRIALS = (NODES, PAIRS, AGAIN, KIND)
 _MOST = 50  # incidents of one node from findings, the worst
 
 
@@ -117,7 +118,7 @@ def passed_loads(record: RunRecord, own: Iterable[Incident] | None = None) -> li
 
 def _passed(record: RunRecord, node: str) -> Iterator[PassedLoad]:
     partners: dict[str, int] = {}
-    for load, others in (*_trained(record, node), *_measured(record, node)):
+    for load, others in (*_trained(record, node), *_measured(record, node), *_soaked(record, node)):
         partners[load] = max(others, partners.get(load, 0))
     yield from (PassedLoad(node=node, load=load, others=others) for load, others in partners.items())
 
@@ -128,6 +129,13 @@ def _trained(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
         nodes = [member.name for member in job.plan.nodes] if job.plan and not job.plan.has_report else []
         if node in nodes and not job.trials and worst(verdicts) == Verdict.OK:
             yield SMOKE, len(nodes) - 1 if job.name == TOGETHER else 0
+
+
+def _soaked(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
+    soak = record.soak
+    passes = [gate.verdict.passes for gate in record.gates if gate.job.partition("/")[0] == KIND]
+    if soak is not None and soak.over and node in soak.nodes and passes and all(passes):
+        yield KIND, len(soak.nodes) - 1
 
 
 def _measured(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:

@@ -156,6 +156,7 @@ class SoakRecord(Frozen):
     hottest: dict[str, dict[str, tuple[float, float]]] = {}  # node -> GPU -> the highest temperature and its bound
     wrong: dict[str, list[str]] = {}  # node -> wrong results, and tools that failed
     rose: dict[str, str] = {}  # node -> the uncorrectable error that ended the soak
+    ended: str = ""  # who ended it before its time
     samples: dict[str, int] = {}  # node -> readings of the counters
 
     @property

@@ -181,6 +181,7 @@ def _time(record: SoakRecord) -> Gate:
     without = [f"{name} ({why})" for name, why in record.left_out.items()]
     left = f"; left out: {some(without)}" if without else ""
     left += f"; only {', '.join(record.only)} was asked for" if record.only else ""
+    left += f"; {record.ended}" if record.ended else ""
     remedy = "give the same command again: the soak goes on where it ended"
     if record.rose:
         remedy = "repair the part, then begin a new soak"

@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from shakedown.cli import main
 from shakedown.desired.models import Smoke, Soak
 from shakedown.gates import Gate
+from shakedown.ledger.store import open_ledger
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import RunNode, RunRecord
+from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Verdict
 from shakedown.trials import soak
 from shakedown.trials.soak_judge import Part, judge_parts, soak_gates
 from tests.states import bare, desired
+from tests.unit.test_service import NODES, a_record
 
 PROGRAM = Path(soak.__file__).parent / "workload" / "soak.py"
 MI300X = desired()
@@ -344,3 +351,82 @@ def test_heat_and_throttling_are_judged_by_the_gpus_own_limit() -> None:
 def test_no_line_of_a_node_breaks_the_judgement(line: str) -> None:
     found, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": f"{line}\n", "n2": ""}))
     assert gates["time"].verdict == Verdict.UNKNOWN and found.done_s == 0.0 and len(found.growth) <= 4096
+
+
+# -- service, and idle nodes -------------------------------------------------------------------------------------------
+
+
+def soaked(*gates: Gate, over: bool = True, **more: Any) -> RunRecord:
+    """A run whose soak of three nodes ended with these gates."""
+    stage = soak.SoakStage(name="cpu", wanted_s=600, done_s=600 if over else 100)
+    kept = soak.SoakRecord(total_s=600, stages=[stage], nodes=list(NODES))
+    return a_record(jobs=[], gates=list(gates), soak=kept, **more)
+
+
+def gate(name: str, verdict: Verdict, node: str | None = None) -> Gate:
+    return Gate(name=f"soak_{name}", verdict=verdict, job="soak", node=node)
+
+
+def test_a_soak_is_a_load_that_nodes_pass_and_a_preempted_one_proves_and_names_nothing() -> None:
+    whole = soaked(gate("time", Verdict.OK), gate("correctable", Verdict.WARN))
+    assert [(load.node, load.load, load.others) for load in passed_loads(whole)] == [(n, "soak", 2) for n in NODES]
+    preempted = soaked(gate("time", Verdict.UNKNOWN), over=False, verdict=Verdict.UNKNOWN)
+    for record_ in (preempted, soaked(gate("time", Verdict.OK), over=False), soaked()):
+        assert passed_loads(record_) == [] and incidents(record_) == []
+    failed = soaked(gate("time", Verdict.UNKNOWN), gate("uncorrectable", Verdict.FAIL, "node2"), over=False)
+    assert [(each.node, each.drains) for each in incidents(failed)] == [("node2", True)] and passed_loads(failed) == []
+
+
+def test_nodes_that_passed_a_load_longest_ago_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
+    monkeypatch.delenv("SHAKEDOWN_LEDGER", raising=False)
+
+    def stale(*words: str) -> list[str]:
+        result = CliRunner().invoke(main, ["ledger", "stale", *words])
+        assert result.exit_code == 0, result.output
+        return result.stdout.splitlines()
+
+    assert stale("node[1-3]") == ["node1 never", "node2 never", "node3 never"]
+    for day, names in (("20", ("node1", "node2")), ("23", ("node1",))):
+        at = f"2026-11-{day}T08:00:00+00:00"
+        nodes = [RunNode(name=name, verdict=Verdict.OK, part="measured") for name in names]
+        run = soaked(
+            gate("time", Verdict.OK), nodes=nodes, started_at=at, finished_at=at, run_id=f"202611{day}T080000-aaaaaa"
+        )
+        kept = run.model_copy(update={"soak": run.soak.model_copy(update={"nodes": list(names)}) if run.soak else None})
+        directory = RunDirectory.create(kept.run_id, tmp_path)
+        directory.save(kept, {})
+        open_ledger().add(directory, kept)
+    everyone = stale("node[1-3]", "--after", "2026-11-24")
+    assert everyone == ["node3 never", "node2 2026-11-20T08:00:00+00:00", "node1 2026-11-23T08:00:00+00:00"]
+    assert stale("node[1-3]", "--after", "2026-11-21") == everyone[:2]
+    assert stale("node[1-3]", "--after", "2026-11-24", "--one-in", "2") == everyone[:2]
+    assert stale("node[1-3]", "--after", "2026-11-24", "--one-in", "100") == everyone[:1]
+    assert CliRunner().invoke(main, ["ledger", "stale", "node[3-1]"]).exit_code == 2
+
+
+@pytest.mark.parametrize(("code", "requeued"), [(0, False), (1, False), (4, False), (130, True)])
+def test_the_job_of_an_idle_node_is_queued_again_where_slurm_took_the_node(
+    tmp_path: Path, code: int, requeued: bool
+) -> None:
+    for name, body in (
+        ("srun", f'echo "$@" >> {tmp_path}/called; exit {code}'),
+        ("scontrol", f"echo $* > {tmp_path}/requeued"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    script = Path(__file__).parents[2] / "contrib" / "slurm" / "revalidate.sh"
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPUS_ON_NODE": "96",
+        "LENGTH": "30m",
+    }
+    done = subprocess.run([script, "--job", "rack.py", "node3"], env=environment, check=False, timeout=30)
+    assert done.returncode == (0 if requeued else code)
+    assert (
+        (tmp_path / "called")
+        .read_text()
+        .endswith("--cpus-per-task=96 shakedown soak rack.py --limit node3 --for 30m\n")
+    )
+    assert (tmp_path / "requeued").exists() == requeued

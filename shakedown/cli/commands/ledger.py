@@ -1,15 +1,19 @@
-"""What the ledger holds: add, import, export."""
+"""What the ledger holds: add, import, stale, export."""
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 
 import click
 
 from shakedown.cli.group import Group
 from shakedown.cli.runs import APART
+from shakedown.cli.since import Since
 from shakedown.cli.words import unusable
 from shakedown.common.text import counted, printable
+from shakedown.hosts import nodes
 from shakedown.ledger.export import export as lines
 from shakedown.ledger.place import LedgerError
+from shakedown.ledger.service import by_age
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs.archive.run import OpenedRun, opened_run
 from shakedown.runs.folder import run_ids
@@ -97,6 +101,27 @@ def _add(runs: Iterable[str], keep: Callable[[Ledger, OpenedRun], list[str]]) ->
     click.echo(f"{book.place.name}: {counted(kept, 'run')} kept", err=True)
     if wrong:
         unusable("\n".join(wrong))
+
+
+@ledger.command()
+@click.argument("hosts", nargs=-1, required=True)
+@click.option("--after", type=Since(), default="7d", show_default=True, metavar="TIME", help="no load since")
+@click.option("--one-in", type=click.IntRange(1), default=1, metavar="NODES", help="one of so many, and at least one")
+def stale(hosts: tuple[str, ...], after: datetime, one_in: int) -> None:
+    """Name the nodes of HOSTS that have passed no load for a while, the longest ago first, each with its last time:
+    for a job that validates idle nodes (contrib/slurm/revalidate.sh).
+
+    \b
+    shakedown ledger stale 'node[01-64].rack7' --after 7d --one-in 20
+    """
+    try:
+        names = list(dict.fromkeys(node for words in hosts for node in nodes(words)))
+        aged = by_age(open_ledger(), names)
+    except (ValueError, LedgerError) as error:
+        unusable(error)
+    old = [(node, at) for node, at in aged if at is None or at < after.timestamp()]
+    for node, at in old[: -(-len(names) // one_in)]:
+        click.echo(f"{node} {datetime.fromtimestamp(at, UTC).isoformat() if at is not None else 'never'}")
 
 
 @ledger.command()
