@@ -17,7 +17,9 @@ from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Finding, Remedy, Risk, Verdict
 from shakedown.trials.models import Judged as Measured
 from shakedown.trials.models import Matrix, TrialsRecord
+from shakedown.trials.soak import Growth, SoakRecord, SoakStage
 from tests.plans import small
+from tests.states import healthy
 
 LOGS = Path(__file__).parent / "data" / "logs"
 HOSTILE = "<script>alert(1)</script>`|*[x](javascript:y)&$\\frac\x1b[31m\u202e"
@@ -110,6 +112,22 @@ def a_failed_run(root: Path) -> Run:
     line = "RuntimeError: HIP error: an illegal memory access was encountered"
     frames = 'Traceback (most recent call last):\n  File "/workspace/Megatron-LM/pretrain_gpt.py", line 12, in <module>'
     return a_run(root, nodes=3, line=f"{frames}\n{line}")
+
+
+def a_run_for_acceptance(root: Path) -> Run:
+    """A run with the parts of its nodes, trials, a waiver, a burn-in, and texts that nobody should trust."""
+    run = a_full_run(root)
+    assert run.directory is not None
+    (run.directory / "states").mkdir()
+    for number, node in enumerate(run.record.nodes[:-1], 1):
+        (run.directory / f"states/{node.name}.json").write_text(healthy(number).model_dump_json())
+    run.record.nodes[0].host_key = "ssh-ed25519 SHA256:AAAABBBBCCCC"
+    waived = finding("node01", "rdma_rate", Verdict.WARN, HOSTILE).model_copy(update={"waiver": "cable-7"})
+    run.record.findings += [waived, finding("node02", "thp", Verdict.DRIFT, HOSTILE)]
+    grown = Growth(node="node01", counter="0000:01:00.0 correctable", first=1, last=25, hours=24.0)
+    stage = SoakStage(name="cpu", wanted_s=60.0, done_s=20.0)
+    run.record.soak = SoakRecord(total_s=60.0, stages=[stage], growth=[grown])
+    return run
 
 
 def a_full_run(root: Path) -> Run:

@@ -17,7 +17,13 @@ from shakedown.report.formats import Run, text_of
 if TYPE_CHECKING:  # a drift check has no use for all that a run has
     from shakedown.runs.directory import RunDirectory
 
-FILES = {"html": "report.html", "junit": "junit.xml", "prometheus": "metrics.prom", "markdown": "report.md"}
+FILES = {
+    "html": "report.html",
+    "acceptance": "acceptance.html",
+    "junit": "junit.xml",
+    "prometheus": "metrics.prom",
+    "markdown": "report.md",
+}
 """Format -> its file in the run directory."""
 SUFFIXES = {
     ".txt": "table",

@@ -15,7 +15,7 @@ from shakedown.ledger.fleet import Seen
 from shakedown.ledger.history import History, JobRow, RunRow
 from shakedown.report.formats import Remembered, text_of
 from shakedown.state.findings import Verdict
-from tests.reports import HOSTILE, a_full_run, a_rack, a_run, drifted, hostile, many
+from tests.reports import HOSTILE, a_full_run, a_rack, a_run, a_run_for_acceptance, drifted, hostile, many
 from tests.system import ensure
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
@@ -257,3 +257,19 @@ def test_without_scripts_all_is_there(browser: Browser, tmp_path: Path) -> None:
     page.goto((tmp_path / "x.html").as_uri())
     assert len(rows(page, "todo")) == 2 and len(rows(page, "grid")) == 3
     context.close()
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_an_acceptance_report_fits_and_prints(open_page: Open, tmp_path: Path, width: int) -> None:
+    page = open_page(text_of(a_run_for_acceptance(tmp_path), "acceptance"), width=width)
+    assert fits(page)
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run()")
+    assert len(found["passes"]) > 15, "it looked"
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+    assert len(rows(page, "parts")) > 20 and len(rows(page, "signature")) == 2
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 718, "height": 1000})  # of an A4 page, with margins of 1 cm
+    assert fits(page), "nothing is cut off on paper"
+    assert page.locator(".sign td").first.evaluate("cell => cell.getBoundingClientRect().height") > 40
+    assert page.pdf(format="A4").startswith(b"%PDF")

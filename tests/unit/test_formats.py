@@ -37,7 +37,7 @@ def registered() -> Iterator[dict[str, Any]]:
     [
         ("drift", Findings, ["table", "html", "json", "jsonl", "junit", "markdown", "prometheus"]),
         ("judge", Judged, ["table", "html", "json", "junit", "markdown", "prometheus"]),
-        ("report", Run, ["table", "html", "json", "junit", "markdown", "prometheus"]),
+        ("report", Run, ["table", "acceptance", "html", "json", "junit", "markdown", "prometheus"]),
         ("show", Desired, ["table", "json"]),
         ("plan", Plans, ["text", "json"]),
         ("import-cvs", SiteLayer, ["python", "json"]),

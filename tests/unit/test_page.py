@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Iterator
@@ -18,10 +19,12 @@ from shakedown.report.formats import Findings, Judged, Remembered, Run, text_of
 from shakedown.report.overview import overview
 from shakedown.report.page import squares, times
 from shakedown.report.page.tiles import tiles
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.records import RunNode
 from shakedown.state.findings import Finding, Remedy, Verdict
-from tests.reports import a_failed_run, a_full_run, a_rack, a_run, drifted, finding
+from shakedown.state.node import Unreadable
+from tests.reports import a_failed_run, a_full_run, a_rack, a_run, a_run_for_acceptance, drifted, finding
+from tests.states import healthy
 
 
 @pytest.fixture
@@ -250,3 +253,20 @@ def test_a_drift_check_has_its_own_figures() -> None:
     shown = overview(drifted())
     (tile,) = tiles(shown, squares.squares(shown, {}))
     assert (tile.label, tile.value) == ("Nodes in the desired state", "2 of 4")
+
+
+def test_an_acceptance_report_names_parts_tests_limits_waivers_and_the_statement(tmp_path: Path) -> None:
+    run = a_run_for_acceptance(tmp_path)
+    assert run.directory is not None
+    text = text_of(run, "acceptance")
+    state = healthy(1)
+    assert not isinstance(state.gpus, Unreadable) and not isinstance(state.rdma, Unreadable)
+    for serial in (state.system.board_serial, *(gpu.serial for gpu in state.gpus), *(nic.guid for nic in state.rdma)):
+        assert str(serial) in text
+    assert "SHA256:AAAABBBBCCCC" in text and "cable-7" in text and "no_failure_signature" in text
+    assert text.count("not read") >= 2, "of the node whose state is not there"
+    assert ">24 (1 an hour) errors<" in text and ">20 s<" in text and "memory.bandwidth" in text
+    assert "<script>" not in text and "shakedown verify" not in text and "No statement was" in text
+    (run.directory / STATEMENT).write_text("{}")
+    text = text_of(run, "acceptance")
+    assert hashlib.sha256(b"{}").hexdigest() in text and f"shakedown verify {run.record.run_id} --key site.pub" in text

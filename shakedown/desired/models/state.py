@@ -30,7 +30,7 @@ NO_PROMISE = {"kept_checks", "pulls", "reports", "rolling", "signing", "waivers"
 """Sections that ask nothing of a node."""
 
 
-Report = Literal["html", "junit", "prometheus", "markdown"]
+Report = Literal["html", "acceptance", "junit", "prometheus", "markdown"]
 
 
 class _Fixed(Section):

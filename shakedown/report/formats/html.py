@@ -1,14 +1,20 @@
 """One page that needs nothing beside it: shakedown/report/page."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from shakedown.report.formats import Findings, Judged, Remembered, Run, shows
 
 
-def _show(document: Findings | Judged | Run | Remembered) -> Iterator[str]:
-    from shakedown.report.page.render import page_of  # jinja2 and rich, 100 ms: other formats do without them
+def pages() -> tuple[Callable[[Any], str], Callable[[Run], str]]:
+    """Return what renders a document's page, and a run's acceptance report."""
+    from shakedown.report.page import acceptance, render  # jinja2 and rich, 100 ms: other formats do without them
 
-    yield page_of(document)
+    return render.page_of, acceptance.page_of
+
+
+def _show(document: Findings | Judged | Run | Remembered) -> Iterator[str]:
+    yield pages()[0](document)
 
 
 shows(Findings)(_show)

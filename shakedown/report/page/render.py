@@ -39,13 +39,13 @@ def page(shown: Overview) -> str:
     fleet = rows.fleet(shown, index)
     links = {node: (card.id, card.action.what) for node, card in cards.of_node.items()}
     nodes = squares.squares(shown, links or {node: (row.id, row.seen[0].why) for node, row in fleet.items()})
-    template = _environment().get_template("page.html")
+    template = environment().get_template("page.html")
     return template.render(
         shown=shown,
         word=WORDS[shown.verdict],
-        style=_own("style.css"),
-        script=_own("script.js"),
-        policy=_policy(),
+        style=own("style.css"),
+        script=own("script.js"),
+        policy=policy(),
         index=index,
         names=Markup(_json(index.names)),
         searched=len(cards.shown) > FEW or (len(index.names) > FEW and (cards.shown or fleet)),
@@ -92,15 +92,15 @@ def _places(log: excerpts.Excerpt) -> tuple[str, str]:
 
 
 @cache
-def _own(name: str) -> Markup:
+def own(name: str) -> Markup:
     """Return a file of this folder, as it stands: it is ours."""
     return Markup(files(__package__).joinpath(name).read_text("utf-8"))
 
 
-def _policy() -> str:
+def policy() -> str:
     """Return what the page may load and run: its own style and script, by their digests, and images that it carries."""
     style, script = (
-        base64.b64encode(hashlib.sha256(str(_own(name)).encode()).digest()).decode()
+        base64.b64encode(hashlib.sha256(str(own(name)).encode()).digest()).decode()
         for name in ("style.css", "script.js")
     )
     return (
@@ -115,7 +115,7 @@ def _json(value: object) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     def load(name: str) -> str:
         return files(__package__ or "").joinpath(name).read_text("utf-8")
 

@@ -1,0 +1,158 @@
+"""The acceptance report of a rack: parts by serial number, tests, figures against limits, waivers, the signature.
+
+A supplier and a buyer sign the printed page. The page proves nothing: `shakedown verify` does.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from shakedown.common.text import decimal, printable
+from shakedown.report.fold import fold_gates
+from shakedown.report.formats import Run
+from shakedown.report.overview import WORDS, overview
+from shakedown.report.page import figures, render
+from shakedown.runs.directory import STATEMENT, RunDirectory
+from shakedown.runs.records import RunRecord
+from shakedown.state.findings import Verdict
+from shakedown.state.node import NodeState, is_unreadable
+from shakedown.trials.models import Judged
+
+MOST = 20_000  # rows of a table: 512 nodes with 8 GPUs, 10 NICs and 10 drives have 15,000 parts
+_UNREAD = "not read"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a node, and what its maker calls it."""
+
+    node: str
+    kind: str
+    place: str
+    model: str
+    serial: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure and its limit."""
+
+    test: str
+    value: str
+    unit: str
+    limit: str
+    of: str
+    verdict: str
+
+
+def page_of(document: Run) -> str:
+    """Render the page of a run. Parts come from the states in its directory."""
+    shown, record = overview(document), document.record
+    parts = list(_parts(record, document.directory))
+    waived = [finding for finding in record.findings if finding.waiver]
+    differing = [finding for finding in record.findings if finding.verdict != Verdict.OK and not finding.waiver]
+    measured = [*_figures(document), *_trials(record), *_soak(record)]
+    template = render.environment().get_template("acceptance.html")
+    return template.render(
+        shown=shown,
+        record=record,
+        word=WORDS[shown.verdict],
+        style=render.own("style.css"),
+        policy=render.policy(),
+        version=version("shakedown"),
+        parts=parts[:MOST],
+        gates=[(row.gate, row.where) for row in fold_gates(shown.gates)][:MOST],
+        passed=len(record.findings) - len(differing) - len(waived),
+        differing=differing[:MOST],
+        figures=measured[:MOST],
+        waived=waived[:MOST],
+        beyond=max(len(rows) - MOST for rows in (parts, differing, waived, measured)),
+        statement=_statement(document.directory),
+    )
+
+
+def _parts(record: RunRecord, directory: Path | None) -> Iterator[Part]:
+    for node in record.nodes:
+        state = None
+        if directory is not None:
+            with suppress(OSError, ValueError):  # never reached, or no state of this version
+                state = RunDirectory(directory).load_state(node.name)
+        if state is None:
+            yield Part(node.name, "node", "", _UNREAD, _UNREAD)
+        else:
+            yield from _parts_of(node.name, state)
+        if node.host_key:
+            yield Part(node.name, "SSH host key", "", node.host_key.partition(" ")[0], node.host_key.partition(" ")[2])
+
+
+def _parts_of(node: str, state: NodeState) -> Iterator[Part]:
+    yield Part(node, "board", "", _text(state.system.product), _text(state.system.board_serial))
+    for gpu in _list(node, "GPUs", state.gpus):
+        yield gpu if isinstance(gpu, Part) else Part(node, "GPU", gpu.bdf, _text(gpu.model), _text(gpu.serial))
+    for nic in _list(node, "NICs", state.rdma):
+        yield (
+            nic
+            if isinstance(nic, Part)
+            else Part(node, "NIC", f"{nic.name} {nic.bdf}", _text(nic.driver), _text(nic.guid))
+        )
+    for disk in _list(node, "drives", state.nvme):
+        yield disk if isinstance(disk, Part) else Part(node, "drive", disk.name, _text(disk.model), _text(disk.serial))
+
+
+def _list(node: str, kind: str, reading: Any) -> list[Any]:
+    return [Part(node, kind, "", _UNREAD, _UNREAD)] if is_unreadable(reading) else list(reading)
+
+
+def _text(reading: Any) -> str:
+    return _UNREAD if is_unreadable(reading) or reading is None else printable(str(reading), 200)
+
+
+def _figures(document: Run) -> Iterator[Figure]:
+    for table in figures.tables(overview(document)):
+        for row in table.rows:
+            verdict = row.gate.verdict if row.gate else ""
+            yield Figure(row.name, row.median, row.unit, row.expected, table.job, verdict)
+
+
+def _trials(record: RunRecord) -> Iterator[Figure]:
+    """Yield each figure of the trials over all parts: the range, and the limits that parts were held against."""
+    groups: dict[tuple[str, str, str], list[Judged]] = {}
+    for part in record.trials.judged if record.trials else ():
+        groups.setdefault((part.trial, part.figure, part.unit), []).append(part)
+    for (trial, figure, unit), found in groups.items():
+        values = [part.median for part in found if part.median is not None]
+        value = f"{decimal(min(values), 4)} to {decimal(max(values), 4)}" if values else "nothing"
+        floors = sorted({f"at least {decimal(part.floor)} ({part.floor_source})" for part in found if part.floor})
+        named = [part for part in found if part.standing in ("named", "undecided", "unknown")]
+        verdict = "fail" if any(part.standing == "named" for part in named) else "unknown" if named else "ok"
+        limit = "; ".join(floors) or "within its peers"
+        yield Figure(f"{trial}.{figure}", value, unit, printable(limit, 500), f"{len(found)} parts", verdict)
+
+
+def _soak(record: RunRecord) -> Iterator[Figure]:
+    """Yield the stages of a burn-in, and the error counters that grew, by part and hour."""
+    if record.soak is None:
+        return
+    for stage in record.soak.stages:
+        verdict = "unknown" if stage.left_s else "ok"
+        yield Figure(f"soak: {stage.name}", decimal(stage.done_s), "s", decimal(stage.wanted_s), "each node", verdict)
+    for growth in record.soak.growth:
+        if growth.grown:
+            rate = decimal(growth.grown / growth.hours) if growth.hours else "?"
+            limit, verdict = ("0", "fail") if growth.uncorrectable else ("named", "warn")
+            yield Figure(
+                f"soak: {growth.counter}", f"{growth.grown} ({rate} an hour)", "errors", limit, growth.node, verdict
+            )
+
+
+def _statement(directory: Path | None) -> str:
+    """Return the digest of the statement's file; it is not read as one, since nothing here knows the key."""
+    path = directory / STATEMENT if directory is not None else None
+    if path is None or path.is_symlink() or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
