@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from shakedown import checks
-from shakedown.common.prometheus_names import LABELS, NAMES
+from shakedown.common.prometheus_names import AGENT_REPORT, LABELS, NAMES
 from shakedown.common.secrets import masked
 from shakedown.desired import DesiredState, profiles
 from shakedown.desired.home import at_home
@@ -32,6 +32,7 @@ METRICS = (
     "shakedown_finding_not_ok",
     "shakedown_suspect",
     "shakedown_cause_info",
+    AGENT_REPORT,
 )
 _OF_A_FAMILY = {"limits", "container", "cautions"}  # what the checks read of one
 

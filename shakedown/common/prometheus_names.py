@@ -16,6 +16,7 @@ FIGURES = {
     "elapsed_time_per_iteration": ("shakedown_iteration_seconds", "seconds of an iteration", 1e-3),
     "mem_usage": ("shakedown_memory_used_ratio", "part of the GPU's memory that the job held, 0 to 1", 1.0),
 }
+AGENT_REPORT = "shakedown_agent_report_timestamp_seconds"
 NAMES = {
     "shakedown_verdict": "1 for the verdict that was reached, 0 for the others",
     "shakedown_run_info": "the run or check that these metrics are of, and where its report is on the controller",
@@ -26,6 +27,7 @@ NAMES = {
     "shakedown_finding_not_ok": "1 for each finding that is not ok",
     "shakedown_suspect": "1 for each node that failed or is named by a search, a trial or a diagnosis, by cause",
     "shakedown_cause_info": "what each cause is: 1, with the verdict and the remedy",
+    AGENT_REPORT: "when the agent checked: seconds since 1970, UTC; digest: of all that it found",
     "shakedown_waiver_end_timestamp_seconds": "when a waiver's last day is over: seconds since 1970, UTC",
     "shakedown_gate_verdict": "1 for the verdict of each gate",
     **{name: f"{doc}, median of the steady iterations" for name, doc, _factor in FIGURES.values()},
@@ -41,6 +43,7 @@ _MORE: dict[str, tuple[str, ...]] = {
     "shakedown_finding_not_ok": ("node", "finding", "verdict"),
     "shakedown_suspect": ("node", "cause"),
     "shakedown_cause_info": ("node", "cause", "verdict", "remedy"),
+    AGENT_REPORT: ("node", "verdict", "digest"),
     "shakedown_waiver_end_timestamp_seconds": ("waiver", "owner"),
     "shakedown_gate_verdict": ("job", "gate", "verdict"),
     **{name: ("job", "recipe") for name, _doc, _factor in FIGURES.values()},

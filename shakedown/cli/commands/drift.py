@@ -24,6 +24,7 @@ PREPARE = ("signals", "gevent")
 @click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
 @click.option("--ledger", is_flag=True, help="keep the check in the ledger too")
 @click.option("--from-agents", is_flag=True, help="read the last reports of the agents on the nodes; examine nothing")
+@click.option("--prometheus", metavar="URL", help="connect only to nodes whose agents' reports there give a reason")
 def drift(
     inventory: str,
     limit: tuple[str, ...],
@@ -38,6 +39,7 @@ def drift(
     expected: int | None,
     ledger: bool,
     from_agents: bool,
+    prometheus: str | None,
 ) -> None:
     """Compare every node with its desired state. Never changes a node.
 
@@ -51,6 +53,7 @@ def drift(
     shakedown drift inventories/rack.py --output rack.html
     shakedown drift inventories/rack.py --from-agents        the last verdict of each node's agent (docs/agent.md)
     shakedown drift capture-5f1c9a02.json.gz                 a node that `shakedown capture` has recorded
+    shakedown drift inventories/rack.py --prometheus http://prometheus:9090
     """
     if inventory.endswith(CAPTURE):
         from shakedown.cli.captures import show  # 200 ms that the usual way loads later
@@ -58,30 +61,40 @@ def drift(
         sys.exit(show(Path(inventory), form, output, show_all=show_all, evidence=bool(verbose), wide=wide, quiet=quiet))
     if from_agents and ledger:
         raise click.UsageError("--ledger keeps the nodes' states, which --from-agents does not read")
+    if from_agents and prometheus:
+        raise click.UsageError(
+            "--from-agents reads every node's report over SSH, --prometheus reads none so: choose one"
+        )
     from shakedown.cli.nodes import invocation, load_state, progress, to_its_end, usable_input  # pyinfra: see there
 
     with usable_input():
         state = load_state(inventory, limit, data, parallel, verbose)
+    chosen = None
     if from_agents:
         from shakedown.runner.agents import collect as look  # 500 ms that a usual check does not need
     else:
-        from shakedown.runner import examine, kept_check  # pyinfra
+        from shakedown.runner import examine, kept_check, selection  # pyinfra
 
         look = examine.examine
+        with usable_input():
+            chosen = selection.choose(state, prometheus) if prometheus else None
+    left_out = chosen.left_out if chosen else []
+    if chosen:
+        click.echo(f"shakedown: {chosen}", err=True)
 
     with to_its_end(state) as keep:
         examination = look(state)
-        answered = examination.answered
+        answered = examination.answered + len(left_out)
         few = expected is not None and answered < expected
         keep(examination, *([f"{answered} of {expected} expected nodes answered"] if few else []))
         progress(state).shown = form == "table" and output is None
         verdict = Verdict.FAIL if few else examination.verdict()
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        findings = examination.all_findings()
+        findings = [*examination.all_findings(), *left_out]
         kept = None if from_agents else kept_check.keep_check(state, examination, verdict, ledger=ledger)
         document = Findings(
             verdict,
-            len(examination.desired),
+            len(examination.desired) + len(left_out),
             findings,
             show_all,
             inventory,
@@ -96,6 +109,8 @@ def drift(
         )
         if from_agents:
             click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)
+        if chosen:
+            chosen.keep(examination)
         code = show_document(document, form, output, verdict)
         code = Verdict.FAIL.exit_code if invocation.unrecorded else code
     sys.exit(code)

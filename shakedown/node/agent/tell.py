@@ -3,6 +3,7 @@ journal. Each is written whole or not at all, and nowhere where another user cou
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Dict, Iterator, List, Tuple
 
 from shakedown.common.text import printable
@@ -84,6 +85,7 @@ def metrics(result: Dict[str, Any], known: Dict[str, Any]) -> str:
         ("shakedown_finding_not_ok", [([node, finding["name"], finding["verdict"]], 1) for finding in bad]),
         ("shakedown_suspect", [(names, 1) for finding, names in causes if finding["verdict"] == "fail"]),
         ("shakedown_cause_info", [([*names, finding["verdict"], remedy(finding)], 1) for finding, names in causes]),
+        ("shakedown_agent_report_timestamp_seconds", [([node, result["verdict"], digest(result)], result["at"])]),
     ]
     lines = []
     for name, samples in rows:
@@ -94,6 +96,14 @@ def metrics(result: Dict[str, Any], known: Dict[str, Any]) -> str:
             labels = ",".join('{}="{}"'.format(*pair) for pair in zip(known[name]["labels"], every))
             lines.append("{}{{{}}} {!r}".format(name, labels, float(value)))
     return "\n".join(lines) + "\n"
+
+
+def digest(result: Dict[str, Any]) -> str:
+    """Return the digest of what was found: the same as long as each finding has its verdict, by the same desired state
+    and program. Values of what is ok (free space, an offset of the clock) change all the time."""
+    found = sorted((finding["name"], str(finding["verdict"])) for finding in result["findings"])
+    text = compact([found, result["why"], result["desired"], result["program"]])
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def remedy(finding: Any) -> str:
