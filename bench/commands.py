@@ -132,10 +132,12 @@ def answers(path: Path, runs: int) -> Iterator[Row]:
         "`history`, the newest 20": {},
         "`--limit 1000`": {"limit": 1000},
         "`--node`, in every run": {"node": "node00"},
+        "`--node node[00-01]`": {"node": "node[00-01]"},
         "`--recipe`": {"recipe": _RECIPES[2]},
         "`--node --recipe` that never met": {"node": "node00", "recipe": "none such"},
         "`--since`, the last week": {"since": _BEGIN + runs * _APART - timedelta(weeks=1), "limit": 1000},
         f"`--part`, moved {_MOVES} times": {"part": serial(0)},
+        "`--part --recipe` that never met": {"part": serial(0), "recipe": "none such"},
         "earlier passes of a job": {},
     }
     for what, asked in questions.items():
@@ -179,7 +181,9 @@ def fill(ledger: Ledger, runs: int, nodes: int = NODES) -> None:
             ]
             connection.execute(schema.parts.insert(), rows)
         for first in range(0, runs, _PAGE):
-            page: dict[str, list[dict[str, Any]]] = {name: [] for name in ("runs", "jobs", "figures", "nodes")}
+            page: dict[str, list[dict[str, Any]]] = {
+                name: [] for name in ("runs", "jobs", "figures", "nodes", "recipes")
+            }
             for number in range(first, min(first + _PAGE, runs)):
                 one_run(page, number, equipment[number * _MOVES // runs % nodes], chance)
             for name, rows in page.items():
@@ -212,7 +216,9 @@ def one_run(page: dict[str, list[dict[str, Any]]], number: int, equipment: list[
         page["figures"].append({"run_id": run_id, "job": "together", "unit": unit, **figure})
     for node, which in enumerate(equipment):
         seen = {"verdict": passed, "part": "trained", "why": "", "equipment": which}
-        page["nodes"].append({"run_id": run_id, "node": f"node{node:02d}", "started": started, **seen})
+        of_node = {"run_id": run_id, "node": f"node{node:02d}", "started": started}
+        page["nodes"].append({**of_node, **seen})
+        page["recipes"].append({**of_node, "recipe": keyed.recipe})
 
 
 def table(found: list[Row]) -> str:

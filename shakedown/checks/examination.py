@@ -19,7 +19,7 @@ from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
 from shakedown.hosts import few
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict, worst
-from shakedown.state.node import NodeState, share_given
+from shakedown.state.node import NodeState, share_texts
 
 HOME_SHOWN = 200
 """Characters of a home that a node names."""
@@ -82,6 +82,7 @@ class Examination:
             found = [_not_compared(node, error) for node in states]
         self._beside.clear()
         for finding in found:
+            share_texts(finding)
             self._beside[finding.node].append(finding)
         for node, beside in self._beside.items():
             if self.desired[node].waivers:
@@ -114,9 +115,7 @@ class Examination:
             return [unreached(node, reading.why, reading.tried)]
         found = checks.evaluate(self.desired[node], reading.state, node)
         for finding in found:  # of 5,000 nodes there are 300,000
-            share_given(finding)
-            if finding.remedy is not None:
-                share_given(finding.remedy)
+            share_texts(finding)
         return found
 
     def state_of(self, node: str) -> NodeState | None:

@@ -78,14 +78,14 @@ class RunDirectory:
         """Of the nodes' own jobs."""
         return self.path / EACH
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, text: str | bytes) -> None:
         """Write a file whole or not at all."""
         target = self.path / name
         beside = target.with_name(f".{target.name}.part")
         try:
             beside.unlink(missing_ok=True)
             with private.create(beside) as file:
-                rest = memoryview(text.encode("utf-8", "backslashreplace"))
+                rest = memoryview(text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text)
                 while rest:
                     rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
@@ -96,7 +96,7 @@ class RunDirectory:
 
     def save(self, record: RunRecord, evidence: Mapping[str, Evidence] | None = None) -> None:
         """Write run.json, the iterations, and the evidence of each job."""
-        self.write("run.json", record.model_dump_json(indent=1) + "\n")
+        self.write("run.json", record.__pydantic_serializer__.to_json(record, indent=1) + b"\n")
         if record.iterations:
             lines = (iteration.json() for iteration in record.iterations)
             self.write("iterations.jsonl", "".join(f"{line}\n" for line in lines))

@@ -53,7 +53,7 @@ class Changed:
             self.session.run_of(name).declared.append("numa_balancing")
         self.now: dict[str, dict[Any, object]] = {}  # of nodes that are not as they should be after the change
         self.calls: Counter[str] = Counter()
-        monkeypatch.setattr(examine, "read", lambda host, _sysctls: Reading(self.state_of(host.name)))
+        monkeypatch.setattr(examine, "read", lambda host, *_: Reading(self.state_of(host.name)))
         for module, function in ((checks, "evaluate"), (fleet, "outliers")):
             monkeypatch.setattr(module, function, self.counted(function, getattr(module, function)))
         write = RunDirectory.write

@@ -76,5 +76,12 @@ def test_what_states_share_is_equal_and_stays() -> None:
     assert first.model_dump_json() == document
     assert first.gpus[0].model is second.gpus[1].model
     assert first.gpu_tool == tool and first.gpu_tool is second.gpu_tool
+    assert (
+        first.probe is second.probe
+        and first.sysctl["net.ipv4.conf.all.rp_filter"] is second.sysctl["net.ipv4.conf.all.rp_filter"]
+    )
+    assert first.gpus[0].link is second.gpus[1].link, "equal parts"
+    given = first.system.machine_id
+    assert shared(with_(healthy(2), {"probe.uid": 7})).probe.uid == 7 and first.system.machine_id == given
     changed = second.model_copy(update={"gpu_tool": "another"})
     assert changed.model_fields_set == second.model_fields_set == first.model_fields_set

@@ -191,13 +191,16 @@ def text_of(document: Any, form: str) -> str:
     """Return a document as the text of a file, in lines of any width. KeyError as `write`."""
     out = io.StringIO()
     console = None
+    pieces: list[str] = []  # of a rack 100 MB, of which there should be few copies
     for part in _parts(document, form):
         if isinstance(part, str):
-            out.write(f"{part}\n")
+            pieces += part, "\n"
         else:
             console = console or _console(out)
             console.print(part, soft_wrap=getattr(part, "no_wrap", False))
-    return out.getvalue()
+            pieces.append(out.getvalue())
+            out.seek(out.truncate(0))
+    return "".join(pieces)
 
 
 def _console(file: io.StringIO | None = None) -> Console:

@@ -42,7 +42,7 @@ from shakedown.state.node.host import (
 )
 from shakedown.state.node.network import Gid, Interface, Lossless, RdmaDevice, Route
 from shakedown.state.node.reading import NOT_READ, Reading, Unreadable, Why, is_unreadable
-from shakedown.state.node.sharing import share_given, shared
+from shakedown.state.node.sharing import share_texts, shared
 from shakedown.state.node.software import Containers, Image, ProviderLibrary, Software, Verbs
 
 __all__ = [
@@ -92,6 +92,6 @@ __all__ = [
     "Verbs",
     "Why",
     "is_unreadable",
-    "share_given",
+    "share_texts",
     "shared",
 ]

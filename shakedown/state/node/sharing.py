@@ -1,5 +1,6 @@
 """Many states in little memory: what is equal in them is held once."""
 
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel
@@ -7,15 +8,17 @@ from pydantic import BaseModel
 from shakedown.state.node.document import NodeState
 
 _MOST_SHARED, _LONGEST_SHARED = 100_000, 200  # texts, and characters of one
+_MOST_PARTS = 20_000
 _LARGEST = 1 << 64  # of a number: the largest counters of the kernel are below
 _texts: dict[str, str] = {}
 _field_names: dict[frozenset[str], set[str]] = {}
+_parts: dict[tuple[Any, ...], BaseModel] = {}
 
 
 def shared(state: NodeState, odd: list[Any] | None = None) -> NodeState:
-    """Return the same state, with texts and sets of field names held once that other nodes' states have too. A thousand
-    nodes take a quarter of the memory so. Parts are frozen: a change of a shared value cannot happen. `odd` collects
-    the values that `sound` would look at: texts that are not plain, and numbers of more than 64 bits."""
+    """Return the same state, with texts, parts and sets of field names held once that other nodes' states have too. A
+    thousand nodes take a sixth of the memory so. Parts are frozen: a change of a shared value cannot happen. `odd`
+    collects the values that `sound` would look at: texts that are not plain, and numbers of more than 64 bits."""
     share_given(state)
     _share_items(state.__dict__, [] if odd is None else odd)
     return state
@@ -25,6 +28,12 @@ def share_given(model: BaseModel) -> None:
     """Hold equal sets of names of set fields once for all models: the set is larger than most of their values."""
     names = model.__pydantic_fields_set__
     object.__setattr__(model, "__pydantic_fields_set__", _field_names.setdefault(frozenset(names), names))
+
+
+def share_texts(model: BaseModel) -> None:
+    """Hold the texts of a model once that others have too."""
+    share_given(model)
+    _share_items(model.__dict__, [])
 
 
 def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
@@ -42,9 +51,20 @@ def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
         elif kind is dict:
             odd += [name for name in value if not (name.isascii() and name.isprintable())]
             _share_items(value, odd)
-        elif kind is not bool and value is not None:
+        elif isinstance(value, BaseModel):
             share_given(value)
             _share_items(value.__dict__, odd)
+            items[key] = _share_part(value)
+
+
+def _share_part(part: BaseModel) -> BaseModel:
+    """Return an equal part that is held, where its values can be looked up: lists and dictionaries cannot."""
+    if part.model_config.get("frozen"):
+        with suppress(TypeError):
+            values = part.__dict__.values()
+            key = (part.__class__, id(part.__pydantic_fields_set__), *values, *map(type, values))
+            return _parts.setdefault(key, part) if len(_parts) < _MOST_PARTS else _parts.get(key, part)
+    return part
 
 
 def _share_text(text: str, odd: list[Any]) -> str:
