@@ -89,14 +89,16 @@ def history(ledger: Ledger, request: Asked) -> History:
     """Return earlier runs. Raises LedgerError, also where no run had such a node."""
     with ledger.reading() as connection:
         equipment = _equipment(connection, request.part) if request.part else {}
+        holders = {which: _holder(connection, which) for which in equipment}
         runs: list[RunRow] = []
         for node in _nodes(connection, request.node) if request.node else [None]:
             one = request.model_copy(update={"node": node})
-            rows = _with_part(connection, one, equipment) if request.part else _rows(connection, one)
+            its_own = {which: at for which, at in equipment.items() if node is None or holders[which] == name(node)}
+            rows = _with_part(connection, one, its_own) if request.part else _rows(connection, one)
             jobs = _jobs(connection, [(row["run_id"], row.get("node")) for row in rows])
             runs += [_run(row, jobs.get(row["run_id"], [])) for row in rows]
         runs.sort(key=lambda run: (run.at, run.run_id), reverse=True)
-        return History(runs=runs[: request.limit], stays=_stays(connection, request, list(equipment)))
+        return History(runs=runs[: request.limit], stays=_stays(connection, request, holders))
 
 
 def _nodes(connection: Connection, words: str) -> list[str]:
@@ -143,7 +145,7 @@ def _runs(request: Asked, equipment: str | None) -> Select[Any]:
     """Return the newest runs. What comes first is what narrows most, by an index that has them in order of time."""
     runs, nodes, jobs, recipes = schema.runs, schema.nodes, schema.jobs, schema.recipes
     by_node = [nodes.c.node == name(request.node)] if request.node else []
-    by_node += [nodes.c.equipment == equipment] if equipment is not None else []
+    by_node = by_node if equipment is None else [nodes.c.equipment == equipment]  # which one node has
     recipe = name(request.recipe) if request.recipe else None
     found: Select[Any] = select(runs.c.run_id, runs.c.started)
     times, own = runs, []
@@ -219,6 +221,12 @@ def _equipment(connection: Connection, part: str) -> dict[str, int]:
     return {which: at for which, at in connection.execute(found.limit(_PLACES)) if at is not None}
 
 
+def _holder(connection: Connection, equipment: str) -> str:
+    """Return the node that has, or had, a set of parts."""
+    nodes = schema.nodes.c
+    return str(connection.execute(select(nodes.node).where(nodes.equipment == equipment).limit(1)).scalar_one())
+
+
 def _last(until: int | None = None) -> ScalarSelect[int]:
     """When a set of parts was seen last, up to a time: one look into an index."""
     nodes = schema.nodes
@@ -226,7 +234,7 @@ def _last(until: int | None = None) -> ScalarSelect[int]:
     return (found if until is None else found.where(nodes.c.started <= until)).correlate(schema.parts).scalar_subquery()
 
 
-def _stays(connection: Connection, request: Asked, equipment: Sequence[str]) -> list[Stay]:
+def _stays(connection: Connection, request: Asked, equipment: Mapping[str, str]) -> list[Stay]:
     """Where a part sat, from the newest run backwards: the last run of any set of parts that holds it says where it
     was then, and the last one of another set before that says how long. So the runs between are never read."""
     parts, nodes = schema.parts, schema.nodes
@@ -237,7 +245,7 @@ def _stays(connection: Connection, request: Asked, equipment: Sequence[str]) -> 
     stays: list[Stay] = []
     until: int | None = None
     while len(stays) < STAYS:
-        newest = _newest(connection, equipment, until)
+        newest = _newest(connection, list(equipment), until)
         if not newest:
             break
         (at, here), *others = newest
@@ -247,13 +255,13 @@ def _stays(connection: Connection, request: Asked, equipment: Sequence[str]) -> 
         for digest in [here] if alone else [digest for started, digest in newest if started == at]:
             within = [nodes.c.equipment == digest, nodes.c.started <= at]
             within += [] if since is None else [nodes.c.started >= since]
-            # Each by itself: the first and the last are the ends of an index, and only the count reads what is between.
-            ends = (nodes.c.node, func.min(nodes.c.started), func.max(nodes.c.started), func.count())
-            node, first, last, count = (
-                connection.execute(select(what).where(*within).limit(1)).scalar_one() for what in ends
+            # Each by itself: the first is the end of an index, and only the count reads what is between.
+            first, count = (
+                connection.execute(select(what).select_from(nodes).where(*within)).scalar_one()
+                for what in (func.min(nodes.c.started), func.count())
             )
             place = {key: places[digest][key] for key in ("kind", "serial", "model", "firmware", "slot")}
-            stay = Stay(**place, node=node, first=_time(first), last=_time(last), runs=count)
+            stay = Stay(**place, node=equipment[digest], first=_time(first), last=_time(at), runs=count)
             _append(stays, stay)
         until = (at if since is None else since) - 1
         if since is None:
