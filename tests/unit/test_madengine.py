@@ -184,3 +184,29 @@ def test_containers_of_this_run_alone_are_removed(node: Path) -> None:
     done = run(node, "--remove", STUCK="yes")
     assert done.returncode == 1
     assert "still there" in done.stderr
+
+
+RUNS_DOCKER = """#!/bin/bash
+env >"$TOLD.environment"
+docker run -t -d --env MAD_MODEL_NAME=x rocm/primus:v26.5 cat
+docker ps >/dev/null
+"""
+SEES = """#!/bin/bash
+printf '%s\\n' "$*" >>"$TOLD.argv"
+[[ $1 != run ]] || printf '%s' "${MAD_SECRETS_HFTOKEN-}" >"$TOLD.token"
+"""
+
+
+def test_the_token_is_on_no_command_line_and_reaches_the_container(node: Path) -> None:
+    (node / "bin/madengine").write_text(RUNS_DOCKER)
+    (node / "bin/docker").write_text(SEES)
+    done = run(node, "madengine", TAGS, "60", MAD_SECRETS_HFTOKEN="hf_secret4711")
+    assert (done.returncode, done.stderr) == (0, "")
+    argv = (node / "words.argv").read_text().splitlines()
+    assert argv == ["run --env MAD_SECRETS_HFTOKEN -t -d --env MAD_MODEL_NAME=x rocm/primus:v26.5 cat", "ps"]
+    assert (node / "words.token").read_text() == "hf_secret4711"
+    assert "MAD_SECRETS" not in (node / "words.environment").read_text(), "which madengine would write into argv"
+    assert "hf_secret4711" not in "".join(path.read_text() for path in (node / "run").rglob("*") if path.is_file())
+    assert (node / "run/bin").stat().st_mode & 0o777 == 0o700
+    run(node, "madengine", TAGS, "60")
+    assert (node / "words.argv").read_text().splitlines()[2].startswith("run -t -d"), "without a token as it was"
