@@ -1,8 +1,9 @@
 """Kernel settings and the files that keep them: what is there now, for operations that change them."""
 
 import re
+import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyinfra.api.exceptions import OperationValueError
 
@@ -142,6 +143,39 @@ class Tools(Fact[dict[str, str]]):
 
     def process(self, output: Any) -> dict[str, str]:
         return dict(line.split(maxsplit=1) for line in output)
+
+
+class Transaction(Fact[list[str]]):
+    """
+    Returns the packages that came in the newest transaction of a package manager that installed a package.
+
+    .. code:: python
+
+        ["containerd", "docker.io", "runc"]
+    """
+
+    _COMMANDS: ClassVar = {
+        "apt": "tail -c 1000000 /var/log/apt/history.log 2>/dev/null || true",
+        # dnf 5 has other options than dnf 4; the first column of a list is the number, the newest first.
+        "dnf": "n=$({{ dnf -q history list {0} || dnf -q history list --contains-pkgs={0}; }} 2>/dev/null "
+        "| awk '$1 ~ /^[0-9]+$/ {{ print $1; exit }}'); "
+        '[ -z "$n" ] || dnf -q history info "$n" 2>/dev/null || true',
+    }
+    _APT = re.compile(r"([a-z\d][\w.+-]*):\S+ \(")
+    _DNF = re.compile(r"\s*(?:Dep-)?Install\s+(\S+?)-(?:\d+:)?[^-\s]+-[^-\s]+(?:\s|$)")
+
+    @staticmethod
+    def default() -> list[str]:
+        return []
+
+    def command(self, package: str, manager: str) -> str:
+        self._package = package
+        return self._COMMANDS[manager].format(shlex.quote(package))
+
+    def process(self, output: list[str]) -> list[str]:
+        found = [self._APT.findall(line) for line in output if line.startswith("Install: ")]
+        found.append([match[1] for line in output if (match := self._DNF.match(line))])
+        return next((names for names in reversed(found) if self._package in names), [])
 
 
 class RocmProgram(Fact[str]):

@@ -12,7 +12,7 @@ from pyinfra.context import host
 from pyinfra.facts.deb import DebPackages
 from pyinfra.facts.rpm import RpmPackages
 
-from shakedown.facts.settings import Tools
+from shakedown.facts.settings import Tools, Transaction
 from shakedown.operations import services
 from shakedown.operations.commands import INSTALL_S, Commands, refuse, verify
 from shakedown.operations.record import Step, remember
@@ -36,7 +36,8 @@ def installed(engine: str, package: str, manager: str) -> Commands:
     + package: its package
     + manager: apt or dnf
 
-    The way back removes the package, and the packages that came with it unless another one needs them. Images stay.
+    The way back removes the package, and the packages of the same transaction (by the manager's own history) unless
+    another one needs them. Where there is no history it removes the package alone. Images stay.
 
     **Example:**
 
@@ -67,7 +68,9 @@ def installed(engine: str, package: str, manager: str) -> Commands:
     # Loaded where it is needed: pyinfra's apt takes 60 ms.
     for command in import_module(f"pyinfra.operations.{manager}").packages._inner(packages=[package], **options):
         yield StringCommand(command, _timeout=INSTALL_S)
-    came = sorted({package, *host.get_fact(packages)} - before)
+    # What another person installs at the same moment is new, too, and is in no transaction of ours.
+    of_ours = {package, *host.get_fact(Transaction, package=package, manager=manager)}
+    came = sorted({package, *host.get_fact(packages)} & of_ours - before)
     yield remember(f"package.{package}", [Step("package", package, " ".join([manager, *came]))], once=False)
     yield verify(lambda: None if host.get_fact(Tools, names=[program]) else f"{package} brought no {program}")
     if units:

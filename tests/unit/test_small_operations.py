@@ -11,7 +11,7 @@ import pytest
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState
 
-from shakedown.operations import atomic, dataset, fetching, images, patch, provider, rollback, tuning
+from shakedown.operations import atomic, dataset, engine, fetching, images, patch, provider, rollback, tuning
 from shakedown.operations.fetching import Wish
 from shakedown.operations.record import Step
 from shakedown.operations.registries import Manifest, Registry
@@ -150,3 +150,23 @@ def test_a_tag_that_leads_elsewhere_after_a_pull_fails_the_host(held: list[str],
     with ctx_host.use(node.host):
         reason = images._lacking(parse("registry.lab/train:v1"), "sha256:a", "docker")
     assert (words in reason) if reason else not words
+
+
+def test_what_another_person_installs_meanwhile_is_not_recorded_as_the_engine_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The packages are new beside ours, but in another transaction of the package manager."""
+    lists = iter([["bash"], ["bash", "docker.io", "containerd", "nmap"]])
+
+    def get_fact(fact: Any, **_arguments: Any) -> Any:
+        answers = {"Tools": dict, "Transaction": lambda: ["docker.io", "containerd", "iptables"]}
+        return answers[fact.__name__]() if fact.__name__ in answers else next(lists)
+
+    monkeypatch.setattr(engine, "host", SimpleNamespace(get_fact=get_fact))
+    monkeypatch.setattr(
+        engine, "import_module", lambda _name: SimpleNamespace(packages=SimpleNamespace(_inner=lambda **_options: []))
+    )
+    monkeypatch.setattr(engine, "remember", lambda _name, steps, once=True: steps)
+    monkeypatch.setattr(engine.services.running, "_inner", lambda **_names: [])
+    first, last, _ = engine.installed._inner(engine="docker", package="docker.io", manager="apt")
+    assert [step.value for step in (*first, *last)] == ["apt docker.io", "apt containerd docker.io"]
