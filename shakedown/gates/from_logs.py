@@ -50,7 +50,15 @@ def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
     mlperf = next((log for log in logs.values() if log and log.mlperf), None)
     lines = list(fullest.iterations)
     training = Training(
-        lines, set(fullest.damaged), spec.iterations, shape, spec.resume_at, spec.resume_rtol, spec.image, fullest.shape
+        lines,
+        set(fullest.damaged),
+        spec.iterations,
+        shape,
+        spec.resume_at,
+        spec.resume_rtol,
+        spec.image,
+        fullest.shape,
+        [node for node, log in logs.items() if not log or not log.shape.in_image],
     )
     return Observed(
         logs=Logs(logs, spec.unlogged, spec.rdma, spec.nccl_debug),

@@ -1,7 +1,7 @@
 """The gate on the image: what is in the container is what the image's page lists for its tag."""
 
 from shakedown.catalogue import advice
-from shakedown.gates.model import Outcome
+from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import Training
 from shakedown.gates.registry import gate
 from shakedown.recipes.images import published, same_version
@@ -13,8 +13,9 @@ from shakedown.state.images import parse
 def image_versions(training: Training) -> Outcome | None:
     """Compare the versions that the containers printed with those of the image's page (recipes/images.toml).
 
-    A tag is a name that anybody may give. The gate is skipped for an image that no page lists, and where the container
-    printed nothing. A component that no container printed is named, and is no difference.
+    A tag is a name that anybody may give. The gate is skipped for an image that no page lists, and where no container
+    printed a version. A component that no container printed is named, and is no difference. A node that printed nothing
+    while others did is named, and its image is unknown.
     """
     image = published(parse(training.image)) if training.image else None
     printed: dict[str, set[str]] = {}
@@ -31,12 +32,13 @@ def image_versions(training: Training) -> Outcome | None:
     ]
     unseen = [name for name in image.versions if name not in printed]
     silent = f"; no container printed {', '.join(unseen)}" if unseen else ""
-    verdict = Verdict.FAIL if others else Verdict.OK
+    silent += f"; no version from {some(training.silent)}" if training.silent else ""
+    verdict = Verdict.FAIL if others else Verdict.UNKNOWN if training.silent else Verdict.OK
     return Outcome(
         verdict=verdict,
         wanted=", ".join(f"{name} {version}" for name, version in listed.items()),
         actual=", ".join(f"{name} {' or '.join(sorted(printed[name]))}" for name in listed),
         evidence=(f"{training.image} has {'; '.join(others)}" if others else f"as the page of {training.image} lists")
         + silent,
-        remedy=advice("image") if others else None,
+        remedy=advice("image") if others or training.silent else None,
     )

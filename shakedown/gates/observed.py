@@ -63,6 +63,7 @@ class Training:
     resume_rtol: float = RESUME_RTOL
     image: str | None = None  # that the nodes ran the job in
     printed: JobShape | None = None  # by the node alone whose iteration lines these are; None: `shape`
+    silent: Sequence[str] = ()  # nodes whose containers printed no version, or whose logs are not there
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,15 @@ def test_the_components_of_the_page_are_compared_and_one_that_is_silent_is_named
     assert set(published(parse(IMAGE)).versions) == {*AS_LISTED, "hipblaslt"}  # type: ignore[union-attr]
 
 
+def test_a_node_that_stays_silent_is_named_and_is_not_taken_for_the_others() -> None:
+    lines = [f"shakedown image: {name} {version}\n" for name, version in AS_LISTED.items()]
+    logs: dict[str, Any] = {"n1": read_log(lines), "n2": read_log(["something else\n"]), "n3": read_log([])}
+    seen = {each.name: each for each in judge_log(logs, {}, image=IMAGE)}["image_versions"]
+    assert seen.verdict == "unknown" and "no version from n2, n3" in seen.evidence
+    all_of_them = {name: read_log(lines) for name in logs}
+    assert {each.name: each for each in judge_log(all_of_them, {}, image=IMAGE)}["image_versions"].verdict == "ok"
+
+
 @pytest.mark.parametrize("component", sorted(AS_LISTED))
 def test_another_version_under_the_images_tag_fails(component: str) -> None:
     found = gate(AS_LISTED | {component: "9.9.9"})
