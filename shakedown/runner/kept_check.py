@@ -16,7 +16,7 @@ from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.signing import sign
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.folder import remove_old_checks
+from shakedown.runs.folder import place_of_inventory, remove_old_checks
 from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.state.findings import Verdict
 
@@ -34,6 +34,7 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
         finished_at=now(),
         verdict=verdict,
         inventory=invocation.inventory,
+        inventory_path=place_of_inventory(invocation.inventory),
         desired_digest=desired_digest(dict(examination.desired)),
         findings=examination.all_findings(),
         nodes=[_node(state, examination, name, new_keys, shown) for name in examination.desired],

@@ -6,7 +6,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,6 +68,11 @@ def own(path: Path, *names: str) -> None:
             raise ValueError(f"{file}: {why}: look at it, and go on from a copy of your own")
 
 
+def place_of_inventory(inventory: str) -> str:
+    """Return what tells an inventory from another of the same name: the path of its file; nothing for hosts' names."""
+    return str(Path(inventory).resolve()) if inventory and Path(inventory).exists() else ""
+
+
 def remove_old_checks(inventory: str, newest: int, current: str, root: Path | None = None) -> list[str]:
     """Remove the drift checks of an inventory but for the newest ones and the `current` one; return the others' ids.
 
@@ -75,7 +80,8 @@ def remove_old_checks(inventory: str, newest: int, current: str, root: Path | No
     process of this machine has it open. A run with a job stays. Raises OSError.
     """
     root = root or runs_folder()
-    alike = [run for run in _runs_in(root) if _is_check(root / run) and _head(root / run).get("inventory") == inventory]
+    wanted = inventory, place_of_inventory(inventory)
+    alike = [run for run in _runs_in(root) if _is_check(root / run) and _of_inventory(_head(root / run)) == wanted]
     removed = []
     for run in alike[newest:]:
         path = root / run
@@ -114,6 +120,11 @@ def _head(path: Path) -> dict[str, str]:
         return {pair[1]: str(json.loads(pair[2])) for pair in pairs if pair}
     except (OSError, ValueError):
         return {}
+
+
+def _of_inventory(head: Mapping[str, str]) -> tuple[str, str]:
+    """Return the inventory of a record, and where it is. A record that does not say is of no known inventory."""
+    return head.get("inventory", ""), head.get("inventory_path", "(unknown)")
 
 
 def _open() -> Iterator[Path]:

@@ -121,6 +121,7 @@ class RunRecord(BaseModel):
     started_at: str  # UTC, ISO 8601
     finished_at: str | None = None  # None: still running, or killed
     inventory: str
+    inventory_path: str = ""  # of its file, which tells it from another of that name
     desired_digest: str  # SHA-256 of the desired states of all nodes
     verdict: Verdict = Verdict.UNKNOWN
     nodes: Annotated[list[RunNode], FailFast()] = []

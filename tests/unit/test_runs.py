@@ -81,10 +81,11 @@ def test_a_record_comes_back_as_it_was_and_has_the_documented_top_level(director
     directory.save(record, {TOGETHER: evidence})
     assert directory.load() == record
     assert directory.load_evidence() == {TOGETHER: evidence}
-    documented = "schema_version run_id started_at finished_at inventory desired_digest verdict nodes findings gates"
+    documented = "schema_version run_id started_at finished_at inventory inventory_path desired_digest verdict"
+    documented += " nodes findings gates"
     document = json.loads((directory.path / "run.json").read_text())
     later = ["jobs", "diagnosis", "deploy", "kind", "ended_by", "not_in_ledger"]
-    later += ["trials", "isolation", "rolling", "simulated"]
+    later += ["trials", "soak", "isolation", "rolling", "nonce", "simulated"]
     assert list(document) == [*documented.split(), *later, "plan", "iterations", "figures"]
     for part in ("findings", "gates"):
         assert {"name", "verdict", "wanted", "actual", "unit", "evidence", "remedy"} <= set(document[part][0])
@@ -520,3 +521,21 @@ def test_old_checks_of_an_inventory_go_and_nothing_else_does(tmp_path: Path) -> 
     assert not any(path.exists() for path in old) and not list(tmp_path.glob(".removed-*"))
     assert remove_old_checks("rack.py", 1, current.name, tmp_path) == [read.name, entered.name], "no longer in use"
     assert remove_old_checks("rack.py", 50, current.name, tmp_path) == []
+
+
+def test_checks_of_another_inventory_of_the_same_name_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`drift inventories/rack.py` in two checkouts that share a folder of runs."""
+    sites = [tmp_path / "site-a", tmp_path / "site-b"]
+    for site in sites:
+        site.mkdir()
+        (site / "rack.py").write_text("nodes = []\n")
+    runs = tmp_path / "runs"
+    theirs = [kept_check(runs, number, inventory_path=str(sites[1] / "rack.py")) for number in (1, 2)]
+    before_the_upgrade = kept_check(runs, 3)
+    record = json.loads((before_the_upgrade / "run.json").read_text())
+    del record["inventory_path"]
+    (before_the_upgrade / "run.json").write_text(json.dumps(record, indent=1))
+    ours = [kept_check(runs, number, inventory_path=str(sites[0] / "rack.py")) for number in (4, 5, 6)]
+    monkeypatch.chdir(sites[0])
+    assert remove_old_checks("rack.py", 1, ours[-1].name, runs) == [ours[1].name, ours[0].name]
+    assert all(path.is_dir() for path in (*theirs, before_the_upgrade, ours[2]))
