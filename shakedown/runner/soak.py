@@ -207,8 +207,8 @@ def _load(current: Session, where: Where, interrupted: Interrupted) -> None:
         if current.notes:
             current.notes.note("stage", text)
         job = _job(current, where, interrupted, stage.name, seconds)
-        if job is None:
-            break
+        if job is None or (not stage_of(stage.name).tools and _job(current, where, interrupted, LOOK, 0.0) is None):
+            break  # a training and a trial read no counters: the look after them does
         if _judged(current).stages[[s.name for s in record.stages].index(stage.name)].done_s <= stage.done_s:
             break  # nothing was loaded: it would go on for ever
     ended = interrupted() or where.lost() or ""
@@ -282,7 +282,7 @@ def _judged(current: Session) -> SoakRecord:
 def _clean(current: Session, record: SoakRecord) -> bool:
     """Tell whether nothing was found that more load could make worse."""
     wrong = [text for texts in record.wrong.values() for text in texts if "wrong result" in text]
-    return not (record.rose or wrong)
+    return not (record.rose or wrong or any(growth.uncorrectable and growth.grown for growth in record.growth))
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------

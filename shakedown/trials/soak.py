@@ -151,6 +151,7 @@ class SoakRecord(Frozen):
     absent: dict[str, dict[str, str]] = {}  # node -> tool -> why the node was not loaded by it
     nodes: list[str] = []
     only: list[str] = []
+    gpus: bool = False  # whether nodes have GPUs, or should have some
     figures: list[Figure] = []
     growth: list[Growth] = []  # of counters that could be read
     hottest: dict[str, dict[str, tuple[float, float]]] = {}  # node -> GPU -> the highest temperature and its bound
@@ -227,7 +228,14 @@ def record_of(
     weights = {name: shares.get(name, 1.0) for name in names}
     each_s = seconds / sum(weights.values())
     stages = [SoakStage(name=name, wanted_s=round(each_s * weights[name], 3)) for name in names]
-    return SoakRecord(total_s=seconds, stages=stages, left_out=left_out, nodes=list(states), only=sorted(only))
+    return SoakRecord(
+        total_s=seconds,
+        stages=stages,
+        left_out=left_out,
+        nodes=list(states),
+        only=sorted(only),
+        gpus=_gpus(desired, states),
+    )
 
 
 def _not_possible(stage: Stage, desired: Mapping[str, DesiredState], states: Mapping[str, NodeState]) -> str:
@@ -253,8 +261,7 @@ def count_gpus(state: NodeState) -> int:
 
 def tools_of(record: SoakRecord, stage: str) -> list[str]:
     """Return the tools of a stage; those of GPUs only where the soak is about GPUs."""
-    with_gpus = "gpu" not in record.left_out
-    return [name for name in stage_of(stage).tools if with_gpus or not catalogue().tool[name].needs_gpu]
+    return [name for name in stage_of(stage).tools if record.gpus or not catalogue().tool[name].needs_gpu]
 
 
 def plan_load(

@@ -107,6 +107,8 @@ def judge_parts(record: SoakRecord, parts: Sequence[Part]) -> SoakRecord:
             read_part(nodes.setdefault(name, _Node()), part.stage, text) for name, text in sorted(part.texts.items())
         ]
         done[part.stage] += min(loaded, default=0.0) if part.loads else part.took
+        for name in () if part.loads else part.texts:
+            nodes[name].hours += part.took / 3600
     return record.model_copy(
         update={
             "stages": [stage.model_copy(update={"done_s": round(done[stage.name], 1)}) for stage in record.stages],
@@ -218,6 +220,7 @@ def _uncorrectable(record: SoakRecord) -> Iterator[Gate]:
     seen = {(growth.node, growth.counter.partition(" ")[0]) for growth in counters}
     stages = {stage.name for stage in record.stages if stage.done_s}
     needed = [counter.name for counter in catalogue().counter if stages & set(counter.needed)]
+    needed = [name for name in needed if record.gpus or name != "gpu"]
     blind = [f"{node}: {name}" for name in needed for node in record.nodes if (node, name) not in seen]
     if blind or not counters:
         text = f"no counter of uncorrectable errors can be read: {some(blind) or 'on no node'}"

@@ -71,7 +71,8 @@ def test_what_does_not_apply_is_left_out_with_the_reason() -> None:
     planned = record()
     assert list(planned.left_out) == ["gpu", "fabric", "smoke"]
     assert "gpu.count" in planned.left_out["gpu"] and "no section smoke" in planned.left_out["smoke"]
-    assert "gst" not in soak.tools_of(planned, "all")
+    assert "gst" not in soak.tools_of(planned, "all") and "gst" not in soak.tools_of(record(only=("all",)), "all")
+    assert "gst" in soak.tools_of(record(only=("all",), gpu=MI300X.gpu), "all")
     with pytest.raises(ValueError, match="nothing to do: gpu"):
         record(only=("gpu",))
     with pytest.raises(ValueError, match="no such stage: gpus; the stages are cpu, memory"):
@@ -205,6 +206,7 @@ def test_a_wrong_result_and_a_tool_that_fails_are_reported_and_one_that_is_absen
     assert "no space" in next(entry["text"] for entry in report if entry.get("failed") == "write")
     assert next(entry["why"] for entry in report if entry.get("absent") == "gst") == "the node has no GPU"
     look = lines(node.start(0, ["cpu", "gst"], gpus=8).communicate(timeout=60)[0])
+    assert "memory mc0 ue_count uncorrectable" in look[-2]["counters"]
     assert look[-1]["here"] == ["cpu"] and "install the package rocm-validation-suite" in look[0]["why"]
 
 
@@ -277,6 +279,20 @@ def test_an_uncorrectable_error_names_its_node_and_part() -> None:
     assert "new soak" in str(gates["time"].remedy)
     _, between = judged(record("10m", ("cpu",)), ("cpu", {"n1": log(100.0, ue=3), "n2": log(100.0)}))
     assert (between["uncorrectable"].verdict, between["uncorrectable"].node) == (Verdict.FAIL, "n1")
+
+
+def test_an_error_of_a_training_is_seen_by_the_look_after_it() -> None:
+    planned = record("10m", ("smoke",), smoke=Smoke(recipe="gpt-small"))
+    texts = dict.fromkeys(("n1", "n2"), "")
+    parts = [
+        Part("look", True, 0.0, {"n1": log(0.0), "n2": log(0.0)}),
+        Part("smoke", False, 600.0, texts),
+        Part("look", True, 0.0, {"n1": log(0.0), "n2": log(0.0, ue=1)}),
+    ]
+    found = judge_parts(planned, parts)
+    assert found.over and {growth.hours for growth in found.growth} == {round(1 / 6, 4)}
+    failed = [gate.node for gate in soak_gates(found, {}) if gate.verdict == Verdict.FAIL]
+    assert failed == ["n2"]
 
 
 def test_a_node_without_the_counter_of_its_memory_was_not_seen() -> None:

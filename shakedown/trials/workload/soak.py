@@ -2,7 +2,7 @@
 
 A request is a JSON object: `seconds`, `slice_s`, `sample_s`, `slack_s`, `tools` (of soak.toml, each with its `name`),
 `together`, `counters`, `hotspot`, `scratch_bytes`, `memory` (a fraction), `model` of the GPUs, `gpus`. FOLDER is
-the scratch folder, which the program makes and removes. Without seconds it only reports which tools are here.
+the scratch folder, which the program makes and removes. Without seconds it only reports tools and counters.
 
 Each line of output is "soak " and a JSON object: `t` are seconds since the begin. `absent`, `figure`, `wrong`, `failed`
 name a tool; `counters` has values that differ from the line before; `loaded` the seconds under load so far; `rose` the
@@ -298,6 +298,7 @@ def main(path: str, folder: str) -> int:
     signal.signal(signal.SIGTERM, soak.end)
     if not soak.request["seconds"]:
         soak.look()
+        soak.sample(now=True)
         soak.tell(over=True, here=[tool["name"] for tool in soak.usable])
         return 0
     return soak.go()
