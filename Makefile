@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: site screenshots help system setup smoke test test-from-nothing check docs lock mutants bench clean
+.PHONY: site screenshots help system setup smoke test test-from-nothing check docs lock mutants bench release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -71,6 +71,10 @@ bench: setup  ## how often a baseline and a search for bad nodes err, by simulat
 	$(BIN)/python -m bench.link
 	$(BIN)/python -m bench.altered
 	$(BIN)/python bench/run.py
+
+release: setup  ## build wheel, sdist, the agent's deb and an SBOM of this commit into dist/, twice, and compare: docs/developers/releasing.md
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[release]'
+	$(BIN)/python contrib/release/build.py dist
 
 clean:  ## remove the virtual environment and caches; runs/ stays
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -33,6 +33,7 @@ ENABLED = f"{UNITS}/timers.target.wants/shakedown-agent.timer"
 REPORTED = [f"{tell.FOLDER}/{name}" for name in (tell.VERDICT, tell.LINE)]
 
 _ASSETS = Path(node.__file__).parent / "assets"
+HEALTH_TEXT = (_ASSETS / "shakedown-health").read_text("utf-8")
 # What no check and no safe remedy needs; a kernel that knows more capabilities keeps those.
 _NEVER = (
     "CAP_SYS_BOOT CAP_SYS_TIME CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_AUDIT_CONTROL CAP_SETPCAP CAP_SETFCAP "
@@ -139,21 +140,25 @@ def start(place: str) -> str:
 
 def wanted_files(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Path -> text and mode of all that is put on a node besides the program."""
-    agent = document["agent"]
+    made = units(document["agent"], f"{HOME}/{document['program']}/run")
+    return {
+        CONFIG: (compiled.text(dict(document)) + "\n", "0600"),
+        HEALTH: (HEALTH_TEXT, "0755"),
+        **{f"{UNITS}/{name}": (text, "0644") for name, text in made.items()},
+    }
+
+
+def units(agent: Mapping[str, Any], run: str) -> dict[str, str]:
+    """Return the texts of the service and of its timer. `run`: the file that starts the program."""
     words = {
-        "@RUN@": f"{HOME}/{document['program']}/run",
+        "@RUN@": run,
         "@TIMEOUT@": str(agent["timeout_s"]),
         "@MEMORY@": str(agent["memory_bytes"]),
         "@EVERY@": str(agent["every_s"]),
         "@DELAY@": str(agent["delay_s"]),
         "@CAPABILITIES@": f"~{_NEVER}" + ("" if agent["remedy"] == "safe" else f" {_TO_CHANGE}"),
     }
-    return {
-        CONFIG: (compiled.text(dict(document)) + "\n", "0600"),
-        HEALTH: ((_ASSETS / "shakedown-health").read_text(), "0755"),
-        SERVICE: (_filled("shakedown-agent.service", words), "0644"),
-        TIMER: (_filled("shakedown-agent.timer", words), "0644"),
-    }
+    return {name: _filled(name, words) for name in ("shakedown-agent.service", "shakedown-agent.timer")}
 
 
 def _filled(asset: str, words: Mapping[str, str]) -> str:
