@@ -78,7 +78,7 @@ def _node(
         verdict=examination.verdict_of(name),
         part="examined" if read else "unreached",
         why="" if read else progress(state).hosts[name].lost,
-        host_key=shown.get(name, "") if examination.desired[name].signing else "",
+        host_key=shown.get(name, "") if progress(state).nonce else "",
         new_host_key=new_keys.get(name, ""),
     )
 

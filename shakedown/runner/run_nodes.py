@@ -59,7 +59,7 @@ def _node(
         node_rank=rank,
         exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
         changes=run.changed(),
-        host_key=host_keys.shown_fingerprint(host) if current.examination.desired[name].signing else "",
+        host_key=host_keys.shown_fingerprint(host) if current.record and current.record.nonce else "",
         new_host_key=host_keys.new_keys([host]).get(name, ""),
         logs=[current.relative(path) for outcome in outcomes for path in outcome.logs],
         notes=[note for outcome in outcomes for note in outcome.notes],
