@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -40,7 +41,8 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """What two data-parallel ranks print, run from a copy: the folder has to work wherever it lands on a node."""
     folder = tmp_path_factory.mktemp("node") / "workload-0.1 copy"
     shutil.copytree(torchrun.WORKLOAD, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    code, output = torchrun.train(f"{torchrun.TINY} --lr 5e-3 --train-iters {STEPS}", script=folder / "train.py")
+    arguments = f"{torchrun.TINY} --lr 5e-3 --train-iters {STEPS} --log-straggler"
+    code, output = torchrun.train(arguments, script=folder / "train.py")
     assert code == 0, output
     yield output
 
@@ -94,6 +96,21 @@ def test_the_summary_leaves_out_two_iterations_of_warm_up_and_the_last(
     assert printed["tokens/GPU/s"] == pytest.approx(16 * 64 * 1000 / (elapsed_ms * 2), rel=0.02)
     assert printed["throughput per GPU"] == pytest.approx(fmean(i.tflops_per_gpu or math.nan for i in steady), abs=2e-4)
     assert printed["mem usages"] == pytest.approx(fmean(i.memory_fraction or math.nan for i in steady), abs=2e-4)
+
+
+def test_each_rank_tells_all_of_its_time(output: str) -> None:
+    """Steps by two and two after the warm-up, up to the last pair that is whole."""
+    log = read_log([output])
+    assert sorted((w.rank, w.first, w.last) for w in log.measured.own) == [
+        (rank, first, first + 1) for rank in (0, 1) for first in range(3, STEPS, 2)
+    ]
+    elapsed = {line.iteration: line.elapsed_ms or 0 for line in log.iterations}
+    told = re.findall(r"rank 1 of 2, steps (\d+) to \d+, ([\d.]+) ms each, waiting ([\d.]+)", output)
+    assert len(told) == len(range(3, STEPS, 2))
+    for first, own, waiting in told:
+        both = (elapsed[int(first)] + elapsed[int(first) + 1]) / 2  # the last rank prints the iterations
+        assert float(own) + float(waiting) == pytest.approx(both, abs=0.2)
+        assert 0 < float(waiting) < both
 
 
 def test_the_recipe_in_half_precision_searches_for_a_loss_scale_and_then_learns() -> None:
