@@ -94,7 +94,8 @@ class NodeState(Fact[dict[str, Any]]):
 
     One command in the steady state. A node that has not seen this version of the probe gets it first, over the same
     connection, with a second command. A node that cannot be read fails alone, with a message. `sysctls`: keys of
-    sysctl(8) to be read besides those that always are, and "drives" for the health of the drives.
+    sysctl(8) to be read besides those that always are, "drives" for the health of the
+    drives, and "neighbours" for those of LLDP.
 
     .. code:: python
 

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from shakedown import checks
+from shakedown.checks.waivers import own_cables
 from shakedown.common.prometheus_names import AGENT_REPORT, LABELS, NAMES
 from shakedown.common.secrets import masked
 from shakedown.desired import DesiredState, profiles
@@ -42,7 +43,7 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str, i
     `program`: the digest of the program that will read it. `inventory`: a label of its metrics."""
     agent = desired.agent or Agent()
     about = {
-        "desired": _asked_for(at_home(desired, account.home)),
+        "desired": _asked_for(at_home(own_cables(desired, node), account.home)),
         "recipes": _recipes(desired),
         "families": _cautious(),
         "profiles": {"gpu": _profiles()},
@@ -64,9 +65,9 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str, i
     }
 
 
-def digest(desired: DesiredState, account: Account) -> str:
-    """Return the digest of a document that is compiled now: 64 hexadecimal digits."""
-    return str(compiled("", desired, account, "")["digest"])
+def digest(node: str, desired: DesiredState, account: Account) -> str:
+    """Return the digest of a node's document that is compiled now: 64 hexadecimal digits."""
+    return str(compiled(node, desired, account, "")["digest"])
 
 
 def text(document: dict[str, Any]) -> str:

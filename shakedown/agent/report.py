@@ -99,7 +99,7 @@ def findings(node: str, desired: DesiredState, answer: Any, program: str, clock:
 def _counts(node: str, desired: DesiredState, report: Report, age: float, program: str) -> Finding:
     """Judge whether the report compared with the desired state of now, by the checks of now."""
     try:
-        now = digest(desired, Account(user=report.user, home=report.home, groups=[], at_login=[], members={}))
+        now = digest(node, desired, Account(user=report.user, home=report.home, groups=[], at_login=[], members={}))
     except ValidationError as error:
         return _unknown(node, f"its user's home is {report.home}", _first(error), AGAIN)
     if report.node != node:

@@ -35,7 +35,9 @@ def today() -> str:
 
 
 def on_node(desired: DesiredState, node: str) -> DesiredState:
-    """Return the desired state with those waivers alone that have not ended and that name this node, or parts."""
+    """Return the desired state with those waivers alone that have not ended and that name this node, or parts, and with
+    the node's own cables."""
+    desired = own_cables(desired, node)
     if not desired.waivers:
         return desired
     day = today()
@@ -51,6 +53,14 @@ def first_to_end(states: Iterable[DesiredState]) -> dict[str, Waiver]:
     """Return the waivers of all nodes by name; of several with one name, the first to end."""
     every = [entry for desired in states for entry in desired.waivers.items()]
     return dict(sorted(every, key=lambda entry: entry[1].until, reverse=True))
+
+
+def own_cables(desired: DesiredState, node: str) -> DesiredState:
+    """Return the desired state with the cables of this node alone."""
+    if desired.rdma.cabling is None:
+        return desired
+    own = {node: desired.rdma.cabling.get(node, {})}
+    return desired.model_copy(update={"rdma": desired.rdma.model_copy(update={"cabling": own})})
 
 
 def waive(

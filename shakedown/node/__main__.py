@@ -31,6 +31,7 @@ from . import (
     kernel_log,
     kfd,
     modules,
+    neighbours,
     rdma,
     sign,
     smi,
@@ -162,6 +163,8 @@ def node_state(
     state["gpu_processes"] = processes
     if sysctl.DRIVES in requested:
         state["drives"] = attempt(tree.ask, "drives", drives.read, tree)
+    if sysctl.NEIGHBOURS in requested:
+        state["neighbours"] = attempt(tree.ask, "neighbours", neighbours.read, tree)
     found = answers(children, most)
     if Tree.book is not None:
         Tree.book.keep(found)

@@ -66,6 +66,7 @@ ASKED: dict[str, tuple[Any, list[str]]] = {
     "rdma.pfc": ([3], ["rdma_pfc"]),
     "rdma.dscp": ({"26": 3}, ["rdma_dscp"]),
     "rdma.congestion": ({"enable_cc": 1}, ["rdma_congestion"]),
+    "rdma.cabling": ({"node": {"ens0np0": ["leaf0", "1"]}}, ["cabling"]),
     "rdma.modules": (["bnxt_re"], ["modules.bnxt_re"]),
     "rdma.provider": ({"name": "bnxt_re"}, ["provider_library"]),
     "rdma.provider.name": ("bnxt_re", ["provider_library"]),

@@ -30,6 +30,7 @@ from tests.states import SETTING_VALUES, desired, healthy, image, unreadable, wi
 
 DIGEST = "sha256:" + "a" * 64
 LIBRARY = "/usr/local/lib/libbnxt_re-rdmav34.so"
+CABLES = {"n": {f"ens{port}np0": [f"leaf{port}", "Ethernet1"] for port in range(2)}}
 EVERYTHING = desired(
     tuning={
         **{name: False if SETTINGS[name].switch else value for name, value in SETTING_VALUES.items()},
@@ -37,7 +38,13 @@ EVERYTHING = desired(
         "modules": ["nvme"],
         "sysctl": {"vm.swappiness": 10, "net.ipv4.conf.all.rp_filter": 2},
     },
-    rdma={"provider": {"sha256": "ab" * 32}, "pfc": [3], "dscp": {"26": 3}, "congestion": {"enable_cc": 1}},
+    rdma={
+        "provider": {"sha256": "ab" * 32},
+        "pfc": [3],
+        "dscp": {"26": 3},
+        "congestion": {"enable_cc": 1},
+        "cabling": CABLES,
+    },
     images={"pinned": {"reference": f"rocm/x:1@{DIGEST}"}, "tagged": "rocm/y:2", "local": "localhost/z"},
     system={"disk_free": {"/": "100G", "/data": "1G"}, "memory": "1024G", "mpi": "installed", "drive_health": True},
     smoke={"recipe": "stanford-gpt", "image": "pinned", "environment": {"HSA_ENABLE_SDMA": "0"}},
@@ -56,6 +63,10 @@ HEALTHY = with_(
         "modules.loaded": [*healthy().modules.loaded, "nvme"],  # type: ignore[misc]
         "modules.persisted": [*healthy().modules.persisted, "nvme"],
         ("sysctl", "vm.swappiness"): {"running": "10", "persisted": "10"},
+        "neighbours": [
+            {"interface": port, "system": end[0], "chassis": "x", "port": end[1], "port_description": ""}
+            for port, end in CABLES["n"].items()
+        ],
         "drives": [{"name": "nvme0", "kind": "nvme", "model": "PM9A3", "serial": "S64", "health": {"media_errors": 0}}],
     },
 )

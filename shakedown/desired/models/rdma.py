@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from shakedown.desired.cabling import Cabling, read_plan
 from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.values import Environment, Positive, Sha256
 from shakedown.desired.names import DevicePattern, Module, MountPath, Text
@@ -92,6 +93,11 @@ class Rdma(Section):
     usual_pfc: list[Priority] = key([], "what is published for the family: reported where pfc is not set", [3])
     usual_dscp: dict[Dscp, Priority] = key({}, "the same for dscp", {"26": 3, "48": 7})
     modules: list[Module] = key([], "kernel modules of the NIC and of RDMA", ["bnxt_re", "ib_uverbs", "rdma_ucm"])
+    cabling: Annotated[Cabling | None, BeforeValidator(read_plan)] = key(
+        None,
+        "the cabling plan, a CSV file on the controller with the columns node, port, switch, switch_port",
+        "cabling.csv",
+    )
     environment: Environment = key({}, "variables of every job over these NICs", {"RDMAV_DRIVERS": "bnxt_re"})
     provider: Provider | None = key(None, "the libibverbs provider library of the family", {"name": "bnxt_re"})
     mounts: dict[MountPath, MountPath] = key(

@@ -23,7 +23,7 @@ from shakedown.desired.models.tuning import Tuning
 from shakedown.desired.models.values import Positive
 from shakedown.desired.models.waivers import Waiver
 from shakedown.desired.names import Text
-from shakedown.node.sysctl import DRIVES
+from shakedown.node.sysctl import DRIVES, NEIGHBOURS
 from shakedown.schedulers import registry
 
 NO_PROMISE = {"kept_checks", "pulls", "reports", "rolling", "signing", "waivers"}
@@ -69,7 +69,8 @@ class _Fixed(Section):
     @property
     def requested_readings(self) -> tuple[str, ...]:
         """Return what the probe reads on request: keys of sysctl, and readings that start programs."""
-        return (*self.tuning.sysctl, *([DRIVES] if self.system.drive_health else []))
+        wanted = {DRIVES: bool(self.system.drive_health), NEIGHBOURS: self.rdma.cabling is not None}
+        return (*self.tuning.sysctl, *(name for name, asked_for in wanted.items() if asked_for))
 
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from shakedown.state.node.host import (
     Setting,
     System,
 )
-from shakedown.state.node.network import Gid, Interface, Lossless, RdmaDevice, Route
+from shakedown.state.node.network import Gid, Interface, Lossless, Neighbour, RdmaDevice, Route
 from shakedown.state.node.reading import NOT_READ, Reading, Unreadable, Why, is_unreadable
 from shakedown.state.node.sharing import share_texts, shared
 from shakedown.state.node.software import Containers, Image, ProviderLibrary, Software, Verbs
@@ -73,6 +73,7 @@ __all__ = [
     "Lossless",
     "Memory",
     "Modules",
+    "Neighbour",
     "NodeState",
     "Numa",
     "Nvme",

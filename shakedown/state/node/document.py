@@ -18,7 +18,7 @@ from shakedown.state.node.host import (
     Setting,
     System,
 )
-from shakedown.state.node.network import Interface, RdmaDevice, Route
+from shakedown.state.node.network import Interface, Neighbour, RdmaDevice, Route
 from shakedown.state.node.reading import NOT_READ, Part, Reading
 from shakedown.state.node.software import Containers, Software, Verbs
 
@@ -51,6 +51,7 @@ class NodeState(Part):
     rdma: Reading[list[RdmaDevice]]  # in PCI order, then by name
     interfaces: Reading[list[Interface]]
     routes: Reading[list[Route]]
+    neighbours: Reading[list[Neighbour]] = NOT_READ  # read on request alone: rdma.cabling
     listening: Reading[list[int]]  # TCP ports in state LISTEN, any address: /proc/net/tcp and tcp6
     verbs: Verbs
     containers: Containers

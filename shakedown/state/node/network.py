@@ -88,6 +88,16 @@ class Interface(Part):
     bdf: str | None
 
 
+class Neighbour(Part):
+    """What answers at the other end of an interface's cable, by LLDP."""
+
+    interface: str
+    system: str  # its name, or its chassis id where it has none
+    chassis: str
+    port: str  # the port's id: a name, or a MAC address
+    port_description: str
+
+
 class Route(Part):
     """One IPv4 route of the main table."""
 
