@@ -106,7 +106,9 @@ def _compared(heard: list[Neighbour], end: End, ends: Mapping[str, End]) -> Port
     if any(_is_end(neighbour, end) for neighbour in heard):
         return Port(Verdict.OK, " ".join(end), end)
     first = heard[0]
-    at = next((other for other, planned in ends.items() if any(_is_end(neighbour, planned) for neighbour in heard)), None)
+    at = next(
+        (other for other, planned in ends.items() if any(_is_end(neighbour, planned) for neighbour in heard)), None
+    )
     owner = f", the end of {at}" if at else ""
     seen = (first.system, first.port if not _is_mac(first.port) else first.port_description or first.port)
     return Port(Verdict.FAIL, f"{' '.join(seen)}{owner}, planned {' '.join(end)}", ends[at] if at else seen)

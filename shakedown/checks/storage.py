@@ -44,7 +44,8 @@ def mounts(desired: DesiredState, state: NodeState) -> Comparison | None:
 @check("drive_health", "system.drive_health", waivable=False)
 def drive_health(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Judge NVMe and SMART health of each drive by the limits of `checks/drives.json`. A virtual disk has none, which
-    is advice; a drive that could not be asked is unknown."""
+    is advice; a drive that could not be asked is unknown. What only a management controller knows (Redfish, its event
+    log) is not read."""
     if not desired.system.drive_health:
         return None
     wanted = "healthy drives"

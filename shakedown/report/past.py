@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shakedown.ledger.calibration import Row
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.history import History, JobRow, RunRow
+    from shakedown.ledger.reliability import Reliability, Unit
 
 _MOST = 40  # differences of one group that a table shows
 _FIGURES = ("throughput_per_gpu", "tokens_per_gpu")
@@ -135,3 +136,40 @@ def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
 
 def _plain(text: str) -> Text:
     return Text(text)
+
+
+def reliability(found: Reliability) -> Iterator[RenderableType]:
+    """Failures per hour under load, repairs, and units with more failures than their hours explain."""
+    if not found.rates:
+        yield Text("no run under load in the ledger")
+        return
+    rates = table("what", "number", "hours under load", "failures", "mean time between failures", "95 % interval")
+    for rate in found.rates:
+        between = "no failure" if rate.mtbf_h is None else f"{rate.mtbf_h:,.0f} h"
+        least = "-" if rate.low_h is None else f"{rate.low_h:,.0f} h"
+        interval = f"at least {least}" if rate.high_h is None else f"{least} to {rate.high_h:,.0f} h"
+        rates.add_row(rate.kind, str(rate.units), f"{rate.hours:,.1f}", str(rate.failures), between, interval)
+    yield rates
+    repairs = found.repairs
+    times = "no repaired failure"
+    if repairs.median_h is not None:
+        times = f"{repairs.repaired} repaired, median {repairs.median_h:,.1f} h, 90th percentile {repairs.p90_h:,.1f} h"
+    yield Text(f"\nfailures: {times}; {repairs.open} open")
+    share = f"{repairs.held} of {repairs.attempts}, 95 % interval {repairs.low:.0%} to {repairs.high:.0%}"
+    yield Text(f"repairs that held for 7 days: {share if repairs.attempts else 'none that is old enough'}")
+    lemons = [unit for unit in found.units if unit.lemon]
+    if not lemons:
+        yield Text("no lemon: no node and no part has more failures than its hours explain")
+        return
+    made = table("lemon", "on", "failures", "hours", "times the rest's rate", "95 % interval", "q")
+    for unit in lemons:
+        ratio = "the rest has none" if unit.ratio is None else f"{unit.ratio:,.1f}"
+        what = unit.unit if unit.kind == "node" else f"{unit.kind} {unit.unit}"
+        figures = (str(unit.failures), f"{unit.hours:,.1f}", ratio, _interval(unit), f"{unit.q:.1g}")
+        made.add_row(Text(what), Text(named(unit.nodes)), *figures)
+    yield ""
+    yield made
+
+
+def _interval(unit: Unit) -> str:
+    return f"at least {unit.low:,.1f}" if unit.high is None else f"{unit.low:,.1f} to {unit.high:,.1f}"

@@ -10,7 +10,17 @@ from rich.text import Text
 
 from shakedown.common.text import counted
 from shakedown.report import past, screen, service
-from shakedown.report.formats import Calibrated, Compared, Findings, InService, Judged, Remembered, Run, Waivers
+from shakedown.report.formats import (
+    Calibrated,
+    Compared,
+    Findings,
+    InService,
+    Judged,
+    Reliable,
+    Remembered,
+    Run,
+    Waivers,
+)
 
 
 @functools.singledispatch
@@ -57,6 +67,11 @@ def _(document: Compared) -> Iterator[RenderableType]:
 def _(document: Calibrated) -> Iterator[RenderableType]:
     yield from past.calibration(document.rows)
     yield Text(f"\n{counted(len(document.runs), 'run')}: {', '.join(document.runs)}")
+
+
+@rendered.register
+def _(document: Reliable) -> Iterator[RenderableType]:
+    yield from past.reliability(document.answer)
 
 
 @rendered.register

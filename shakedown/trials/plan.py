@@ -125,6 +125,7 @@ def plan_alone(
     gpus = count_gpus(draft.desired[node], state)
     request = {"trials": mine, "gpus": gpus, "ranks": CPU_RANKS, **_common(wanted)}
     request["model"] = desired.gpu.profile
+    request["folders"] = list(dict.fromkeys(dataset.folder for dataset in desired.datasets.values()))
     kinds = {registered[name].on for name in mine}
     each_s = [max(wanted.limit_s, 4 * registered[name].seconds) for name in mine]
     stages = len(kinds) * START_S + sum(each_s) * wanted.repetitions + wanted.limit_s

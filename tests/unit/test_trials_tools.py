@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
+import shutil
+import subprocess
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from shakedown.trials import trials
 from shakedown.trials.workload import rvs, tools
+from shakedown.trials.workload.measures import installed
 from shakedown.trials.workload.registry import Place
 
 SAMPLES = Path(__file__).parents[1] / "data/trials"
@@ -128,3 +135,38 @@ def test_babelstream_and_rvs_measure_every_gpu(tmp_path: Path, monkeypatch: pyte
     assert triad == {"gpu0": 10.0 / 1000, "gpu1": 11.0 / 1000, "gpu2": 12.0 / 1000}
     first, second = trials()["rvs_gst"].function(Place("node", None, gpus=2, model="mi300x"))
     assert (first.part, first.missed, second.part, second.missed) == ("gpu28851", False, "gpu51499", True)
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="needs fio")
+def test_the_data_set_is_read_and_left_as_it_is(tmp_path: Path) -> None:
+    """A real fio. What stands in its way is said, and nothing is ever created or changed."""
+    trial, data = trials()["dataset_read"], tmp_path / "data"
+    (data / "part").mkdir(parents=True)
+    for name, size in {"part/a.bin": 24 << 20, "b.bin": 20 << 20, "small.idx": 100}.items():
+        (data / name).write_bytes(os.urandom(size))
+    (data / "link.bin").symlink_to(data / "b.bin")
+
+    def files() -> dict[str, tuple[int, int, str]]:
+        found = [path for path in data.rglob("*") if path.is_file()]
+        return {
+            str(p): (p.stat().st_size, p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest()) for p in found
+        }
+
+    before = files()
+    assert installed.largest_files(str(data)) == [str(data / "part/a.bin"), str(data / "b.bin")]
+    shorter = tuple("--runtime=1" if word.startswith("--runtime") else word for word in installed.READ)
+    with mock.patch.object(installed, "READ", shorter):
+        bandwidth, latency = trial.function(Place("node", None, folders=[str(data)]))
+    assert bandwidth.figure == "bandwidth" and 0.001 < bandwidth.value < 100
+    assert latency.figure == "latency" and 1 < latency.value < 10**8
+    assert files() == before
+    for folders, words in (([], "no data set"), ([str(data / "none")], "no file"), ([str(tmp_path / "x")], "no file")):
+        with pytest.raises(RuntimeError, match=words):
+            list(trial.function(Place("node", None, folders=folders)))
+    gone = subprocess.run(["fio", "--name=x", *shorter, f"--filename={tmp_path}/new"], capture_output=True, check=False)
+    assert gone.returncode != 0 and not (tmp_path / "new").exists(), "a file that is not there is not made"
+
+
+def test_an_error_of_fio_is_no_figure() -> None:
+    document = {"jobs": [{"error": 5, "read": {"bw_bytes": 0}}]}
+    assert all(math.isnan(value) for value in tools.fio(f"fio: io_u error\n{json.dumps(document)}"))

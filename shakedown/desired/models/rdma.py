@@ -95,8 +95,9 @@ class Rdma(Section):
     modules: list[Module] = key([], "kernel modules of the NIC and of RDMA", ["bnxt_re", "ib_uverbs", "rdma_ucm"])
     cabling: Annotated[Cabling | None, BeforeValidator(read_plan)] = key(
         None,
-        "the cabling plan, a CSV file on the controller with the columns node, port, switch, switch_port",
-        "cabling.csv",
+        "the cabling plan: a CSV file on the controller with the columns node, port, switch, switch_port, by its path; "
+        "or the same as a mapping",
+        {"node01": {"bnxt_re0": ["leaf1", "Ethernet1/1"]}},
     )
     environment: Environment = key({}, "variables of every job over these NICs", {"RDMAV_DRIVERS": "bnxt_re"})
     provider: Provider | None = key(None, "the libibverbs provider library of the family", {"name": "bnxt_re"})

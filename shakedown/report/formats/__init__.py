@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.fleet import Seen
     from shakedown.ledger.history import History
+    from shakedown.ledger.reliability import Reliability
     from shakedown.report.preview import Preview
     from shakedown.runs.records import RunRecord
     from shakedown.service.board import Board
@@ -134,6 +135,13 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Reliable:
+    """What `reliability` shows: failures per hour, repairs, and lemons."""
+
+    answer: Reliability
+
+
+@dataclass(frozen=True)
 class Waivers:
     """What `waivers` lists: the waivers of an inventory, each with what rests on it."""
 
@@ -149,7 +157,19 @@ class InService:
 
 
 Document = TypeVar(
-    "Document", Findings, Judged, Run, Desired, Plans, SiteLayer, Remembered, Compared, Calibrated, Waivers, InService
+    "Document",
+    Findings,
+    Judged,
+    Run,
+    Desired,
+    Plans,
+    SiteLayer,
+    Remembered,
+    Compared,
+    Calibrated,
+    Reliable,
+    Waivers,
+    InService,
 )
 _FORMATS: dict[str, dict[type, Callable[[Any], Iterable[Part]]]] = {}
 

@@ -13,6 +13,7 @@ from shakedown.report.formats import (
     InService,
     Judged,
     Plans,
+    Reliable,
     Remembered,
     Run,
     SiteLayer,
@@ -97,6 +98,11 @@ def compared(document: Compared) -> Iterator[str]:
 @shows(Calibrated)
 def calibrated(document: Calibrated) -> Iterator[str]:
     yield _text({"runs": document.runs, "baselines": document.rows})
+
+
+@shows(Reliable)
+def reliable(document: Reliable) -> Iterator[str]:
+    yield document.answer.model_dump_json(indent=1)
 
 
 @shows(Waivers)

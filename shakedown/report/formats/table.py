@@ -13,6 +13,7 @@ from shakedown.report.formats import (
     Findings,
     InService,
     Judged,
+    Reliable,
     Remembered,
     Run,
     Waivers,
@@ -31,7 +32,7 @@ def _show(document: Any) -> Iterator[RenderableType]:
     yield from rendered(document)
 
 
-KINDS: tuple[Any, ...] = (Findings, Judged, Run, Remembered, Compared, Calibrated, Waivers, InService)
+KINDS: tuple[Any, ...] = (Findings, Judged, Run, Remembered, Compared, Calibrated, Reliable, Waivers, InService)
 for kind in KINDS:
     shows(kind)(_show)
 

@@ -38,7 +38,9 @@ def own_output() -> Tell:
 def open_place(part: str, request: dict[str, Any]) -> Place:
     """Open the device of a part. Raises RuntimeError where torch sees no such GPU."""
     if request.get("tool"):
-        return Place(part, None, gpus=int(request["tool"]["gpus"]), model=str(request["tool"].get("model", "")))
+        tool = request["tool"]
+        folders = [str(folder) for folder in tool.get("folders", ())]
+        return Place(part, None, gpus=int(tool["gpus"]), model=str(tool.get("model", "")), folders=folders)
     import torch
 
     device = torch.device("cpu")

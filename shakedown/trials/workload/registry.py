@@ -72,6 +72,7 @@ class Place:
     numa: dict[str, list[int]] = field(default_factory=dict)  # NUMA node -> its CPUs
     gpus: int = 0  # of the whole node, for a tool
     model: str = ""  # of its GPUs, as profiles name them
+    folders: Sequence[str] = ()  # of the data sets, for a tool
     link: Link | None = None  # of two nodes that measure with an external program
 
     @property

@@ -178,7 +178,8 @@ def alone(request: dict[str, Any]) -> None:
     if names[HOST]:
         together([lambda p=p, c=c: on_part(p, names[HOST], request, cpus=c) for p, c in numa.items()])  # type: ignore[misc]
     for name in names[TOOL]:
-        on_part("node", [name], request, tool={"gpus": len(gpus), "model": request.get("model", "")})
+        about = {"gpus": len(gpus), "model": request.get("model", ""), "folders": request.get("folders", [])}
+        on_part("node", [name], request, tool=about)
     ranks = len(gpus) or request["ranks"]
     if names[NODE] and ranks > 1:
         with tempfile.TemporaryDirectory() as folder:

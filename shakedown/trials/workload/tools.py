@@ -7,6 +7,7 @@ tests/data/trials has samples. RVS has a module of its own.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -101,6 +102,17 @@ def babelstream(text: str) -> tuple[dict[str, float], int]:
             except ValueError:
                 continue
     return rates, text.count("Validation failed")
+
+
+def fio(text: str) -> tuple[float, float]:
+    """Read GB/s and the 99th percentile of the completion time in microseconds; NaN where a job reports an error.
+
+    fio may print lines before its JSON (3.33)."""
+    job = json.loads(text[max(text.find("{"), 0) :])["jobs"][0]
+    if job["error"]:
+        return math.nan, math.nan
+    read = job["read"]
+    return read["bw_bytes"] / 1e9, read["clat_ns"]["percentile"]["99.000000"] / 1000
 
 
 def transferbench(text: str) -> dict[str, float]:

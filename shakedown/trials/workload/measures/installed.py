@@ -3,10 +3,13 @@ take minutes."""
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from .. import programs, rvs, tools
 from ..registry import Measured, Place, trial
@@ -66,6 +69,49 @@ def babelstream(place: Place) -> Iterator[Measured]:
             raise programs.Failed(f"{words[0]} on GPU {gpu}: its output has no figure")
         for function, rate in rates.items():
             yield Measured(function, rate, wrong, part=f"gpu{gpu}")
+
+
+READ = (
+    "--readonly", "--direct=1", "--allow_file_create=0", "--output-format=json", "--rw=read", "--bs=1M",
+    "--ioengine=libaio", "--iodepth=16", "--numjobs=4", "--group_reporting", "--time_based", "--runtime=10",
+)  # fmt: skip
+_FILES, _ENTRIES, _LEAST = 16, 20_000, 16 << 20  # files that are read, entries that are looked at, bytes of a file
+
+
+def largest_files(folder: str) -> list[str]:
+    """Return the largest files of a folder, links left out, and names that fio would take for several."""
+    found, seen = [], 0
+    for above, _, names in os.walk(folder):
+        for name in names:
+            seen += 1
+            path = str(Path(above) / name)
+            if ":" not in path and "\\" not in path:
+                with suppress(OSError):
+                    entry = os.lstat(path)
+                    if stat.S_ISREG(entry.st_mode) and entry.st_size >= _LEAST:
+                        found.append((-entry.st_size, path))
+        if seen > _ENTRIES:
+            break
+    return [path for _, path in sorted(found)[:_FILES]]
+
+
+@trial(on="tool", figures={"bandwidth": "GB/s", "latency": "us"}, seconds=15, needs_torch=False)
+def dataset_read(place: Place) -> Iterator[Measured]:
+    """Read the data sets' largest files with fio, past the page cache: bandwidth, and the 99th percentile of a read of
+    1 MiB. Nothing is written or created. All nodes read at once; `--limit NODE` is one node alone."""
+    program = programs.find("fio")
+    if program is None:
+        return
+    for folder in place.folders:
+        files = largest_files(folder)
+        if not files:
+            raise programs.Failed(f"{folder}: no file of {_LEAST >> 20} MiB or more to read")
+        (text,) = _run([[program, "--name=dataset", *READ, f"--filename={':'.join(files)}"]])
+        bandwidth, latency = tools.fio(text)
+        yield Measured("bandwidth", bandwidth, part=f"data {folder}" if len(place.folders) > 1 else "")
+        yield Measured("latency", latency, part=f"data {folder}" if len(place.folders) > 1 else "")
+    if not place.folders:
+        raise programs.Failed("the inventory has no data set: section datasets")
 
 
 def _rvs(place: Place, module: str, *options: str) -> Iterator[Measured]:
