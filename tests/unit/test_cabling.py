@@ -148,6 +148,8 @@ def test_cables_swapped_between_nodes_are_one_cause(wanted: DesiredState) -> Non
         assert words in cause.finding.evidence
     one_way = {"node01": states["node01"], "node02": node(2), "node03": node(3)}
     assert not swapped(one_way, dict.fromkeys(states, wanted)), "an end that another node has as well is no swap"
+    open_chain = {"node01": states["node01"], "node02": states["node02"], "node03": node(3)}
+    assert not swapped(open_chain, dict.fromkeys(states, wanted)), "two cables in a row are no circle"
 
 
 def test_a_node_s_agent_has_its_own_cables(wanted: DesiredState) -> None:

@@ -226,6 +226,19 @@ def test_a_program_that_fails_costs_its_drive_alone(
     assert (disk["health"].get("failing") == 0) is bool(script)
 
 
+def test_a_program_that_outlives_its_time_keeps_its_drive_s_mark(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one in state D does, which SIGKILL does not end: here it has left its group."""
+    monkeypatch.setattr(drives, "_SECONDS", 1.5)
+    tool(root, "nvme", f"setsid sleep 30 & echo $! > {root}/pid; echo started >> {root}/starts; sleep 30")
+    tool(root, "smartctl", f"cat {DATA}/smartctl_scsi.json")
+    try:
+        first, second = (drives.read(Tree(str(root)))[0]["health"] for _ in range(2))
+        assert "no answer" in first["detail"] and "of an earlier check still hangs" in second["detail"]
+        assert (root / "starts").read_text() == "started\n", "no second program beside it"
+    finally:
+        os.kill(int((root / "pid").read_text()), signal.SIGKILL)
+
+
 # ---------------------------------------------------------------------------------------------------- mounts that hang
 
 
@@ -289,9 +302,7 @@ def test_a_probe_that_runs_beside_waits_for_its_turn() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 def test_the_mark_of_another_user_decides_nothing(tmp_path: Path) -> None:
     name = b"\0shakedown-0-" + hashlib.sha256(b"/data").hexdigest()[:16].encode() + b"-0"
-    script = (
-        f"import os, socket, time; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.bind({name!r}); s.listen(1)"
-    )
+    script = f"import os, socket, time; os.setuid(65534); s = socket.socket(1); s.bind({name!r}); s.listen(99)"
     squatter = subprocess.Popen([sys.executable, "-c", f"{script}; print(1, flush=True); time.sleep(60)"], stdout=-1)
     try:
         assert squatter.stdout and squatter.stdout.readline()
