@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -77,7 +78,10 @@ def answer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str,
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it; a set in an order, since its own differs from process to process."""
+    """Return a value as JSON has it; a set in an order, since its own differs from process to process, and a number
+    without the digits in which one processor's sums differ from another's."""
+    if isinstance(value, float) and math.isfinite(value):
+        return float(f"{value:.9g}")
     if isinstance(value, BaseModel):
         return {name: plain(getattr(value, name)) for name in type(value).model_fields}
     if dataclasses.is_dataclass(value):

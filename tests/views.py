@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates.model import Gate
+from shakedown.node import interfaces, pci
+from shakedown.node.tree import Tree, attempt
 from shakedown.runs.isolation import Result
 from shakedown.service import board, decide, evidence, limits, marks, status
 from shakedown.service.model import Known
@@ -123,3 +129,43 @@ def _spaced(value: Any) -> Any:
     if isinstance(value, dict):
         return SimpleNamespace(**{key: one if key in KEPT else _spaced(one) for key, one in value.items()})
     return [_spaced(one) for one in value] if isinstance(value, list) else value
+
+
+@contextmanager
+def tree_of(files: Mapping[str, str | None]) -> Iterator[Tree]:
+    """A node's files: text, a folder (null), or a link ("-> target")."""
+    with TemporaryDirectory() as root:
+        for name, text in files.items():
+            path = Path(root + name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if text is None:
+                path.mkdir(exist_ok=True)
+            elif text.startswith("-> "):
+                path.symlink_to(text[3:])
+            else:
+                path.write_text(text)
+        yield Tree(root)
+
+
+def node_reading(files: dict[str, str | None], reading: str, arguments: Sequence[Any] = ()) -> Any:
+    """Return what a function of shakedown.node reads of a node with these files."""
+    module, _, name = reading.partition(".")
+    function = getattr(importlib.import_module(f"shakedown.node.{module}"), name)
+    with tree_of(files) as tree:
+        return attempt(function, tree, *arguments)
+
+
+def node_mtus(files: dict[str, str | None], unit: dict[str, Any], names: list[str]) -> list[Any]:
+    """Return the MTU that each interface will have at the next boot."""
+    with tree_of(files) as tree:
+        mtus = interfaces.PersistedMtu(tree, unit)
+        return [attempt(mtus, name) for name in names]
+
+
+def node_register(words: dict[int, int], register: str) -> list[Any]:
+    """Return a register of a PCI function with these words of configuration space, and its read request."""
+
+    def config(offset: int) -> int | None:
+        return words.get(offset, 0) if offset < 4096 else None
+
+    return [attempt(one, config, *more) for one, more in ((pci.word, (register,)), (pci.max_read_request, ()))]
