@@ -13,7 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.gates.from_logs import JobSpec, from_logs
 from shakedown.gates.model import Gate
+from shakedown.gates.node_log import NodeLog
 from shakedown.node import interfaces, pci
 from shakedown.node.tree import Tree, attempt
 from shakedown.runs.isolation import Result
@@ -113,6 +115,7 @@ def service_evidence(run: Run) -> list[Any]:
         gates=run.gates,
         jobs=[_spaced({"ended_by": None, "trials": None, "plan": None, **job}) for job in run.jobs],
         trials=_spaced(run.trials) if run.trials else None,
+        soak=None,
         finished_at=datetime(2026, 11, 29, tzinfo=UTC) if run.finished else None,
     )
     found = evidence.incidents(record)
@@ -169,3 +172,18 @@ def node_register(words: dict[int, int], register: str) -> list[Any]:
         return words.get(offset, 0) if offset < 4096 else None
 
     return [attempt(one, config, *more) for one, more in ((pci.word, (register,)), (pci.max_read_request, ()))]
+
+
+def observed(logs: dict[str, NodeLog | None], spec: JobSpec) -> list[Any]:
+    """Return what the logs of a run show, as far as gates decide by it."""
+    found = from_logs(logs, spec)
+    speed, training, reading = found.speed, found.training, found.reading
+    assert speed is not None and found.logs is not None
+    return [
+        [found.logs.unlogged, found.logs.rdma, found.logs.nccl_debug, found.expected.bounds],
+        training and [len(training.iterations), training.damaged, training.wanted, training.image, training.resume_at],
+        found.mlperf is not None,
+        [speed.figures.values(), None if speed.timed is None else len(speed.timed), speed.all_gpus_tokens],
+        [speed.gpus, speed.shape.nodes, speed.paces, speed.clock, speed.ranks],
+        [reading.unjudged, reading.contradicted, reading.unread, reading.cut, reading.shows_failure],
+    ]
