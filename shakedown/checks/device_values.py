@@ -1,5 +1,7 @@
 """The readings of one node's devices as one value, which the same readings of other nodes are compared with."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
