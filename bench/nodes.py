@@ -1,6 +1,6 @@
-"""N nodes on loopback: one real sshd per address 127.1.0.x, all of them in one mount and PID namespace.
+"""N nodes on loopback: one real sshd per address 127.1.0.x, in a mount namespace of its own and one PID namespace.
 
-The namespace keeps what a deploy writes on its nodes off this machine, and takes every process along when it ends.
+The namespaces keep what a deploy writes on its nodes off this machine, and take every process along when they end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-STARTED_WITHIN_S = 60.0
+STARTED_WITHIN_S = 300.0
 SESSIONS_END_WITHIN_S = 60.0
 
 
@@ -45,7 +45,7 @@ class Nodes:
 
     def inside(self, *command: str) -> list[str]:
         """The command, to be run on a node without SSH."""
-        return ["nsenter", "--mount", "--pid", "--target", str(self.pid), *command]
+        return ["nsenter", "--mount", "--pid", "--target", str(_children_of(self.pid)[0]), *command]
 
     def cpu_s(self) -> float:
         """User and system seconds that the sshds and all their sessions have used. Waits for open sessions to end:
@@ -76,12 +76,14 @@ def running(count: int, answer: str = "") -> Iterator[Nodes]:
 
 
 def _running(addresses: list[str], port: int, sshd: str, scratch: Path, answer: str) -> Iterator[Nodes]:
-    for name in ("key", "host_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", scratch / name], check=True)
+    (scratch / "keys").mkdir()
+    keys = {address: scratch / "keys" / address for address in addresses}
+    for path in (scratch / "key", *keys.values()):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
     if answer:
         (scratch / "answer").write_text(answer)
-    host_key = (scratch / "host_key.pub").read_text()
-    (scratch / "known_hosts").write_text("".join(f"[{address}]:{port} {host_key}" for address in addresses))
+    lines = (f"[{address}]:{port} {path.with_name(f'{address}.pub').read_text()}" for address, path in keys.items())
+    (scratch / "known_hosts").write_text("".join(lines))
     (scratch / "addresses").write_text("".join(f"{address} {port}\n" for address in addresses))
 
     home = pwd.getpwuid(os.geteuid()).pw_dir

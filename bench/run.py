@@ -22,7 +22,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(PROJECT)  # not this folder, whose modules have common names
 
 from bench import ansible_peer, report  # noqa: E402
-from bench.cases import ANSIBLE, DEPLOY, DRIFT, FLOOR, PROBE, cases, prepare  # noqa: E402
+from bench.cases import ANSIBLE, CHANGE, DEPLOY, DRIFT, FLOOR, PROBE, cases, prepare  # noqa: E402
 from bench.measure import Cost  # noqa: E402
 from bench.nodes import BenchError, running  # noqa: E402
 from bench.settings import of_this_machine  # noqa: E402
@@ -34,16 +34,18 @@ def bench(hosts: int, runs: int, names: list[str]) -> dict[str, Any]:
     """Measure the cases over so many hosts. Raises BenchError."""
     with running(hosts) as nodes:
         settings = of_this_machine()
-        prepare(nodes, settings)
+        costs: dict[str, list[Cost]] = {CHANGE: [prepare(nodes, settings)]}
+        say(f"{hosts} hosts: changed in {costs[CHANGE][0].wall_s:.2f} s, {costs[CHANGE][0].cpu_s:.2f} s of CPU")
         chosen = cases(nodes, settings, names)
-        costs: dict[str, list[Cost]] = {case.name: [] for case in chosen}
+        costs |= {case.name: [] for case in chosen}
         for turn in range(runs + 1):
             for case in chosen:
                 cost = case.cost(nodes)
                 say(f"{hosts} hosts, run {turn or '0 (not counted)'}: {case.name} {cost.wall_s:.2f} s")
                 if turn:  # the first turn fills caches: the probe's on the nodes, the kernel's
                     costs[case.name].append(cost)
-        return report.result(hosts, costs, {case.name: case.what for case in chosen})
+        what = {CHANGE: "deploy that changes each node", **{case.name: case.what for case in chosen}}
+        return report.result(hosts, costs, what)
 
 
 def about() -> dict[str, Any]:
@@ -84,6 +86,9 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
+    if ANSIBLE in given.only:
+        ansible_peer.installed()
+    alone()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupted)
     document: dict[str, Any] = {"about": about(), "results": []}
@@ -102,6 +107,15 @@ def main() -> int:
     print(report.table(document["results"]))
     say(f"\nevery run: {given.json}")
     return 0
+
+
+def alone() -> None:
+    """Begin again in a network of its own, once: nodes that share the machine's addresses would be told apart by no
+    check."""
+    if "SHAKEDOWN_BENCH_NETWORK" not in os.environ:
+        os.environ["SHAKEDOWN_BENCH_NETWORK"] = "own"
+        begin = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, *sys.argv]
+        os.execvp(begin[0], begin)
 
 
 def interrupted(_number: int, _frame: object) -> NoReturn:

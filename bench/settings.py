@@ -33,7 +33,7 @@ class Settings:
             "gpu": "cpu",
             "tuning": {"numa_balancing": self.numa_balancing == "1", "sysctl": self.sysctl, **self.limits},
             # No clock_skew_s: these nodes share their CPUs with the controller, and it would judge how they queue.
-            "system": {"disk_free": self.disk_free},
+            "system": {"disk_free": {path: f"{size}B" for path, size in self.disk_free.items()}},
         }
 
     def playbook(self) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench import measure, report
-from bench.cases import ANSIBLE, DEPLOY, DRIFT, FLOOR, PROBE, Case, recap
+from bench.cases import ANSIBLE, CHANGE, DEPLOY, DRIFT, FLOOR, PROBE, Case, recap
 from bench.measure import Cost, Outcome
 from bench.nodes import BenchError, Nodes
 from bench.settings import Settings
@@ -135,3 +135,13 @@ def test_what_a_further_host_costs_is_between_the_fewest_and_the_most() -> None:
 
     assert report.per_further_host([found(10, 0.5)]) is None
     assert report.per_further_host([found(110, 0.9), found(10, 0.5)]) == pytest.approx(4.0)
+
+
+def test_the_growth_of_a_deploy_is_that_between_the_most_hosts() -> None:
+    def found(hosts: int, cpu_s: float) -> dict[str, Any]:
+        return report.result(hosts, {CHANGE: [Cost(1.0, cpu_s, 60.0, 1.0)]}, {CHANGE: "c"})
+
+    few, many, most = found(10, 1.0), found(100, 10.0), found(200, 20.0)
+    assert report.growth([few]) is None
+    assert report.growth([most, few, many]) == pytest.approx(1.0)
+    assert "missed  deploy that changes" in report.table([many, found(200, 40.0)])
