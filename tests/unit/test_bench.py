@@ -53,6 +53,7 @@ def test_a_target_is_met_on_its_bound_and_missed_beyond() -> None:
     assert found["drift, CPU of the controller"] == (1.0, True)  # it is the same, whatever the time
     assert found["drift, CPU on each node with sshd's session"] == (100.0, False)  # 1 s over 10 hosts
     assert judged(**{DRIFT: 1.0, DEPLOY: 1.6})["deploy without changes"] == (1.6, False)
+    assert judged(**{DEPLOY: 1.6})["deploy without changes, CPU"] == (0.1, True)
     assert judged(**{PROBE: 9.0})["probe"] == (0.1, True)  # its CPU counts, not its wall time
 
 
