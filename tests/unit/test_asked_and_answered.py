@@ -122,6 +122,7 @@ WHOLE_SECTIONS = {
     "smoke": _JOB,
     "images": _PULL,
     "trials": "measured, and judged by gates",
+    "soak": "run, and judged by its own limits",
     "agent": "what asks on the node; deploy/agent.py",
     "pulls": _PULL,
     "rolling": "how a run goes through the nodes",
