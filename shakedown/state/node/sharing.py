@@ -1,6 +1,5 @@
 """Many states in little memory: what is equal in them is held once."""
 
-from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,6 +12,7 @@ _LARGEST = 1 << 64  # of a number: the largest counters of the kernel are below
 _texts: dict[str, str] = {}
 _field_names: dict[frozenset[str], set[str]] = {}
 _parts: dict[tuple[Any, ...], BaseModel] = {}
+_apart: set[type] = set()  # kinds of parts with lists or dictionaries in them
 
 
 def shared(state: NodeState, odd: list[Any] | None = None) -> NodeState:
@@ -59,12 +59,16 @@ def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
 
 def _share_part(part: BaseModel) -> BaseModel:
     """Return an equal part that is held, where its values can be looked up: lists and dictionaries cannot."""
-    if part.model_config.get("frozen"):
-        with suppress(TypeError):
-            values = part.__dict__.values()
-            key = (part.__class__, id(part.__pydantic_fields_set__), *values, *map(type, values))
-            return _parts.setdefault(key, part) if len(_parts) < _MOST_PARTS else _parts.get(key, part)
-    return part
+    kind = part.__class__
+    if kind in _apart:
+        return part
+    values = part.__dict__.values()
+    try:
+        key = (kind, id(part.__pydantic_fields_set__), *values, *map(type, values))
+        return _parts.setdefault(key, part) if len(_parts) < _MOST_PARTS else _parts.get(key, part)
+    except TypeError:
+        _apart.add(kind)
+        return part
 
 
 def _share_text(text: str, odd: list[Any]) -> str:
