@@ -36,3 +36,7 @@ class DesiredStateError(ValueError):
         self.problems = tuple(problems)
         count = counted(len(self.problems), "error")
         super().__init__("\n".join([f"the desired state has {count}:", *(f"  {p}" for p in self.problems)]))
+
+
+class InventoryError(ValueError):
+    """An inventory that cannot be used: not there, raises, or names no host."""

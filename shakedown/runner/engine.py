@@ -27,6 +27,7 @@ from pyinfra_cli.log import setup_logging
 from pyinfra_cli.util import load_deploy_file
 
 from shakedown.desired import DesiredStateError
+from shakedown.desired.problems import InventoryError as InventoryError  # without gevent, for those that raise it
 from shakedown.hosts import named, nodes, select
 from shakedown.runner.inventory import resolved_of, unread_group_data
 from shakedown.runner.pyinfra import inventory_file
@@ -34,10 +35,6 @@ from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.pyinfra.site_files import DEPLOYS
 
 pyinfras._get_groups_from_filename = inventory_file.groups_of  # pyinfra's own drops what it does not understand
-
-
-class InventoryError(ValueError):
-    """An inventory that cannot be used: not there, raises, or names no host."""
 
 
 def load(

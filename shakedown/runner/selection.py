@@ -26,7 +26,7 @@ from shakedown.common.prometheus_names import AGENT_REPORT, inventory_label
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import counted, load_json, printable
 from shakedown.desired.models import Agent
-from shakedown.runner.engine import InventoryError
+from shakedown.desired.problems import InventoryError
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runs.directory import RunDirectory

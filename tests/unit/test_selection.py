@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from shakedown.common.prometheus_names import AGENT_REPORT, LABELS, NAMES
+from shakedown.desired.problems import InventoryError
 from shakedown.node.agent import tell
 from shakedown.runner import selection
-from shakedown.runner.engine import InventoryError
 from shakedown.runner.selection import Memory, Read, Series, round_of
 from shakedown.state.findings import Verdict
 from tests.monitoring import prometheus
