@@ -40,6 +40,7 @@ class Report(_Part):
 
     schema_version: int
     node: Short
+    inventory: Short = ""
     at: float
     verdict: Verdict
     why: str

@@ -1,7 +1,9 @@
 """The cabling plan of a site: which port of a switch each fabric port of a node is to reach."""
 
 import csv
+import io
 import os
+import stat
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,19 +18,25 @@ def read_plan(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        found = (Path(value).expanduser()).stat()
-        if found.st_size > _LARGEST:
-            raise ValueError(f"{value}: {found.st_size} bytes are no cabling plan; the largest has {_LARGEST}")
-        return _parse(value, found.st_mtime_ns)
+        with os.fdopen(os.open(Path(value).expanduser(), os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ValueError(f"{value}: it is no file")
+            text = file.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise ValueError(f"{value}: it is no cabling plan; the largest has {_LARGEST} bytes")
+        return _parse(value, text)
     except OSError as error:
         raise ValueError(f"{value}: {os.strerror(error.errno or 0)}") from None
+    except (RuntimeError, csv.Error) as error:  # no such user's home; a cell that is too long
+        raise ValueError(f"{value}: {error}") from None
 
 
 @lru_cache(maxsize=4)
-def _parse(file: str, _changed: int) -> Cabling:
+def _parse(file: str, content: bytes) -> Cabling:
     plan: Cabling = {}
     ends: dict[tuple[str, str], str] = {}
-    with Path(file).expanduser().open(encoding="utf-8-sig", newline="") as text:
+    with io.StringIO(content.decode("utf-8-sig"), newline="") as text:
         rows = csv.DictReader(text, skipinitialspace=True)
         if missing := [column for column in COLUMNS if column not in (rows.fieldnames or [])]:
             raise ValueError(f"{file}: the first line lacks the columns {', '.join(missing)}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from shakedown.common.secret_file import SecretError, read_owned, secret_problem
+from shakedown.common.secret_file import secret_problem
 from shakedown.desired import controller, profiles
 from shakedown.desired.models import DesiredState, Image, Mirror, Section
 from shakedown.desired.problems import Problem
@@ -87,11 +87,6 @@ def _of_secrets(state: DesiredState) -> Iterator[Problem]:
         problem = secret_problem(file) if file else None
         if file and problem:
             yield Problem("", path, file, f"a secret for its owner alone: {problem}")
-    if state.signing:
-        try:
-            read_owned(state.signing.key_file)
-        except SecretError as error:
-            yield Problem("", "signing.key_file", state.signing.key_file, f"a private key for its owner alone: {error}")
 
 
 def _of_service(state: DesiredState) -> Iterator[Problem]:

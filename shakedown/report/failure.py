@@ -42,7 +42,7 @@ def gate_lines(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> Iterator[l
     if rest := _names(rows[_GATES:]):
         yield [f"  further gates: {rest}"]
     if own or following:
-        bad = f"{len(own) + len(following)} of {len(gates)} did not pass"
+        bad = f"{sum(not gate.verdict.passes for gate in gates)} of {len(gates)} did not pass"
         names = _names(fold_gates(following))
         yield [f"  gates: {bad}{f'; these follow from the early end: {names}' if names else ''}"]
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import ModuleType
 
+from shakedown.common.secret_file import SecretError
 from shakedown.desired import contradictions
 from shakedown.desired import resolve as layers
 from shakedown.desired.layers import HostLayers
@@ -64,11 +65,22 @@ def _waivers(state: DesiredState) -> Iterator[Problem]:
         yield from waivers.problems_of(state)
 
 
+def _signing(state: DesiredState) -> Iterator[Problem]:
+    if state.signing:
+        from shakedown.runs.signing import envelope  # cryptography, which few inventories need here
+
+        try:
+            envelope.private_key(state.signing.key_file)
+        except SecretError as error:
+            yield Problem("", "signing.key_file", state.signing.key_file, f"the site's private key: {error}")
+
+
 FEATURES = (
     Feature(_benchmark),
     Feature(contradictions.problems_of, contradictions.over_hosts),
     Feature(_smoke, _smoke_of_hosts),
     Feature(_trials),
     Feature(_datasets),
+    Feature(_signing),
     Feature(_waivers, contradictions.waivers_without_node),
 )

@@ -14,7 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from importlib.metadata import version
 from urllib.parse import urlencode, urlsplit
 
 from pydantic import ValidationError
@@ -31,12 +33,13 @@ from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import own
+from shakedown.runs.records import desired_digest
 from shakedown.state.findings import Finding, Verdict
 
 TARGET = "shakedown_node"  # label of a target: the node's name in the inventory
 DRAWN = 0.01  # of the nodes that are left out, at least one
 CLOCK_S = 60  # a node's clock may be this far ahead
-LIMIT = 64 << 20  # bytes of an answer; that of 10,000 nodes has 4 MB
+LIMIT = 16 << 20  # bytes of an answer; that of 10,000 nodes has 4 MB
 PATIENCE_S = 30
 _QUERY = f'{AGENT_REPORT}{{source="agent",{TARGET}!=""}}'
 _DRAWN = "drawn at random"
@@ -48,6 +51,7 @@ class Read(Frozen):
 
     digest: str
     verdict: Verdict
+    desired: str = ""  # digest of what was asked of the node, and the version that asked
 
 
 class Memory(Frozen):
@@ -75,6 +79,7 @@ class Round:
     reasons: Mapping[str, str]
     left_out: Sequence[Finding]
     digests: Mapping[str, str]
+    desired: Mapping[str, str]
     memory: Memory
 
     def __str__(self) -> str:
@@ -87,7 +92,12 @@ class Round:
     def keep(self, examination: Examination) -> None:
         """Write down what the nodes were found to be, for the next round. Raise OSError."""
         read = {
-            node: Read(digest=self.digests.get(node, ""), verdict=examination.verdict_of(node)) for node in self.reasons
+            node: Read(
+                digest=self.digests.get(node, ""),
+                verdict=examination.verdict_of(node),
+                desired=self.desired.get(node, ""),
+            )
+            for node in self.reasons
         }
         memory = self.memory.model_copy(update={"nodes": {**self.memory.nodes, **read}})
         RunDirectory(runs_folder()).write(_file(memory.inventory), memory.model_dump_json(indent=1) + "\n")
@@ -99,7 +109,8 @@ def choose(state: State, url: str) -> Round:
     desired = desired_states(state).states
     stale = {host.name: (desired[host.name].agent or Agent()).stale_s for host in hosts}
     memory = _memory(inventory_label(invocation.inventory))
-    chosen = round_of(stale, _series(url), memory, time.time())
+    asked = {host.name: f"{version('shakedown')} {desired_digest({'': desired[host.name]})}" for host in hosts}
+    chosen = round_of(stale, _series(url), memory, time.time(), asked=asked)
     if chosen.left_out:
         state.limit_hosts = [host for host in hosts if host.name in chosen.reasons]
     return chosen
@@ -111,10 +122,16 @@ def round_of(
     memory: Memory,
     now: float,
     seed: int | None = None,
+    asked: Mapping[str, str] | None = None,
 ) -> Round:
-    """Choose among the nodes, each with the age in seconds at which its report is stale."""
+    """Choose among the nodes, each with the age in seconds at which its report is stale. `asked`: what is asked of each
+    now, as a digest."""
+    asked = asked or {}
     seed = secrets.randbits(62) if seed is None else seed
     reasons = {node: _reason(node, held.get(node, ()), memory.nodes.get(node), now, stale[node]) for node in stale}
+    for node, last in memory.nodes.items():
+        if not reasons.get(node, "new") and last.desired != asked.get(node, ""):
+            reasons[node] = "with another desired state, or read by another version"
     trusted = sorted(node for node, reason in reasons.items() if not reason)
     drawn = random.Random(seed).sample(trusted, math.ceil(len(trusted) * DRAWN))
     reasons |= dict.fromkeys(drawn, _DRAWN)
@@ -122,6 +139,7 @@ def round_of(
         {node: reason for node, reason in reasons.items() if reason},
         [_left_out(node, held[node][0], now) for node, reason in reasons.items() if not reason],
         {node: series[0].digest for node, series in held.items() if len(series) == 1},
+        asked,
         memory.model_copy(update={"seed": seed, "drawn": sorted(drawn)}),
     )
 
@@ -167,7 +185,7 @@ def _series(url: str) -> dict[str, list[Series]]:
         reach = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         connection = reach(parts.hostname, parts.port, timeout=PATIENCE_S)
         connection.request("GET", query)
-        document = load_json(connection.getresponse().read(LIMIT + 1), LIMIT)
+        document = load_json(_answer(connection.getresponse()), LIMIT)
         connection.close()
         held: dict[str, list[Series]] = defaultdict(list)
         for row in document["data"]["result"]:
@@ -177,6 +195,18 @@ def _series(url: str) -> dict[str, list[Series]]:
         words = printable(f"{type(error).__name__}: {error}", 300)
         raise InventoryError(f"--prometheus {shown}: no reports of agents ({words}): {_ALL}") from error
     return held
+
+
+def _answer(response: HTTPResponse) -> bytes:
+    """Return the whole answer. Raise OSError where it does not come in time, or is no answer."""
+    if response.status != HTTPStatus.OK:
+        raise OSError(f"HTTP {response.status}")
+    until, content = time.monotonic() + PATIENCE_S, b""
+    while part := response.read1(1 << 16):
+        content += part
+        if time.monotonic() > until or len(content) > LIMIT:
+            raise OSError(f"the answer has not ended after {PATIENCE_S} s or {LIMIT} bytes")
+    return content
 
 
 def _file(inventory: str) -> str:

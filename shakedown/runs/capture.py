@@ -32,6 +32,7 @@ from shakedown.state.node import NodeState
 
 LIMIT = MOST + (4 << 20)  # characters of a document
 _SECONDS = 90
+_PARTS = 500_000  # objects and lists of a document: a node with 8 GPUs has some 10,000
 _HOST = re.compile(r"://([A-Za-z][\w.-]*)")
 _MAC_IN_NAME = re.compile(r"\benx[0-9a-f]{12}\b")
 _FIRST_PERSON, _NOBODY = 1000, 65534  # numbers of users: below are the system's
@@ -90,9 +91,16 @@ def load(path: Path) -> Capture:
     try:
         with gzip.open(path) as file:
             text = file.read(LIMIT + 1).decode()
-        return Capture.model_validate(load_sound(text, LIMIT))
+        if text.count("{") + text.count("[") > _PARTS:
+            raise ValueError(f"more than {_PARTS} parts, which no node's has")
+        document = load_sound(text, LIMIT)
+        if isinstance(document["desired"]["rdma"].get("cabling"), str):  # a file of this machine
+            raise ValueError("its cabling plan is the name of a file")
+        return Capture.model_validate(document)
     except ValidationError as error:
         raise ValueError(f"{path}: no capture of this version: {_first(error)}") from None
+    except (LookupError, TypeError, AttributeError):
+        raise ValueError(f"{path}: no capture of this version") from None
     except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: no capture: {printable(str(error), 200)}") from None
 

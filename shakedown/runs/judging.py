@@ -128,7 +128,8 @@ def judged_again(directory: RunDirectory, record: RunRecord) -> tuple[Verdict, l
         judged = judge_run(directory, record, directory.load_evidence())
     except (OSError, ValueError):  # a check, a run that ended before any plan was made, or one without its evidence
         findings = [finding.verdict for finding in record.findings]
-        return worst([record.verdict, *findings, *([Verdict.UNKNOWN] if record.jobs else [])]), None
+        absent = [Verdict.UNKNOWN for node in record.nodes if node.part in ("excluded", "unreached")]
+        return worst([record.verdict, *findings, *absent, *([Verdict.UNKNOWN] if record.jobs else [])]), None
     return verdict_of(record, judged), judged
 
 

@@ -89,7 +89,7 @@ def test_the_inventory_of_files_is_closed(run: RunDirectory, site: tuple[Path, P
     refused("extra is not in the statement")
     (run.path / "extra").unlink()
     (run.path / "logs/folder").mkdir()
-    refused("logs/folder is not in the statement")
+    refused("logs/folder/ is not in the statement")
     (run.path / "logs/folder").rmdir()
     (run.path / "link").symlink_to("run.json")
     refused("link is neither a file nor a folder")

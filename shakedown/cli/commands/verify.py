@@ -76,7 +76,9 @@ def _keys(file: Path) -> Callable[[str], list[str]]:
 def _show(found: Verified, name: str) -> None:
     predicate = found.statement.predicate
     files = counted(len(found.statement.subject), "file")
-    lines = [f"signature: holds, key sha256 {name}", f"files: {files} as they were signed, at {predicate.signed_at}"]
+    lines = [f"signature: holds, key sha256 {name}"]
+    lines += [f"run: {predicate.run_id} over {found.record.inventory}, begun at {found.record.started_at}"]
+    lines += [f"files: {files} as they were signed, at {predicate.signed_at}"]
     if predicate.packed:
         lines.append(
             f"packed from the signed run {predicate.packed.run_id}, statement sha256 {predicate.packed.sha256}"
@@ -91,6 +93,7 @@ def _show(found: Verified, name: str) -> None:
     lines.append(f"readings: {found.held} of {nodes} signed by the node itself" + (f" ({reasons})" if reasons else ""))
     lines += [f"does not hold: {change}" for change in found.changes]
     holds = "does not hold" if found.changes else "holds"
-    lines.append(f"verdict: {predicate.verdict}, judged again from the evidence: {found.again}; {holds}")
+    again = "judged again from the evidence" if found.judged else "by its findings, which are not judged again"
+    lines.append(f"verdict: {predicate.verdict}, {again}: {found.again}; {holds}")
     for line in lines:
         click.echo(printable(line, 2000))

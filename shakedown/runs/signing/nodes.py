@@ -91,7 +91,7 @@ def check(
     held, unsigned, wrong = 0, {}, []
     for node in record.nodes:
         name = f"{file_name(node.name)}.json"
-        if node.part == "unreached":
+        if node.part == "unreached" and _left_nothing(directory, record, node.name):
             continue
         try:
             signature = NodeSignature.model_validate(read_document(directory.path / SIGNATURES / name))
@@ -112,6 +112,13 @@ def check(
         except ValueError as error:
             wrong.append(f"{node.name}: the signature on its reading does not hold: {error}")
     return held, unsigned, wrong
+
+
+def _left_nothing(directory: RunDirectory, record: RunRecord, node: str) -> bool:
+    """Tell whether a run says nothing good of a node, and has no state of it."""
+    found = [finding.verdict for finding in record.findings if finding.node == node]
+    there = (directory.path / "states" / f"{file_name(node)}.json").exists()
+    return bool(found) and not there and not any(verdict.passes for verdict in found)
 
 
 class _Masked(Exception):

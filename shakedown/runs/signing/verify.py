@@ -33,6 +33,7 @@ class Verified:
     directory: RunDirectory
     record: RunRecord
     again: Verdict
+    judged: bool  # the gates were applied again; a check has none
     changes: list[str]
     held: int = 0  # nodes whose own signature on the reading holds
     unsigned: Mapping[str, str] = field(default_factory=dict)  # nodes without, each with the reason
@@ -91,7 +92,8 @@ def check_files(folder: Path, signed: Statement) -> None:
     except ValueError as error:
         raise NotSigned(f"{folder}: {error}, so the statement cannot cover it") from None
     subjects = {subject.name: subject.digest.sha256 for subject in signed.subject}
-    there, listed = {*files, *folders}, {*subjects, *signed.predicate.folders}
+    there = {*files, *(f"{name}/" for name in folders)}
+    listed = {*subjects, *(f"{name}/" for name in signed.predicate.folders)}
     other = [f"{name} is not in the statement" for name in sorted(there - listed)]
     other += [f"{name} is missing" for name in sorted(listed - there)]
     if other or len(subjects) != len(signed.subject):
@@ -144,4 +146,4 @@ def _judged(directory: RunDirectory, signed: Statement, sha256: str, keys: nodes
     if worst([again, record.verdict]) != record.verdict:
         changes.append(f"signed as {record.verdict}, and its evidence comes to {again}")
     held, unsigned, wrong = nodes.check(directory, record, signed.predicate.form == "archive", keys)
-    return Verified(signed, sha256, directory, record, again, [*changes, *wrong], held, unsigned)
+    return Verified(signed, sha256, directory, record, again, gates is not None, [*changes, *wrong], held, unsigned)

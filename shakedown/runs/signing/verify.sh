@@ -10,7 +10,7 @@ jq -j '.dsseEnvelope.signatures[0].sig' "$RUN/statement.sigstore.json" | base64 
 openssl dgst -sha256 -verify "$KEY" -signature signature signed
 jq -r '.subject[] | .digest.sha256 + "  " + .name' payload > digests
 (cd "$RUN" && sha256sum -c --strict --quiet) < digests
-jq -r '.subject[].name, .predicate.folders[], "statement.sigstore.json"' payload | sort > listed
-(cd "$RUN" && find . -mindepth 1 -printf '%P\n') | sort | diff listed -
+jq -r '.subject[].name, (.predicate.folders[] + "/"), "statement.sigstore.json"' payload | sort > listed
+(cd "$RUN" && find . -mindepth 1 \( -type d -printf '%P/\n' -o -printf '%P\n' \)) | sort | diff listed -
 test -z "$(find "$RUN" ! -type f ! -type d)"
 jq -r .predicate.verdict payload
