@@ -158,6 +158,16 @@ def test_a_node_s_agent_has_its_own_cables(wanted: DesiredState) -> None:
     assert DesiredState.model_validate(document["desired"] | {"gpu": wanted.gpu}).rdma.cabling is not None
 
 
+def test_a_plan_is_a_file_of_a_bounded_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "wide.csv").write_text(plan() + "x" * 200_000 + ",a,b,c\n")
+    for name, words in (("pipe", "it is no file"), ("/dev/zero", "it is no file"), ("wide.csv", "field larger than")):
+        with pytest.raises(DesiredStateError, match=words):
+            resolved(rdma={"cabling": str(tmp_path / name)})
+    with pytest.raises(DesiredStateError, match="determine home directory"):
+        resolved(rdma={"cabling": "~nosuchuser/x.csv"})
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -201,6 +201,15 @@ def test_what_is_no_capture_is_refused(tmp_path: Path, content: bytes) -> None:
         capture.load(tmp_path / "plain.json.gz")
 
 
+@pytest.mark.parametrize("plan", ["/dev/zero", "~nosuchuser/x", "/etc/passwd"])
+def test_a_capture_names_no_file_of_this_machine(tmp_path: Path, document: Any, plan: str) -> None:
+    document["desired"]["rdma"]["cabling"] = plan
+    with pytest.raises(ValueError, match="its cabling plan is the name of a file"):
+        capture.load(packed(tmp_path / "x.json.gz", document))
+    with pytest.raises(ValueError, match="more than 500000 parts"):
+        capture.load(packed(tmp_path / "y.json.gz", b"[" + b'{"":[]},' * 400_000 + b"0]"))
+
+
 def test_a_capture_that_would_not_replay_is_not_written(tmp_path: Path) -> None:
     recorded = record(make_tree(tmp_path / "tree", count=1, gid_entries=4))
     del recorded["answers"]["file /sys/kernel/mm/transparent_hugepage/enabled"]

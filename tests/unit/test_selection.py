@@ -80,6 +80,16 @@ def test_a_node_is_left_out_only_where_nothing_speaks_against_it(
     assert {finding.verdict for finding in found.left_out} == {Verdict.OK}
 
 
+def test_a_node_of_which_something_else_is_asked_now_is_connected_to() -> None:
+    nodes = names(300)
+    kept = memory(nodes, **{nodes[7]: Read(digest="d1", verdict=Verdict.OK, desired="before")})
+    found = round_of(dict.fromkeys(nodes, 1800.0), reported(nodes), kept, NOW, 7, dict.fromkeys(nodes, ""))
+    assert found.reasons[nodes[7]] == "with another desired state, or read by another version"
+    asked = dict.fromkeys(nodes, "now")
+    every = round_of(dict.fromkeys(nodes, 1800.0), reported(nodes), memory(nodes), NOW, 7, asked)
+    assert set(every.reasons) == set(nodes) and every.desired == asked
+
+
 def test_the_draw_is_repeatable_from_its_seed_and_finds_liars() -> None:
     """A lying agent repeats its digest. A hundredth is drawn each round, so that none stays unread for long."""
     nodes = names(2000)

@@ -106,6 +106,43 @@ def test_the_inventory_of_files_is_closed(run: RunDirectory, site: tuple[Path, P
     refused("states/node01.json is missing")
 
 
+def test_a_file_in_place_of_a_folder_is_no_folder(run: RunDirectory, site: tuple[Path, Path]) -> None:
+    (run.path / "empty").mkdir()
+    rewritten(
+        run.path / STATEMENT,
+        site[0],
+        folders=[*json.loads(payload_of(run.path / STATEMENT))["predicate"]["folders"], "empty"],
+    )
+    assert call("verify", run.path, "--key", site[1]).exit_code == 0
+    (run.path / "empty").rmdir()
+    (run.path / "empty").write_text("anything")
+    done = call("verify", run.path, "--key", site[1])
+    assert done.exit_code == 1 and "empty is not in the statement; empty/ is missing" in done.output, done.output
+
+
+def test_what_is_verified_is_named(run: RunDirectory, site: tuple[Path, Path]) -> None:
+    """An old run under a new name is still the old one."""
+    done = call("verify", run.path, "--key", site[1])
+    assert f"run: {run.load().run_id} over {run.load().inventory}, begun at " in done.output
+
+
+def test_a_node_that_a_run_says_good_of_needs_its_signature(run: RunDirectory) -> None:
+    record = run.load()
+    for node in record.nodes:
+        node.part = "unreached"
+        (run.path / f"states/{node.name}.json").unlink(missing_ok=True)
+    _, unsigned, _ = nodes.check(run, record, False, lambda _name: [])
+    assert set(unsigned) == {node.name for node in record.nodes}
+
+
+def test_a_statement_is_no_json_before_its_signature_holds(run: RunDirectory, site: tuple[Path, Path]) -> None:
+    """A stranger's JSON of many parts would cost gigabytes."""
+    text = (run.path / STATEMENT).read_bytes()
+    for other in (text.replace(b'"tlogEntries": []', b'"tlogEntries": [' + b'{"":0},' * 9 + b"0]"), text + b" ", b"{}"):
+        with pytest.raises(NotSigned, match="no Sigstore bundle with a DSSE envelope, or not as Shakedown writes it"):
+            envelope.verified(other, envelope.public_key(site[1]))
+
+
 def test_a_run_without_a_statement_or_with_a_link_for_one_is_not_verified(
     run: RunDirectory, site: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -419,6 +419,7 @@ def test_nodes_that_passed_a_load_longest_ago_come_first(tmp_path: Path, monkeyp
     assert stale("node[1-3]", "--after", "2026-11-24", "--one-in", "2") == everyone[:2]
     assert stale("node[1-3]", "--after", "2026-11-24", "--one-in", "100") == everyone[:1]
     assert CliRunner().invoke(main, ["ledger", "stale", "node[3-1]"]).exit_code == 2
+    assert "a file: give the names of nodes" in CliRunner().invoke(main, ["ledger", "stale", __file__]).output
 
 
 @pytest.mark.parametrize(("code", "requeued"), [(0, False), (1, False), (4, False), (130, True)])

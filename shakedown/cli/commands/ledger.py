@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
@@ -114,6 +115,8 @@ def stale(hosts: tuple[str, ...], after: datetime, one_in: int) -> None:
     \b
     shakedown ledger stale 'node[01-64].rack7' --after 7d --one-in 20
     """
+    if files := [words for words in hosts if Path(words).is_file()]:
+        unusable(f"{files[0]}: a file: give the names of nodes, as 'node[01-64].rack7'")
     try:
         names = list(dict.fromkeys(node for words in hosts for node in nodes(words)))
         aged = by_age(open_ledger(), names)
