@@ -65,6 +65,9 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
     }
     known = secrets.values_of(document["desired"], examination.not_secret())
     redacted = Redactor(known, names, harvest.own_words([document])).document(document)
+    own = reading.state.system.hostname if reading.state else ""
+    if other := names.mapping.get(own):  # inside a text so short a name is left alone: it may be any word
+        redacted["answers"] = _renamed(redacted["answers"], own, other)
     try:
         again = replay(Capture.model_validate(redacted))
     except ValidationError as error:
@@ -84,6 +87,15 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
         with private.create(path) as file:
             file.write(content)
     return target, beside
+
+
+def _renamed(value: Any, name: str, other: str) -> Any:
+    """Return a document in which no text is the name alone."""
+    if isinstance(value, dict):
+        return {key: _renamed(part, name, other) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_renamed(part, name, other) for part in value]
+    return value.replace(name, other) if isinstance(value, str) and value.strip() == name else value
 
 
 def load(path: Path) -> Capture:

@@ -105,6 +105,14 @@ SECRET = ("grace", "Hopper", "Room 7", "lovelace", "projectx", "0123456789abcdef
           "00:11:22:aa:bb:cc", "TR8-0044", "TR8N0044", "10.1.0.0", "b83f:d203")  # fmt: skip
 
 
+def test_a_host_name_of_two_letters_is_a_name_too(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree", count=1, gid_entries=4)
+    (tree / "proc/sys/kernel/hostname").write_text("vm\n")
+    _, path, names = written(tmp_path, record(tree))
+    answers = json.loads(gzip.decompress(path.read_bytes()))["answers"]
+    assert answers["file /proc/sys/kernel/hostname"] == {"is": f"{names['vm']}\n"}
+
+
 def test_nothing_of_the_site_is_in_a_capture_and_equal_values_stay_equal(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", gid_entries=16)
     for name, content in PLANTED.items():
