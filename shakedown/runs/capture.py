@@ -66,8 +66,8 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
     known = secrets.values_of(document["desired"], examination.not_secret())
     redacted = Redactor(known, names, harvest.own_words([document])).document(document)
     own = reading.state.system.hostname if reading.state else ""
-    if other := names.mapping.get(own):  # inside a text so short a name is left alone: it may be any word
-        redacted["answers"] = _renamed(redacted["answers"], own, other)
+    if pseudonym := names.mapping.get(own):  # inside a text so short a name is left alone: it may be any word
+        redacted["answers"] = _renamed(redacted["answers"], own, pseudonym)
     try:
         again = replay(Capture.model_validate(redacted))
     except ValidationError as error:

@@ -26,6 +26,7 @@ from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Verdict
 from shakedown.trials import soak
 from shakedown.trials.soak_judge import Part, judge_parts, soak_gates
+from tests import forks
 from tests.states import bare, desired
 from tests.unit.test_service import NODES, a_record
 
@@ -447,3 +448,14 @@ def test_the_job_of_an_idle_node_is_queued_again_where_slurm_took_the_node(
         .endswith("--cpus-per-task=96 shakedown soak rack.py --limit node3 --for 30m\n")
     )
     assert (tmp_path / "requeued").exists() == requeued
+
+
+def test_a_run_that_was_no_soak_cannot_go_on_as_one(tmp_path: Path) -> None:
+    (tmp_path / "site.py").write_text("nodes = (['@local'], {'gpu': 'cpu'})\n")
+    run = RunDirectory.create("20261129T000000-aaaaaa", tmp_path / "runs")
+    run.save(
+        RunRecord(run_id=run.path.name, started_at="2026-11-29T00:00:00+00:00", inventory="site.py", desired_digest="")
+    )
+    words = [str(Path(sys.executable).with_name("shakedown")), "soak", str(tmp_path / "site.py"), "--plan"]
+    code, _, err = forks.run([*words, "--resume", run.path.name], tmp_path, os.environ)
+    assert code == 2 and "is no soak: `shakedown history` lists the runs" in err, err

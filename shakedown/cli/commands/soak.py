@@ -53,6 +53,8 @@ def soak(
         if time:
             seconds_of(time)
         run = find_run(resume) if resume else None
+        if run and not (run / "soak.json").is_file():
+            raise ValueError(f"--resume {resume}: {run} is no soak: `shakedown history` lists the runs")
     except ValueError as error:
         unusable(error)
     invocation.only = names
