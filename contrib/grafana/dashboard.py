@@ -95,7 +95,13 @@ ROWS = {
         ),
     ],
     "Node": [
-        panel("table", "Causes and remedies", 24, f"shakedown_cause_info{{{OF_NODE}}}"),
+        panel("table", "Causes and remedies", 16, f"shakedown_cause_info{{{OF_NODE}}}"),
+        panel(
+            "table",
+            "Agents' reports: age",
+            8,
+            f"max by (node, verdict) (time() - shakedown_agent_report_timestamp_seconds{{{OF_NODE}}})",
+        ),
         panel("table", "Findings that are not ok", 12, f"shakedown_finding_not_ok{{{OF_NODE}}}"),
         panel("timeseries", "Findings", 12, f"sum by (verdict) (shakedown_findings{{{OF_NODE}}})", "{{verdict}}"),
     ],

@@ -13,6 +13,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 from shakedown.desired.resolve import Feature, Resolved
 from shakedown.recipes import datasets
+from shakedown.runs.signing import envelope
 from shakedown.trials import preflight as trials
 
 
@@ -67,8 +68,6 @@ def _waivers(state: DesiredState) -> Iterator[Problem]:
 
 def _signing(state: DesiredState) -> Iterator[Problem]:
     if state.signing:
-        from shakedown.runs.signing import envelope  # cryptography, which few inventories need here
-
         try:
             envelope.private_key(state.signing.key_file)
         except SecretError as error:
