@@ -279,7 +279,9 @@ def test_the_command_reads_once_and_then_what_changed(tmp_path: Path) -> None:
         memory = Memory.model_validate_json(kept.read_bytes())
         assert memory.nodes["a"].verdict == Verdict.FAIL and memory.nodes["a"].digest
         assert "1 not ok when last read" in drift(url).stderr
-        healthy = memory.model_copy(update={"nodes": {"a": Read(digest=memory.nodes["a"].digest, verdict=Verdict.OK)}})
+        healthy = memory.model_copy(
+            update={"nodes": {"a": memory.nodes["a"].model_copy(update={"verdict": Verdict.OK})}}
+        )
         kept.write_text(healthy.model_dump_json())
         third = drift(url)
         assert "connecting to 1 of 1 node: 1 drawn at random (seed " in third.stderr, third.stderr
