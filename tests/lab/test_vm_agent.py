@@ -44,7 +44,7 @@ def test_the_timer_checks_tells_and_goes_without_a_trace(vm_pair: VmLab, tmp_pat
     before = vm.exec(LEFT).stdout
     inventory = site(vm_pair, product)
     ran = product.deploy(inventory, "agent", "-y", "--limit", vm.name, timeout=SLOW)
-    assert ran.code == 0, ran.text
+    assert ran.code == 3, f"the node drifts, which keeps no agent from it: {ran.text}"
 
     first = told(vm)
     mine = {each["name"]: each["verdict"] for each in first["findings"]}
@@ -61,7 +61,7 @@ def test_the_timer_checks_tells_and_goes_without_a_trace(vm_pair: VmLab, tmp_pat
 
     installed = vm.exec("stat -c '%n %Z' /usr/local/lib/shakedown-agent/*/run /etc/shakedown/agent.json").stdout
     again = product.deploy(inventory, "agent", "-y", "--limit", vm.name, timeout=SLOW)
-    assert again.code == 0, again.text
+    assert again.code == 3, again.text
     assert vm.exec("stat -c '%n %Z' /usr/local/lib/shakedown-agent/*/run /etc/shakedown/agent.json").stdout == installed
     vm.write(NUMA, "0\n")
     until(lambda: told(vm)["at"] > first["at"] and numa(vm)["actual"] == "0", 240, every=3)
@@ -73,7 +73,7 @@ def test_the_timer_checks_tells_and_goes_without_a_trace(vm_pair: VmLab, tmp_pat
     vm.write(NUMA, "1\n")
 
     ran = product.deploy(site(vm_pair, product, state="absent"), "agent", "-y", "--limit", vm.name, timeout=SLOW)
-    assert ran.code == 0, ran.text
+    assert ran.code == 3, ran.text
     assert vm.exec(LEFT).stdout == before
     units = vm.exec("systemctl list-timers --all --no-legend 'shakedown*'; systemctl --failed --no-legend").stdout
     assert "shakedown" not in units
@@ -89,7 +89,7 @@ def test_what_is_safe_is_put_back_as_often_as_allowed_and_told(vm_pair: VmLab, t
     vm.write(NUMA, "1\n")
     inventory = site(vm_pair, product, remedy="safe", remedies_per_day=2)
     ran = product.deploy(inventory, "agent", "-y", "--limit", vm.name, timeout=SLOW)
-    assert ran.code == 0, ran.text
+    assert ran.code == 3, f"the node drifts, which keeps no agent from it: {ran.text}"
     for _ in range(2):  # at its installation, and by its timer
         until(lambda: vm.read(NUMA).strip() == "0", 240, every=3)
         vm.write(NUMA, "1\n")
@@ -100,4 +100,4 @@ def test_what_is_safe_is_put_back_as_often_as_allowed_and_told(vm_pair: VmLab, t
     assert journal(vm).count("numa_balancing: put back: ") == 2
     assert "pci=bfsort" not in vm.exec("grep -rs pci=bfsort /etc/default /boot/grub; cat /proc/cmdline").stdout
     ran = product.deploy(site(vm_pair, product, state="absent"), "agent", "-y", "--limit", vm.name, timeout=SLOW)
-    assert ran.code == 0, ran.text
+    assert ran.code == 3, ran.text
