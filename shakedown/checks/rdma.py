@@ -116,11 +116,12 @@ def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
 
 @check("rdma_gid", "rdma.count", follows=(*NICS, "rdma_state*"))
 def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """Every device has a RoCE v2 GID of its interface's IPv4 address. Which index that is, the table decides; that it
-    differs from the published one, or from device to device, is noted as evidence and is no fault."""
+    """Every device has a RoCE v2 GID of its interface's IPv4 address, or of a routed IPv6 one where it has none. Which
+    index that is, the table decides; that it differs from the published one, or from device to device, is noted as
+    evidence and is no fault."""
     if not desired.rdma.count:
         return None
-    wanted = "a RoCE v2 GID of the interface's IPv4 address"
+    wanted = "a RoCE v2 GID of the interface's address"
     if is_unreadable(state.rdma):
         return unknown(wanted, state.rdma)
     if is_unreadable(state.interfaces):
@@ -134,7 +135,7 @@ def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
     without = {name: "none" for name, result in results.items() if isinstance(result, NoGid) and not result.unread}
     verdict = Verdict.FAIL if without else Verdict.UNKNOWN if reasons or not found else Verdict.OK
     remedy = Remedy(
-        text="give the interface named an IPv4 address (GIDs follow addresses); fe80 GIDs are not used, they hang gloo"
+        text="give the interface named an address (GIDs follow addresses); fe80 GIDs are not used, they hang gloo"
     )
     return Comparison(
         verdict=verdict,

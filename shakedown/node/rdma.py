@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from typing import Any, Optional
 
@@ -63,35 +64,36 @@ def gids(tree: Tree, port: str) -> list[Part]:
     return found
 
 
-def _netdev(tree: Tree, folder: str, filled: Any) -> str:
+def _netdev(tree: Tree, function: str, filled: Any) -> str:
     """Return the interface of the first filled GID, else the only one of the same PCI function."""
     for gid in filled if isinstance(filled, list) else []:
         if isinstance(gid["netdev"], str):
             return str(gid["netdev"])
-    names = tree.names(folder + "/device/net")
+    names = tree.names(function + "/net")
     if len(names) != 1:
-        raise Unreadable("missing", folder + "/device/net")
+        raise Unreadable("missing", function + "/net")
     return names[0]
 
 
 def _one(tree: Tree, device: Device) -> Part:
-    name, bdf = device.name, device.parent
+    name, hardware = device.name, device.function
     folder = CLASS + "/" + name
     port = folder + "/ports/1"
-    hardware = pci.is_bdf(bdf)
-    vendor = attempt(tree.text, folder + "/device/vendor") if hardware else None
+    function = hardware or folder + "/device"
+    bdf = os.path.basename(function)
+    vendor = attempt(tree.text, function + "/vendor") if hardware else None
     filled = attempt(gids, tree, port)
-    netdev = attempt(_netdev, tree, folder, filled)
+    netdev = attempt(_netdev, tree, function, filled)
     return {
         "name": name,
         "bdf": bdf if hardware else None,
-        "physical_function": tree.link_name(folder + "/device/physfn") if hardware else None,
+        "physical_function": tree.link_name(function + "/physfn") if hardware else None,
         "ports": max(1, len(tree.names_if_permitted(folder + "/ports"))),
         "guid": attempt(_guid, tree, folder),
         "vendor": vendor[2:] if isinstance(vendor, str) else None,
-        "numa_node": attempt(pci.numa_node, tree, folder + "/device"),
-        "link": pci.link(tree, folder + "/device") if hardware else None,
-        "driver": tree.link_name(folder + "/device/driver") if hardware else None,
+        "numa_node": attempt(pci.numa_node, tree, function),
+        "link": pci.link(tree, function) if hardware else None,
+        "driver": tree.link_name(function + "/driver") if hardware else None,
         "firmware": attempt(tree.text, folder + "/fw_ver"),
         "state": attempt(lambda: parse_state(tree.text(port + "/state"))),
         "phys_state": attempt(lambda: parse_state(tree.text(port + "/phys_state"))),

@@ -11,6 +11,7 @@ import sys
 from functools import lru_cache
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
+from .pci import is_bdf
 from .tree import Tree, Unreadable, attempt
 
 
@@ -25,6 +26,14 @@ class Device(NamedTuple):
     def parent(self) -> str:
         """The name of the device that it belongs to: of .../0000:05:00.0/net/eth0 the PCI function."""
         return self.path.rsplit("/", 3)[1]
+
+    @property
+    def function(self) -> Optional[str]:
+        """The folder of the PCI function that it belongs to, None for a device in software. A driver may put a device
+        of the auxiliary bus between them (.../0000:e5:00.0/ionic.rdma.0/infiniband/rdma0)."""
+        names = self.path.split("/")
+        own = [at for at, name in enumerate(names[:-1], 1) if is_bdf(name)]
+        return "/".join(names[: own[-1]]) if own else None
 
 
 def devices(tree: Tree, subsystem: str, name: str = "*", **attributes: str) -> List[Device]:

@@ -6,6 +6,7 @@ added, so only the table itself can say. Entries of fe80 addresses are never tak
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,23 +30,25 @@ def gid_index(device: RdmaDevice, addresses: Sequence[str]) -> int | NoGid:
     """Return the index of the RoCE v2 entry for the first of `addresses` that has one.
 
     `addresses` are IPv4, with or without a prefix length, the preferred first (see `addresses_of`). Of several entries
-    for one address the lowest index is taken. An InfiniBand port has one GID of its own, at index 0.
+    for one address the lowest index is taken. Without any, a fabric of IPv6 alone has its first routed address
+    (MI300X with bnxt_re, fd93::/16: uccl-project/uccl#803, 2026-03-09). An InfiniBand port has one GID, at 0.
     """
     if device.link_layer == "InfiniBand":
         return 0
     if is_unreadable(device.gids):
         return NoGid(f"{device.name}: the GID table is {device.gids}", unread=True)
     wanted = [address.partition("/")[0] for address in addresses]
-    if not wanted:
-        return NoGid(f"{device.name}: its interface {device.netdev} has no IPv4 address")
-    of_interface = [entry for entry in device.gids if entry.ipv4 in wanted]
-    usable = [entry for entry in of_interface if entry.type == ROCE_V2]
+    own = [entry for entry in device.gids if (entry.ipv4 in wanted if wanted else _is_routed_ipv6(entry.gid))]
+    usable = [entry for entry in own if entry.type == ROCE_V2]
     if usable:
-        return min(usable, key=lambda entry: (wanted.index(str(entry.ipv4)), entry.index)).index
-    unread = [entry.index for entry in of_interface if is_unreadable(entry.type)]
+        return min(usable, key=lambda entry: (wanted.index(str(entry.ipv4)) if wanted else 0, entry.index)).index
+    unread = [entry.index for entry in own if is_unreadable(entry.type)]
     if unread:
         return NoGid(f"{device.name}: the type of GID {unread[0]} is unreadable", unread=True)
-    return NoGid(f"{device.name}: no {ROCE_V2} GID for {' or '.join(wanted)}; the table holds {_shown(device.gids)}")
+    if not wanted and not own:
+        return NoGid(f"{device.name}: its interface {device.netdev} has no address that is routed")
+    addresses = " or ".join(wanted) or "an IPv6 address"
+    return NoGid(f"{device.name}: no {ROCE_V2} GID for {addresses}; the table holds {_shown(device.gids)}")
 
 
 def addresses_of(device: RdmaDevice, interfaces: Iterable[Interface]) -> list[str]:
@@ -57,6 +60,14 @@ def addresses_of(device: RdmaDevice, interfaces: Iterable[Interface]) -> list[st
         names += [entry.netdev for entry in device.gids]
     known = [name for name in dict.fromkeys(names) if isinstance(name, str) and name in by_name]
     return [address for name in known for address in by_name[name].ipv4]
+
+
+def _is_routed_ipv6(gid: str) -> bool:
+    try:
+        address = ipaddress.IPv6Address(gid)
+    except ValueError:
+        return False
+    return not (address.ipv4_mapped or address.is_link_local)
 
 
 def _shown(gids: Sequence[Gid]) -> str:

@@ -183,7 +183,7 @@ def test_half_of_a_contradiction_is_none():
 
 def test_profiles_say_what_the_field_notes_say():
     assert load("gpu", "mi325x")["gpu"]["rocm_min"] == "6.3.2"
-    assert load("gpu", "mi355x")["gpu"]["pci_ids"] == ["1002:75a3"]
+    assert load("gpu", "mi355x")["gpu"]["pci_ids"] == ["1002:75a3", "1002:75b3"]
     assert load("nic", "ainic")["rdma"]["usual_gid_index"] == 1
     assert load("nic", "cx7")["rdma"].get("mounts") is None
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from shakedown.node.rdma import mapped_ipv4
 from shakedown.state.gid import NoGid, addresses_of, gid_index
 from shakedown.state.node import RdmaDevice
 from tests.states import hca, healthy, unreadable, with_
@@ -44,8 +49,34 @@ def test_what_could_not_be_read_is_told_apart_from_what_is_not_there() -> None:
 
 
 def test_an_interface_without_an_address_is_named() -> None:
-    result = gid_index(device(), [])
-    assert isinstance(result, NoGid) and "ens0np0 has no IPv4 address" in result.reason
+    local = {
+        "index": 1,
+        "gid": "fe80:0000:0000:0000:0000:00ff:fe00:0001",
+        "type": "RoCE v2",
+        "netdev": "ens0np0",
+        "ipv4": None,
+    }
+    result = gid_index(device(gids=[entry(3, "10.1.0.1"), local]), [])
+    assert isinstance(result, NoGid) and "ens0np0 has no address that is routed" in result.reason
+
+
+TABLES = tomllib.loads((Path(__file__).parents[1] / "data" / "machines" / "gids.toml").read_text())["table"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: str(table["machine"]))
+def test_tables_of_real_machines(table: dict[str, Any]) -> None:
+    found = [
+        {"index": index, "gid": gid, "type": kind, "netdev": "ens0np0", "ipv4": mapped_ipv4(gid)}
+        for index, gid, kind in table["rows"]
+    ]
+    result = gid_index(device(gids=found), table["addresses"])
+    assert result == table["index"] if "index" in table else isinstance(result, NoGid)
+
+
+def test_a_type_of_an_ipv6_entry_that_could_not_be_read_leaves_it_open() -> None:
+    routed = {"index": 3, "gid": "fd93:16d3:59b6::1", "netdev": "ens0np0", "ipv4": None}
+    result = gid_index(device(gids=[{**routed, "type": unreadable("malformed")}]), [])
+    assert isinstance(result, NoGid) and result.unread
 
 
 def test_an_infiniband_port_uses_its_own_gid() -> None:

@@ -34,7 +34,7 @@ def test_the_ways_between_two_nodes_are_told() -> None:
     assert found["node02: interface"] == ("eth0 10.0.0.2", "the one that routes to the master")
     assert "node01: interface" not in found
     assert found["node01: HCA list"][0].startswith("bnxt_re0,bnxt_re1,")
-    assert found["node01: GID index"] == ("3", "the RoCE v2 entry of each device's own IPv4 address")
+    assert found["node01: GID index"] == ("3", "the RoCE v2 entry of each device's own address")
     assert found["master port"][1] == "nothing listens there; chosen from 20000 to 29999 by the run's id"
     assert notes(rack(TWO, 2, interface="eth0"))["node02: interface"][1] == "as the desired state says"
 

@@ -59,6 +59,20 @@ def test_gpus_are_counted_whole_whatever_they_are_partitioned_into(machine: dict
     assert {f"{row[3]:x}" for row in machine["kfd"] if row[0]} == {machine["pci_device"]}
 
 
+REAL_GPUS: list[dict[str, Any]] = tomllib.loads((DATA / "gpus.toml").read_text())["gpu"]
+
+
+@pytest.mark.parametrize("real", REAL_GPUS, ids=lambda real: str(real["machine"]))
+def test_a_profile_knows_its_gpu_on_metal_and_in_a_virtual_machine(real: dict[str, Any]) -> None:
+    loaded = [tomllib.loads(path.read_text())["gpu"] for path in (PROFILES.parent / "gpu").glob("*.toml")]
+    (profile,) = [gpu for gpu in loaded if real["pci_id"] in gpu.get("pci_ids", [])]
+    assert profile["name"] == real["name"].removesuffix(" VF")
+    if real["link"]:
+        assert real["link"] == [profile["link_width"], profile["link_gts"]]
+    if "simds_per_cu" in real:
+        assert GPUS[profile["profile"]].simds == real["compute_units"] * real["simds_per_cu"]
+
+
 @pytest.mark.parametrize("family", COUNTERS)
 def test_every_counter_of_a_fault_is_watched_and_no_other(family: str) -> None:
     counters = COUNTERS[family]
@@ -170,6 +184,26 @@ def test_a_counter_that_fails_otherwise_is_unknown(tmp_path: Path) -> None:
 def test_a_port_that_ibv_devinfo_has_printed(output: dict[str, Any], tmp_path: Path) -> None:
     (part,), _ = rdma.read(port_tree(tmp_path, *from_devinfo(output["text"])))
     assert {name: part[name] for name in output["wanted"]} == output["wanted"]
+
+
+def test_a_port_whose_driver_sits_on_the_auxiliary_bus_belongs_to_its_pci_function(tmp_path: Path) -> None:
+    """AMD's own check lost all eight NICs of a host there: https://github.com/ROCm/mori/pull/590 (2026-08-21)."""
+    function = tmp_path / "sys/devices/pci0000:e0/0000:e0:01.1/0000:e5:00.0"
+    port = function / "ionic.rdma.0/infiniband/rdma0/ports/1"
+    port.mkdir(parents=True)
+    (port / "state").write_text("4: ACTIVE\n")
+    (function / "net/enp229s0").mkdir(parents=True)
+    (function / "vendor").write_text("0x1dd8\n")
+    (function / "numa_node").write_text("1\n")
+    driver = tmp_path / "sys/bus/pci/drivers/ionic"
+    driver.mkdir(parents=True)
+    (function / "driver").symlink_to(driver)
+    (port.parents[1] / "device").symlink_to(function / "ionic.rdma.0")
+    (tmp_path / "sys/class/infiniband").mkdir(parents=True)
+    (tmp_path / "sys/class/infiniband/rdma0").symlink_to(port.parents[1])
+    (part,), _ = rdma.read(Tree(str(tmp_path)))
+    wanted = {"bdf": "0000:e5:00.0", "vendor": "1dd8", "numa_node": 1, "driver": "ionic", "netdev": "enp229s0"}
+    assert {name: part[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize("output", PORTS["ethtool"], ids=lambda output: str(output["machine"]))

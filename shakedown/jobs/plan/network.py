@@ -196,7 +196,7 @@ def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
     indices = {index for index in by_device.values() if isinstance(index, int)}
     for index in by_device.values():
         if isinstance(index, NoGid):
-            hcas.problems.append(Problem(name, "rdma.gids", str(index), "a RoCE v2 GID of its IPv4 address"))
+            hcas.problems.append(Problem(name, "rdma.gids", str(index), "a RoCE v2 GID of its address"))
     if len(indices) > 1:
         shown = ", ".join(f"{device}: {index}" for device, index in by_device.items())
         hcas.problems.append(Problem(name, "rdma.gids", shown, "one index for all devices (NCCL takes only one)"))
@@ -245,7 +245,7 @@ def hcas_of(draft: PlanDraft) -> dict[str, Hcas]:
         draft.problems += hcas.problems
         draft.note(f"{name}: HCA list", ",".join(hcas.names) or "none", hcas.why)
         if hcas.gid_index is not None:
-            draft.note(f"{name}: GID index", hcas.gid_index, "the RoCE v2 entry of each device's own IPv4 address")
+            draft.note(f"{name}: GID index", hcas.gid_index, "the RoCE v2 entry of each device's own address")
     return by_node
 
 
