@@ -17,10 +17,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from shakedown.gates.baselines.estimate import PRIOR, Prior
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import MINIMUM, Pass, Past
-from shakedown.gates.baselines.scan import scan
+from shakedown.gates.baselines.scan import PRIOR, Prior, scan
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench import measure
 from bench.measure import Cost
-from shakedown.gates.baselines.key import Key, digest
+from shakedown.gates.baselines.model import Key, digest
 from shakedown.ledger import schema
 from shakedown.ledger.entry import Part
 from shakedown.ledger.history import Asked, history

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from shakedown.evidence.diagnosis.model import Diagnosis
-from shakedown.gates.from_logs import JobSpec, from_logs
+from shakedown.gates.judge import JobSpec, from_logs
 from shakedown.gates.model import Gate
 from shakedown.gates.node_log import NodeLog
 from shakedown.node import interfaces, pci

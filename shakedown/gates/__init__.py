@@ -4,12 +4,12 @@ Each gate is a pure function with `@gate` (`registry.py`) over groups of evidenc
 evidence is skipped.
 """
 
-from shakedown.gates.figures import Recorded, recorded
 from shakedown.gates.judge import judge, judge_log
 from shakedown.gates.model import Gate, verdict
 from shakedown.gates.node_log import NodeLog, read_log
 from shakedown.gates.observed import Observed
 from shakedown.gates.registry import rules
+from shakedown.gates.speed import Recorded, recorded
 
 __all__ = [
     "Gate",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from shakedown.evidence.diagnosis.model import Diagnosis
-from shakedown.gates.exit_codes import after_origin
+from shakedown.gates.job_end import after_origin
 from shakedown.gates.model import Gate
 from shakedown.state.findings import Verdict
 

@@ -1,12 +1,14 @@
-"""Gates on the iteration lines: all there, each with a finite loss, none skipped."""
+"""Gates on the iteration lines: all there, none skipped, a loss that falls, a checkpoint, sane gradients."""
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted
-from shakedown.gates.model import Outcome, ranges, some
+from shakedown.common.text import counted, decimal
+from shakedown.gates.loss_curve import BAD, Point, curve
+from shakedown.gates.model import Outcome, ranges, some, threshold
 from shakedown.gates.observed import Training
 from shakedown.gates.registry import gate
 from shakedown.logs.iterations import Iteration, has_preview
@@ -195,3 +197,155 @@ def no_skipped_or_nan(training: Training) -> Outcome:
         evidence="; ".join(texts),
         remedy=advice("loss" if scale.ended else "loss_scale"),
     )
+
+
+@gate
+def loss_falling(training: Training) -> Outcome:
+    """Loss falls by more than its scatter and stays down. Statistic: levels, each the median of an eighth of the
+    losses (3 at least; of fewer than 8 losses each one), at the start, the best and at the end.
+
+    A rise or a jump that does not come back, an oscillation, a plateau of random weights, the same value on every line
+    and values that are no cross-entropy fail, each in its own words. Too few losses, lines too coarse to show a fall,
+    a flat loss of a model that was trained before, and a spike or a rise on the last lines are unknown. So is a curve
+    with a loss that is missing or not finite; the iterations that the search for a loss scale skipped are none of it.
+    """
+    iterations = training.iterations
+    points = [
+        Point(line.iteration, line.lm_loss, line.learning_rate)
+        for line in iterations
+        if line.lm_loss is not None and is_loss(line.lm_loss)
+    ]
+    holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
+    if training.shape.reinforced:
+        return Outcome(
+            verdict=Verdict.UNKNOWN,
+            wanted="a loss that falls",
+            evidence="the job learns by reinforcement: its loss is no cross-entropy, and need not fall",
+            remedy=advice("flat_loss"),
+        )
+    if len({point.iteration for point in points}) < len(points):
+        return Outcome(
+            verdict=Verdict.UNKNOWN,
+            wanted="a loss that falls",
+            evidence="iterations are in the log twice",
+            remedy=advice("unfinished"),
+        )
+    seen = curve(points, training.shape.vocabulary)
+    verdict = Verdict.FAIL if seen.word in BAD else Verdict.UNKNOWN if seen.word != "falls" or holes else Verdict.OK
+    missing = f"; no finite loss in {counted(holes, 'iteration')}, so the curve proves nothing" if holes else ""
+    return Outcome(
+        verdict=verdict,
+        wanted="a loss that falls",
+        actual=f"{seen.word}: {-seen.share:+.1%}" if seen.share else seen.word,
+        evidence=seen.text + missing,
+        remedy=advice("loss" if verdict is Verdict.FAIL else "flat_loss"),
+    )
+
+
+@gate
+def checkpoint_resumed(training: Training) -> Outcome | None:
+    """Compare the first loss after a checkpoint with the last before it: at most 1 + `resume_rtol` times as great.
+
+    A checkpoint that was asked for has to be in the log, saved and read back. A job that did not reach the iteration
+    after it is unknown. The gate is skipped where no checkpoint was asked for and the log has none.
+    """
+    shape, at = training.printed or training.shape, training.resume_at
+    if at is None and shape.loaded == shape.saved:
+        at = shape.loaded
+    if at is None:
+        return None
+    losses = {line.iteration: line.lm_loss for line in training.iterations}
+    before, after = losses.get(at), losses.get(at + 1)
+    bound = None if before is None else before + training.resume_rtol * abs(before)
+    seen = {"saved": shape.saved, "read back": shape.loaded}
+    lacking = [
+        f"no line says that the checkpoint of iteration {at} was {what}" for what, it in seen.items() if it != at
+    ]
+    if at not in losses or at + 1 not in losses:
+        verdict, evidence = Verdict.UNKNOWN, f"the log has no line of iteration {at if at not in losses else at + 1}"
+    elif lacking:
+        verdict, evidence = Verdict.FAIL, "; ".join(lacking)
+    elif not (is_loss(before) and is_loss(after)) or bound is None or after is None:
+        verdict, evidence = Verdict.FAIL, f"no finite loss at iterations {at} and {at + 1}"
+    else:
+        verdict = Verdict.OK if after <= bound else Verdict.FAIL
+        evidence = f"loss {before:g} at iteration {at}, {after:g} at {at + 1}, after the checkpoint was read back"
+    return Outcome(
+        verdict=verdict,
+        wanted=bound,
+        actual=after,
+        evidence=evidence,
+        remedy=advice("checkpoint"),
+    )
+
+
+_FEW = 4  # norms, below which only their being numbers is judged
+Norm = tuple[int, float]  # iteration, value
+
+
+@gate(stands=True)
+def gradient_norm(training: Training) -> Outcome | None:
+    """Where lines have the norm of the gradient, it is finite on each and does not explode. Statistic: the median of
+    the last eighth (3 at least) against the lowest median of as many in a row.
+
+    The iterations that the search for a loss scale skipped do not count; a norm of 0 on every line, or to the end, is
+    no gradient; a last norm far above those before is unknown.
+    """
+    lines = training.iterations
+    if all(line.grad_norm is None for line in lines):
+        return None
+    scale = loss_scale(lines)
+    norms = [(line.iteration, line.grad_norm) for line in lines[scale.lines :] if line.grad_norm is not None]
+    bad = [at for at, norm in norms if not (math.isfinite(norm) and norm >= 0)]
+    verdict, actual, text = Verdict.OK, "", ""
+    if bad:
+        verdict, actual = Verdict.FAIL, "not finite"
+        text = f"the norm of iteration {ranges(bad)} is no finite number above 0: {_at(_first(norms, bad[0]))}"
+    elif len(norms) >= _FEW:
+        verdict, actual, text = _judge(norms)
+    if not text:
+        last = f", the last is {_at(norms[-1])}" if norms else ": the search for a loss scale did not end"
+        text = f"{counted(len(norms), 'finite norm')}{last}"
+    return Outcome(
+        verdict=verdict if norms else Verdict.UNKNOWN,
+        wanted="finite, and not exploding",
+        actual=actual or "finite",
+        evidence=text,
+        remedy=None if norms and verdict is Verdict.OK else advice("loss" if norms else "loss_scale"),
+    )
+
+
+def _judge(norms: Sequence[Norm]) -> tuple[Verdict, str, str]:
+    """Return the verdict over finite norms, in a word, and the figures that show it."""
+    values = [norm for _, norm in norms]
+    width = min(max(3, len(values) // 8), len(values)) | 1  # odd: each level is a norm of the log
+    levels = [statistics.median_low(values[at : at + width]) for at in range(max(1, len(values) - width + 1))]
+    best, end = min(levels), levels[-1]
+    if not any(values[-width:]):
+        since = next((at for at in range(len(values), 0, -1) if values[at - 1]), 0)
+        return Verdict.FAIL, "zero", f"the norm is exactly 0 from iteration {norms[since][0]} to the end"
+    if end >= threshold("gradient.largest"):
+        return Verdict.FAIL, "exploded", f"the norm is around {decimal(end, 4)} at the end"
+    lowest = max(best, threshold("gradient.clipped") / threshold("gradient.rise"))
+    if end >= threshold("gradient.rise") * lowest:
+        first = next(at for at, norm in reversed(norms) if norm <= best)
+        at_end = f"around {decimal(end, 4)} at the end"
+        before = (
+            f"{decimal(end / best, 3)} times the level of {decimal(best, 4)} around iteration"
+            if best
+            else "and 0 around"
+        )
+        return Verdict.FAIL, "exploded", f"{at_end}, {before} {first}"
+    if values[-1] >= threshold("gradient.rise") * max(lowest, statistics.median_low(values[-width - 1 : -1])):
+        level = f"the level before {decimal(end, 4)}"
+        text = f"the last norm is {_at(norms[-1])}, {level}; whether it comes back is not in the log"
+        return Verdict.UNKNOWN, "spike at its end", text
+    return Verdict.OK, "", ""
+
+
+def _first(norms: Sequence[Norm], iteration: int) -> Norm:
+    return next(norm for norm in norms if norm[0] == iteration)
+
+
+def _at(norm: Norm) -> str:
+    return f"{decimal(norm[1], 4)} at {norm[0]}"

@@ -1,14 +1,185 @@
-"""Every gate over what was observed of a job."""
+"""What the logs of a job show, as evidence for the gates, and every gate over it.
 
+A family of recipes names its parser in `PARSERS`. Another program with a report of its own is another entry there.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from shakedown.catalogue import advice
-from shakedown.gates.from_logs import JobSpec, from_logs
-from shakedown.gates.model import Gate, Outcome
-from shakedown.gates.node_log import NodeLog
-from shakedown.gates.observed import LogsByNode, Observed, Reading
+from shakedown.gates.model import Gate, Outcome, ranges, some
+from shakedown.gates.node_log import NodeLog, logs_of
+from shakedown.gates.observed import RESUME_RTOL, Expected, Logs, LogsByNode, Observed, Reading, Speed, Training
 from shakedown.gates.registry import Rule, rules
+from shakedown.gates.speed import impossible
+from shakedown.gates.steadiness import clock, paces
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.logs import mad
+from shakedown.logs.figures import WARMUP, judged_lines, measure, tokens_of_all_gpus
+from shakedown.logs.form import is_read
+from shakedown.logs.iterations import MAX_ITERATIONS, Iteration
+from shakedown.logs.job_shape import JobShape, shape_of
+from shakedown.logs.kept_logs import LEADER
+from shakedown.logs.loss_scale import loss_scale
+from shakedown.logs.metrics import METRICS
+from shakedown.logs.nccl_debug import quietest
 from shakedown.state.findings import Verdict
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What is known of a job besides its logs. Defaults mean: as the logs say."""
+
+    expect: Mapping[str, float] = field(default_factory=dict)  # metric (`metrics.METRICS`) -> bound
+    iterations: int | None = None
+    warmup: int = WARMUP
+    seq_length: int | None = None
+    world_size: int | None = None
+    global_batch: int | None = None
+    rdma: bool = False  # between its nodes
+    nccl_debug: str | None = None
+    unlogged: int = 0  # nodes that are in none of the logs
+    steady: bool = True  # the iterations have to follow each other evenly
+    gpus: Collection[str] = ()  # models of the nodes' GPUs
+    prints_iterations: bool = True  # the program is known to print iteration lines
+    resume_at: int | None = None  # iteration whose checkpoint the run was to read back
+    resume_rtol: float = RESUME_RTOL
+    image: str | None = None  # that the nodes ran the job in
+
+
+def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
+    """Collect the evidence in the logs of one run, by node name.
+
+    Raises ValueError, with every fault, for an unknown metric or a bound that is no number.
+    """
+    if faults := unknown_metrics(spec.expect):
+        raise ValueError("; ".join(faults))
+    fullest = fullest_log(logs)
+    shape = shape_of([log.shape for log in logs.values() if log])
+    mlperf = next((log for log in logs.values() if log and log.mlperf), None)
+    lines = list(fullest.iterations)
+    training = Training(
+        lines,
+        set(fullest.damaged),
+        spec.iterations,
+        shape,
+        spec.resume_at,
+        spec.resume_rtol,
+        spec.image,
+        fullest.shape,
+        [node for node, log in logs.items() if not log or not log.shape.in_image],
+    )
+    return Observed(
+        logs=Logs(logs, spec.unlogged, spec.rdma, spec.nccl_debug),
+        training=None if mlperf else training,
+        mlperf=mlperf,
+        speed=_speed(fullest, shape, spec),
+        expected=Expected(spec.expect),
+        reading=_reading(logs, spec),
+    )
+
+
+def fullest_log(logs: LogsByNode) -> NodeLog:
+    """Return the log with the most iteration lines: the last global rank alone prints them."""
+    return max((log for log in logs.values() if log), key=lambda log: len(log.iterations), default=NodeLog())
+
+
+def _speed(log: NodeLog, shape: JobShape, spec: JobSpec) -> Speed:
+    lines = list(log.iterations)
+    figures = measure(lines, spec.warmup, spec.seq_length, spec.world_size, spec.global_batch, log.summary)
+    timed = judged_lines(lines, spec.warmup)
+    all_gpus_tokens = tokens_of_all_gpus(timed, spec.seq_length, spec.world_size)
+    throughput = bool(figures.throughput_per_gpu or figures.tokens_per_gpu or all_gpus_tokens or impossible(timed))
+    throughput = throughput or any(line.tflops_per_gpu is not None for line in lines)
+    return Speed(
+        figures=figures,
+        timed=timed if throughput else None,
+        all_gpus_tokens=all_gpus_tokens,
+        gpus=spec.gpus or ([shape.gpu] if shape.gpu else []),
+        shape=shape,
+        paces=paces(lines, spec.warmup) if spec.steady else None,
+        clock=clock(lines, log.stamps),
+        ranks=spec.world_size or 0,
+    )
+
+
+def _reading(logs: LogsByNode, spec: JobSpec) -> Reading:
+    fullest = fullest_log(logs)
+    crowded = [name for name, log in logs.items() if log and log.beyond]
+    contradictions = [] if crowded else _contradictions(logs)
+    unread = False
+    unjudged = ""
+    if crowded:
+        unjudged = f"more than {MAX_ITERATIONS} iteration lines in {some(crowded)}"
+    elif contradictions:
+        unjudged = f"the logs are not of one run: {some(contradictions)}"
+    elif not fullest.iterations:
+        unjudged, unread = _no_lines(logs, spec)
+    incomplete = next((log.incomplete for log in logs.values() if log and log.incomplete), "")
+    cut = fullest.incomplete or ("" if fullest.iterations else incomplete)
+    return Reading(
+        unjudged=unjudged,
+        contradicted=bool(contradictions),
+        unread=unread,
+        cut=f"the log is not whole: {cut}" if cut else "",
+        shows_failure=_shows_failure(fullest.iterations),
+    )
+
+
+def _no_lines(logs: LogsByNode, spec: JobSpec) -> tuple[str, bool]:
+    """Return why logs without an iteration line say nothing of the run, and whether that is for their form."""
+    if missing := [name for name, log in logs.items() if log is None]:
+        return f"no iteration line, and no log of {some(missing)}", False
+    if spec.unlogged:
+        return f"no iteration line, and {logs_of(logs, spec.unlogged)}: the last rank alone prints them", False
+    forms = [log.form for log in logs.values() if log]
+    if spec.prints_iterations or any(map(is_read, forms)):
+        return "", False
+    form = next(filter(None, forms), "")
+    program = f"{form}, whose iteration lines are not read" if form else "no program that is known"
+    return f"no iteration line of a known form: the log is of {program}", True
+
+
+def unknown_metrics(expect: Mapping[str, float]) -> list[str]:
+    """Return what is wrong with the expected figures, a sentence for each fault."""
+    return [
+        f"expect.{name}: no such metric; there are {', '.join(METRICS)}"
+        if name not in METRICS
+        else f"expect.{name}: {bound!r} is not a number above 0"
+        for name, bound in expect.items()
+        if name not in METRICS or not _is_bound(bound)
+    ]
+
+
+def _is_bound(bound: object) -> bool:
+    return isinstance(bound, int | float) and not isinstance(bound, bool) and math.isfinite(bound) and bound > 0
+
+
+def _shows_failure(lines: Sequence[Iteration]) -> bool:
+    """Return whether a fault that a gate finds is on the lines: not so where there are none, or where the log ends
+    within the search for a loss scale and nothing else is wrong."""
+    scale = loss_scale(lines)
+    return bool(lines) and (scale.ended or any(line.nan_iterations for line in lines))
+
+
+def _contradictions(logs: LogsByNode) -> list[str]:
+    """Return where two logs differ in an iteration, or the fullest log lacks one: they are of two runs."""
+    with_lines = {name: log for name, log in logs.items() if log and log.iterations}
+    if len(with_lines) < 2:
+        return []
+    fullest = max(with_lines, key=lambda name: len(with_lines[name].iterations))
+    lines = {line.iteration: line.json() for line in with_lines[fullest].iterations}
+    cut = set(with_lines[fullest].damaged)
+    whole_run = not with_lines[fullest].incomplete  # otherwise a line that it lacks may be one that was cut off
+    contradictions = []
+    for name, log in with_lines.items():
+        spoilt = cut | set(log.damaged)
+        whole = [it for it in log.iterations if it.iteration not in spoilt and (whole_run or it.iteration in lines)]
+        if different := [it.iteration for it in whole if lines.get(it.iteration) != it.json()]:
+            contradictions.append(f"{name} and {fullest} differ in iteration {ranges(different)}")
+    return contradictions
 
 
 def judge(job: Observed) -> list[Gate]:
@@ -40,3 +211,64 @@ def _trusted(rule: Rule, outcome: Outcome, reading: Reading) -> Outcome:
     evidence = f"{outcome.evidence}; but {reading.cut}"
     remedy = outcome.remedy or advice("incomplete")
     return outcome.model_copy(update={"verdict": Verdict.UNKNOWN, "evidence": evidence, "remedy": remedy})
+
+
+Text = Callable[[str], tuple[str | None, str]]  # of a log's name on the node: its text or None, and what that lacks
+
+
+@dataclass(frozen=True)
+class Parser:
+    """One way to read a job; METRICS_OF says what it can measure."""
+
+    read: Callable[[NodeLog, Text], NodeLog]  # the job's own output on a node, and the copies of all of its logs
+    observe: Callable[[LogsByNode, LaunchPlan], Observed]
+
+
+def _spec(plan: LaunchPlan) -> JobSpec:
+    rdma = wants_rdma(plan)
+    return JobSpec(
+        expect=plan.expect,
+        iterations=plan.iterations,
+        warmup=plan.warmup,
+        seq_length=plan.seq_length,
+        world_size=plan.world_size,
+        global_batch=plan.global_batch or None,
+        rdma=rdma,
+        nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
+        steady=plan.steady,
+        gpus=plan.gpus,
+        image=plan.image,
+        resume_at=int(plan.parameters["resume_at"]) if "resume_at" in plan.parameters else None,
+        resume_rtol=float(plan.parameters.get("resume_rtol", RESUME_RTOL)),
+    )
+
+
+def wants_rdma(plan: LaunchPlan) -> bool:
+    """Return whether the job was to use RDMA between its nodes. A single node with devices is enough: the others then
+    have no partner. Sockets are intended in a plan without devices, or where the site sets them."""
+    sockets = any(
+        node.environment.get("NCCL_IB_DISABLE", "0") not in ("", "0")
+        or node.environment.get("NCCL_NET", "").lower() == "socket"
+        for node in plan.nodes
+    )
+    return len(plan.nodes) > 1 and any(node.hca for node in plan.nodes) and not sockets
+
+
+def _read_mad(log: NodeLog, text: Text) -> NodeLog:
+    (output, lacks), (report, report_lacks) = text(LEADER), text(mad.REPORT)
+    incomplete = "; ".join(dict.fromkeys(filter(None, (log.incomplete, lacks, report_lacks))))
+    return log.model_copy(update={"reported": mad.read(output, report), "incomplete": incomplete})
+
+
+def _mad_evidence(logs: LogsByNode, plan: LaunchPlan) -> Observed:
+    """Return what MAD's report says. Of each node it is a program of its own, so there is one log."""
+    log = next(iter(logs.values()), None) or NodeLog()
+    results = (log.reported or mad.Results()).model_copy(update={"prints_steps": mad.prints_steps(plan.parameters)})
+    cut = f"the log or the report is not whole: {log.incomplete}" if log.incomplete else ""
+    return Observed(benchmark=results, expected=Expected(plan.expect), reading=Reading(cut=cut))
+
+
+PARSERS = {
+    "training": Parser(lambda log, _text: log, lambda logs, plan: from_logs(logs, _spec(plan))),
+    "mad": Parser(_read_mad, _mad_evidence),
+}

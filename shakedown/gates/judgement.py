@@ -15,8 +15,8 @@ from shakedown.evidence.watched import Watched
 from shakedown.gates import Gate, Observed, Recorded
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past
+from shakedown.gates.judge import PARSERS
 from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies, LogsByNode, NodeWatch
-from shakedown.gates.parsers import PARSERS
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.figures import WARMUP, Figures, measure
 from shakedown.logs.iterations import Iteration

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from shakedown.common.text import decimal
-from shakedown.gates.thresholds import threshold
+from shakedown.gates.model import threshold
 
 MIN_LOSSES = 4  # fewer show nothing
 MAX_POINTS = 400  # longer curves are reduced to medians of blocks: Kendall's count compares every pair

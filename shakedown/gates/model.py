@@ -1,10 +1,13 @@
-"""What a gate says."""
+"""What a gate says, and the thresholds of the gates over iteration lines (data: `thresholds.toml`)."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import ConfigDict, ValidationInfo, field_validator
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.desired.models import TOGETHER
 from shakedown.state.findings import Verdict, worst
@@ -74,3 +77,31 @@ def some(items: Sequence[Any]) -> str:
     """Format the items, the first few of many."""
     text = ", ".join(str(item) for item in items[:QUOTED])
     return f"{text} and {len(items) - QUOTED} more" if len(items) > QUOTED else text
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One threshold, with the reason for its value and the source."""
+
+    name: str
+    value: float
+    unit: str
+    why: str
+    source: str
+
+
+@cache
+def thresholds() -> dict[str, Threshold]:
+    """Return every threshold by its name, such as `loss.rise`."""
+    return {
+        (full := f"{section}.{name}"): Threshold(
+            full, float(entry["value"]), entry["unit"], entry["why"], entry["source"]
+        )
+        for section, entries in read_toml("shakedown.gates", "thresholds.toml").items()
+        for name, entry in entries.items()
+    }
+
+
+def threshold(name: str) -> float:
+    """Return the value of a threshold. Raises KeyError for a name that the data does not have."""
+    return thresholds()[name].value

@@ -4,17 +4,37 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field, FiniteFloat
+
+from shakedown.common.frozen import Frozen
 from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.summary import NodeTelemetry
-from shakedown.gates.alone import Alone
-from shakedown.gates.baselines.model import Past
+from shakedown.gates.baselines.model import Past, Value
 from shakedown.gates.node_log import NodeLog
 from shakedown.gates.steadiness import Paces
 from shakedown.logs.figures import Figures
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.job_shape import JobShape
 from shakedown.logs.mad import Results
+
+
+class OneAlone(Frozen):
+    """What a node did by itself, in which runs: metric -> the figure per GPU (of several runs their median), and over
+    how many ranks."""
+
+    runs: list[str]
+    ranks: int = Field(gt=0, le=10**6)
+    figures: dict[str, Value]
+
+
+class Alone(Frozen):
+    """What each node of a job did by itself, as the gate was given it; a node that is missing did nothing, or nobody
+    knows of it. `share` is what of the sum they are to do together, 0 to 1."""
+
+    share: FiniteFloat = Field(gt=0)
+    nodes: dict[str, OneAlone | None]
+
 
 RESUME_RTOL = 0.05  # of the saved loss: CVS's loss_rtol (ROCm/cvs, megatron.rst at 01b906e8)
 LogsByNode = Mapping[str, NodeLog | None]  # None: the node's log could not be had

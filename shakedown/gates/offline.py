@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from shakedown.desired import profiles
 from shakedown.desired.models import Smoke
 from shakedown.gates import NodeLog
-from shakedown.gates.from_logs import JobSpec, from_logs, fullest_log
+from shakedown.gates.judge import JobSpec, from_logs, fullest_log
 from shakedown.gates.judgement import Judgement, judge_observed
 from shakedown.gates.observed import LogCopies
 from shakedown.jobs.plan.expectations import published

@@ -22,30 +22,7 @@ from shakedown.gates.observed import Observed
 from shakedown.state.findings import Verdict
 
 # In this order gates are shown; those of other modules of this package come after them, by the modules' names.
-ORDER = (
-    "ran_to_its_end",
-    "exit_codes",
-    "logs_complete",
-    "image_versions",
-    "recipe",
-    "benchmark",
-    "mlperf",
-    "iterations",
-    "loss_falling",
-    "resumed",
-    "gradients",
-    "figures",
-    "possible",
-    "steady",
-    "baseline",
-    "scaling",
-    "log_lines",
-    "counters",
-    "throttling",
-    "kernel_log",
-    "stragglers",
-    "nothing_left",
-)
+ORDER = ("job_end", "recipe", "benchmark", "iterations", "speed", "log_lines", "nodes")
 OF_LINES = {"training", "speed", "benchmark"}  # groups read from lines: over a part of a log they prove nothing
 # Gates that say whether a job reached its end.
 OF_THE_END = frozenset({"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"})

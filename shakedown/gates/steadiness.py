@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from typing import Literal
 
 from shakedown.common.text import decimal
-from shakedown.gates.thresholds import threshold
+from shakedown.gates.model import threshold
 from shakedown.logs.figures import judged_lines
 from shakedown.logs.iterations import Iteration
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from shakedown.common.text import printable
 from shakedown.desired.models import Smoke
-from shakedown.gates.alone import OneAlone
+from shakedown.gates.baselines.judge import peers_of
 from shakedown.gates.baselines.model import Past
-from shakedown.gates.baselines.peers import peers_of
+from shakedown.gates.observed import OneAlone
 from shakedown.ledger.jobs import key_of
 from shakedown.logs.metrics import MEAN, METRICS
 from shakedown.runs.records import JobRecord

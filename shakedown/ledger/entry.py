@@ -15,7 +15,7 @@ from shakedown.common.frozen import Frozen
 from shakedown.common.one_line import DIGEST, NAME, TEXT, line, name, plain
 from shakedown.common.text import printable
 from shakedown.gates import Gate
-from shakedown.gates.baselines.key import digest as digest_of
+from shakedown.gates.baselines.model import digest as digest_of
 from shakedown.ledger import schema
 from shakedown.ledger.jobs import key_of
 from shakedown.logs.metrics import MEAN, METRICS, METRICS_OF

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shakedown.common.text import printable
 from shakedown.desired.models import EACH, TOGETHER
-from shakedown.gates.baselines.key import Key, digest
+from shakedown.gates.baselines.model import Key, digest
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.runs.records import JobRecord
 from shakedown.state.node import Gpu, NodeState, Unreadable, is_unreadable

@@ -19,7 +19,7 @@ from shakedown.ledger.place import LedgerError, Place, place_of
 from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:  # who only asks has no use for them
-    from shakedown.gates.baselines.key import Earlier, Key
+    from shakedown.gates.baselines.model import Earlier, Key
     from shakedown.ledger.entry import Entry
     from shakedown.runs.directory import RunDirectory
     from shakedown.runs.records import RunRecord
@@ -109,7 +109,7 @@ class Ledger:
         """Return the jobs of the same identity that passed, or of which only baselines did not hold, of every epoch,
         the newest `limit`, the oldest of them first. `before` is a run's id: only what had ended when that run began.
         None where there is no ledger yet."""
-        from shakedown.gates.baselines.key import Earlier  # likewise: history and parts are read without gates
+        from shakedown.gates.baselines.model import Earlier  # likewise: history and parts are read without gates
 
         jobs, figures = schema.jobs, schema.figures
         if not self.exists():

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from shakedown.desired.models import Smoke
-from shakedown.gates.alone import Alone, OneAlone
+from shakedown.gates.observed import Alone, OneAlone
 from shakedown.jobs.job import job_name
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError

@@ -7,9 +7,9 @@ from dataclasses import replace
 from shakedown import gates
 from shakedown.gates import Gate, NodeLog, Observed
 from shakedown.gates.baselines.model import Past
+from shakedown.gates.judge import PARSERS
 from shakedown.gates.judgement import Judgement, judge, judge_measured, never_started
 from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies
-from shakedown.gates.parsers import PARSERS
 from shakedown.logs.figures import measure
 from shakedown.logs.kept_logs import LEADER
 from shakedown.runs import copies

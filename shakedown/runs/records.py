@@ -19,8 +19,8 @@ from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.summary import NodeTelemetry
 from shakedown.evidence.telemetry.timing import Timing
 from shakedown.gates import Gate
-from shakedown.gates.alone import Alone
 from shakedown.gates.baselines.model import Baseline, Past
+from shakedown.gates.observed import Alone
 from shakedown.jobs.job import job_name
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.figures import Figures

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.evidence.telemetry.kernel import read
-from shakedown.gates.kernel_log import no_kernel_fault
+from shakedown.gates.nodes import no_kernel_fault
 from shakedown.gates.observed import NodeWatch
 from shakedown.jobs.payload import sampler_files
 from shakedown.state.findings import Verdict

@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import baselines as simulated
-from shakedown.gates.baselines.estimate import PRIOR, estimate
 from shakedown.gates.baselines.judge import judge_against
-from shakedown.gates.baselines.scan import lengths, scan
-from shakedown.gates.baselines.student import student_quantile
+from shakedown.gates.baselines.scan import PRIOR, estimate, lengths, scan, student_quantile
 
 BEGIN = datetime(2026, 9, 1, tzinfo=UTC)
 

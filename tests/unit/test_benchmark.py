@@ -17,9 +17,9 @@ from shakedown.desired.models import Benchmark
 from shakedown.desired.problems import DesiredStateError
 from shakedown.gates import Gate, NodeLog
 from shakedown.gates.benchmark import figures_finite, steps_complete
+from shakedown.gates.judge import PARSERS
 from shakedown.gates.judgement import judge
 from shakedown.gates.observed import JobEnd, LogCopies
-from shakedown.gates.parsers import PARSERS
 from shakedown.jobs.launch import LaunchPlan, run_folders
 from shakedown.jobs.plan import make_plan
 from shakedown.logs.kept_logs import LogFile, LogQuota

@@ -18,7 +18,7 @@ from shakedown.evidence.results import Failure
 from shakedown.evidence.telemetry import DEVICE_LOG
 from shakedown.evidence.telemetry.kernel import KernelWindow, read, timed
 from shakedown.evidence.telemetry.timing import NodeClock, Timing
-from shakedown.gates.kernel_log import no_kernel_fault
+from shakedown.gates.nodes import no_kernel_fault
 from shakedown.gates.observed import NodeWatch
 from shakedown.jobs.job import Event
 from shakedown.logs.kept_logs import KeptLog

@@ -12,10 +12,10 @@ import pytest
 
 from shakedown.catalogue import advice
 from shakedown.gates import Gate, NodeLog, judge_log, read_log, recorded, verdict
-from shakedown.gates.counters import counters
-from shakedown.gates.exit_codes import exit_codes
-from shakedown.gates.from_logs import fullest_log, unknown_metrics
+from shakedown.gates.job_end import exit_codes
+from shakedown.gates.judge import fullest_log, unknown_metrics
 from shakedown.gates.log_lines import ended_well
+from shakedown.gates.nodes import counters
 from shakedown.gates.observed import Counters, JobEnd, Logs
 from shakedown.logs.figures import measure
 from shakedown.logs.iterations import Iteration, Summary

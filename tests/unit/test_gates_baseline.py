@@ -11,11 +11,9 @@ import pytest
 from bench.baselines import FAMILIES, correlated
 from shakedown import gates
 from shakedown.gates import Gate, Observed
-from shakedown.gates.alone import Alone, OneAlone
-from shakedown.gates.baselines.key import Earlier
-from shakedown.gates.baselines.model import MOST, Past
-from shakedown.gates.baselines.peers import peers_of
-from shakedown.gates.observed import Expected, Speed
+from shakedown.gates.baselines.judge import peers_of
+from shakedown.gates.baselines.model import MOST, Earlier, Past
+from shakedown.gates.observed import Alone, Expected, OneAlone, Speed
 from shakedown.logs.figures import Figures, measure
 from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict

@@ -8,10 +8,9 @@ import pytest
 
 from shakedown.catalogue import advice
 from shakedown.gates import Gate, NodeLog, judge_log, read_log
-from shakedown.gates.exit_codes import exit_codes
-from shakedown.gates.logs_complete import logs_complete
+from shakedown.gates.job_end import exit_codes, logs_complete
 from shakedown.gates.model import QUOTED, some
-from shakedown.gates.nothing_left import nothing_left
+from shakedown.gates.nodes import nothing_left
 from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict

@@ -9,7 +9,7 @@ import pytest
 
 from bench.corpus import CURVES, runs
 from shakedown.gates import NodeLog, judge_log, read_log
-from shakedown.gates.gradients import gradient_norm
+from shakedown.gates.iterations import gradient_norm
 from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 from tests.gates import judged, training

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shakedown.gates import Gate, NodeLog, judgement, read_log
+from shakedown.gates.job_end import logs_complete
+from shakedown.gates.judge import wants_rdma
 from shakedown.gates.judgement import judge
-from shakedown.gates.logs_complete import logs_complete
 from shakedown.gates.observed import JobEnd, LogCopies
-from shakedown.gates.parsers import wants_rdma
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.nccl_debug import quietest
 from shakedown.state.findings import Verdict

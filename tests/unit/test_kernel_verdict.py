@@ -19,7 +19,7 @@ from shakedown.evidence.kernel_lines import kernel_log as kernel_matches
 from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.kernel import read as read_window
 from shakedown.gates.judgement import watched_counters
-from shakedown.gates.kernel_log import no_kernel_fault
+from shakedown.gates.nodes import no_kernel_fault
 from shakedown.gates.observed import NodeWatch
 from shakedown.node.kernel_log import FIRST, KEPT, LAST, Record, candidates, form
 from shakedown.node.kernel_match import Matcher

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks.examination import Examination
-from shakedown.gates.baselines.key import Key
+from shakedown.gates.baselines.model import Key
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.jobs import key_of
 from shakedown.runner.training import kept_plan

@@ -10,11 +10,9 @@ import pytest
 
 from bench.corpus import CURVES, Run, runs
 from shakedown.gates import judge_log, read_log
-from shakedown.gates.iterations import GREATEST_LOSS
+from shakedown.gates.iterations import GREATEST_LOSS, loss_falling
 from shakedown.gates.loss_curve import MAX_POINTS, Point, curve
-from shakedown.gates.loss_falling import loss_falling
-from shakedown.gates.model import Outcome
-from shakedown.gates.thresholds import thresholds
+from shakedown.gates.model import Outcome, thresholds
 from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 from tests.gates import training

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from shakedown.gates import Gate, NodeLog, read_log, verdict
-from shakedown.gates.mlperf import mlperf_run
+from shakedown.gates.benchmark import mlperf_run
 from shakedown.gates.offline import Request, judge_logs
 from shakedown.logs.form import forms
 from shakedown.logs.mlperf import MlperfRun

@@ -14,7 +14,7 @@ import pytest
 from shakedown.catalogue.kernel import matcher
 from shakedown.catalogue.lines import read
 from shakedown.desired import profiles
-from shakedown.gates.counters import counters as counters_gate
+from shakedown.gates.nodes import counters as counters_gate
 from shakedown.gates.observed import Counters
 from shakedown.node import devices, gpu, kfd, rdma
 from shakedown.node.ethtool import error_counters

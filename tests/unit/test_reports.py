@@ -29,8 +29,7 @@ from shakedown.evidence.telemetry.summary import summary
 from shakedown.evidence.telemetry.timing import NodeClock, Timing
 from shakedown.gates import Gate
 from shakedown.gates.baselines.judge import compare
-from shakedown.gates.baselines.key import Earlier
-from shakedown.gates.baselines.model import Past
+from shakedown.gates.baselines.model import Earlier, Past
 from shakedown.report.files import FILES, write_reports, write_to
 from shakedown.report.formats import Findings, Judged, Run, text_of
 from shakedown.report.overview import overview

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from shakedown.gates import Gate, judge_log, read_log
-from shakedown.gates.iterations import iterations_complete
-from shakedown.gates.parsers import _spec
-from shakedown.gates.resumed import checkpoint_resumed
+from shakedown.gates.iterations import checkpoint_resumed, iterations_complete
+from shakedown.gates.judge import _spec
 from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 from tests import torchrun

@@ -10,8 +10,7 @@ import pytest
 
 from bench.steady import EVEN, LENGTHS, UNEVEN, corpus, row
 from shakedown.gates import Gate, NodeLog, Observed, judge, judge_log, read_log
-from shakedown.gates.alone import Alone, OneAlone
-from shakedown.gates.observed import Expected, Speed
+from shakedown.gates.observed import Alone, Expected, OneAlone, Speed
 from shakedown.gates.steadiness import BAD, Paces, paces, steadiness
 from shakedown.logs.figures import measure
 from shakedown.logs.iterations import Iteration

@@ -14,7 +14,7 @@ from shakedown.evidence.stragglers.model import Limits, Measured, Stragglers, Wi
 from shakedown.evidence.stragglers.reading import MAX_WINDOWS, WindowReader
 from shakedown.evidence.stragglers.words import lines
 from shakedown.gates.judgement import stragglers_of
-from shakedown.gates.stragglers import no_straggler
+from shakedown.gates.nodes import no_straggler
 from shakedown.isolation.hints import from_stragglers
 from shakedown.state.findings import Verdict
 from tests import plans

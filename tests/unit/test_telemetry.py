@@ -15,9 +15,8 @@ from shakedown.evidence.telemetry.kernel import read as read_kernel
 from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.summary import NodeTelemetry, each_device, summary
 from shakedown.evidence.telemetry.timing import NodeClock
-from shakedown.gates.kernel_log import no_kernel_fault
+from shakedown.gates.nodes import no_kernel_fault, no_throttling
 from shakedown.gates.observed import NodeWatch
-from shakedown.gates.throttling import no_throttling
 from shakedown.report.telemetry import lines, table
 from shakedown.state.findings import Verdict
 from tests.gates import judged

@@ -1,15 +1,60 @@
-"""One figure against those of earlier runs."""
+"""One figure against those of earlier runs, and what other nodes' runs say of its noise.
+
+Five runs know little of their own spread. Nodes that do the same job by themselves have about the same noise, and eight
+of them with five runs each know it well.
+"""
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
-from statistics import median
+from statistics import fmean, median
 
-from shakedown.gates.baselines.estimate import PRIOR, Prior
-from shakedown.gates.baselines.model import MINIMUM, Baseline, Direction, Past
-from shakedown.gates.baselines.peers import prior_of
-from shakedown.gates.baselines.scan import Window, scan
+from shakedown.gates.baselines.model import MINIMUM, Baseline, Direction, Past, PeersNoise
+from shakedown.gates.baselines.scan import PRIOR, Prior, Window, scan
+
+FEWEST = 3  # nodes, each with as many runs: fewer say less than what is held anyway
+
+
+def peers_of(pasts: Mapping[str, Past]) -> dict[str, dict[str, PeersNoise]]:
+    """Node -> metric -> the noise of the other nodes: the median of their variances, which one odd node does not move.
+    `pasts` are those of nodes that have the same job, each for itself."""
+    seen: dict[str, dict[str, tuple[float, int]]] = {}
+    for node, past in pasts.items():
+        for metric in dict.fromkeys(name for run in past.earlier for name in run.figures):
+            values = [run.figures[metric] for run in past.of_metric(metric)]
+            if len(values) >= FEWEST and all(map(math.isfinite, values)) and (centre := median(values)):
+                mean = fmean(values)
+                own = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / centre**2
+                seen.setdefault(metric, {})[node] = (own / _median_of_variances(len(values)), len(values) - 1)
+    found: dict[str, dict[str, PeersNoise]] = {node: {} for node in pasts}
+    for metric, known in seen.items():
+        for node in pasts:
+            others = [noise_of_node for name, noise_of_node in known.items() if name != node]
+            if len(others) >= FEWEST:
+                noise = math.sqrt(median(variance for variance, _ in others))
+                weight = sum(freedom for _, freedom in others) / 2  # a median knows about as much as half of its values
+                found[node][metric] = PeersNoise(noise=noise, weight=weight, nodes=len(others))
+    return found
+
+
+def _median_of_variances(runs: int) -> float:
+    """Return the median of the variance of so many normal values, as a share of the true variance: Wilson and Hilferty
+    1931."""
+    return (1 - 2 / (9 * (runs - 1))) ** 3
+
+
+def prior_of(past: Past, metric: str) -> Prior:
+    """Return the noise that is assumed before this job's own runs count: that of the other nodes, as far as it goes;
+    the rest is the prior that every baseline begins with."""
+    peers = past.peers.get(metric)
+    if peers is None:
+        return PRIOR
+    own = min(peers.weight, PRIOR.weight)
+    variance = (own * peers.noise**2 + (PRIOR.weight - own) * PRIOR.noise**2) / PRIOR.weight
+    return Prior(noise=math.sqrt(variance), weight=PRIOR.weight, smallest=PRIOR.smallest)
+
 
 FEW = 2  # runs in a row that are worse make a level
 _SIGN = {"at least": 1, "at most": -1}
@@ -34,7 +79,7 @@ def _judged(earlier: tuple[float, ...], value: float, direction: Direction, prio
         return Baseline(direction=direction, value=value, count=len(earlier))
     windows = scan([*earlier, value], _SIGN[direction], prior)
     lost = [window for window in windows if window.lost]
-    return _told(direction, value, len(earlier), _worst(lost) if lost else windows[0], bool(lost))
+    return _baseline(direction, value, len(earlier), _worst(lost) if lost else windows[0], bool(lost))
 
 
 def compare(past: Past, metric: str, value: float, direction: Direction) -> Baseline:
@@ -71,7 +116,7 @@ def baseline_of(past: Past, metric: str, direction: Direction) -> Baseline:
     if len(values) < MINIMUM:
         return Baseline(direction=direction, value=median(values), count=len(values))
     window = scan([*values, values[-1]], _SIGN[direction], prior_of(past, metric))[0]
-    return _told(direction, window.centre, len(values), window, False)
+    return _baseline(direction, window.centre, len(values), window, False)
 
 
 def _worst(windows: Sequence[Window]) -> Window:
@@ -81,17 +126,5 @@ def _worst(windows: Sequence[Window]) -> Window:
     return max(windows, key=lambda window: abs(window.recent - window.bound) / window.error)
 
 
-def _told(direction: Direction, value: float, count: int, window: Window, lost: bool) -> Baseline:
-    return Baseline(
-        direction=direction,
-        value=value,
-        count=count,
-        lost=lost,
-        runs=window.runs,
-        earlier=window.earlier,
-        centre=window.centre,
-        error=window.error,
-        spread=window.spread,
-        recent=window.recent,
-        bound=window.bound,
-    )
+def _baseline(direction: Direction, value: float, count: int, window: Window, lost: bool) -> Baseline:
+    return Baseline(direction=direction, value=value, count=count, **{**asdict(window), "lost": lost})

@@ -1,17 +1,64 @@
-"""What a baseline is and what it says: data alone."""
+"""What a baseline is, what it says, and what makes two jobs comparable: data alone.
+
+A key has two halves. The `identity` says which job it is: GPU model, recipe with its parameters, node count, scope. The
+`epoch` says what it ran on that changes over a machine's life, image, ROCm and amdgpu: another epoch begins a new
+baseline.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, date
-from typing import Annotated, Literal
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import counted, decimal, short
-from shakedown.gates.baselines.key import Earlier
+
+
+def digest(values: Any) -> str:
+    """Digest, hex, of a document of JSON, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+class Key(Frozen):
+    """What a job's figures depend on besides the machines' health. Of nodes that differ every value is named."""
+
+    gpu: str  # the GPUs' market name; of nodes without one the CPU's, after "CPU "
+    recipe: str
+    parameters: str  # digest, hex: options, environment, runtime, precision, batches, sequence length, parallelism
+    nodes: int
+    scope: str  # "each", "together"
+    node: str | None = None  # of a job of one node by itself
+    image: str  # sha256:... where the image is pinned, else its name; "none" for the runtime process
+    rocm: str
+    driver: str  # amdgpu
+
+    @property
+    def epoch(self) -> str:
+        """What starts a new baseline when it changes, for a person to read."""
+        return f"image {self.image}, ROCm {self.rocm}, amdgpu {self.driver}"
+
+    @property
+    def identity(self) -> str:
+        """Digest, hex, of all that is not the epoch: equal for jobs that belong to one history."""
+        return digest(self.model_dump(exclude={"image", "rocm", "driver"}))
+
+
+class Earlier(Frozen):
+    """One earlier job of the same identity that passed, or of which only baselines did not hold. `figures`: metric ->
+    value in the metric's unit; `worse`: the metrics that were worse than their baseline."""
+
+    run_id: str
+    at: datetime
+    figures: dict[str, float]
+    epoch: str
+    worse: list[str] = []
+
 
 Direction = Literal["at least", "at most"]  # what a figure has to be: more is better, or less
 Value = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]  # of a figure: more than any machine has

@@ -1,13 +1,33 @@
-"""Whether every rank ended with 0."""
+"""Gates on the end of a job: it was started, ended with 0 everywhere, and its logs are whole."""
+
+from __future__ import annotations
 
 from collections.abc import Collection
 
 from shakedown.catalogue import advice
+from shakedown.common.text import counted
 from shakedown.gates.model import Gate, Outcome, some
-from shakedown.gates.observed import JobEnd
+from shakedown.gates.node_log import line_count, logs_of
+from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.gates.registry import gate
 from shakedown.hosts import few
 from shakedown.state.findings import Verdict
+
+
+@gate
+def ran_to_its_end(end: JobEnd) -> Outcome | None:
+    """No job was stopped, or failed to start; skipped for a job that ended by itself."""
+    if not end.stopped:
+        return None
+    return Outcome(
+        verdict=Verdict.FAIL,
+        wanted="the job ends by itself",
+        actual="stopped" if end.started else "never started",
+        evidence=end.stopped,
+        remedy="see the first node and line; the node's whole log is in the run directory"
+        if end.started
+        else "repair what is named, and run again",
+    )
 
 
 @gate
@@ -63,3 +83,23 @@ def _signal(code: int) -> str:
     names = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
     name = names.get(-code) or names.get(code - 128)
     return f" ({name})" if name else ""
+
+
+@gate
+def logs_complete(copies: LogCopies) -> Outcome:
+    """Every node's log is there, and is all that the job said on that node."""
+    logs = copies.by_node
+    missing = [node for node, log in logs.items() if log is None]
+    faults = [f"{node}: {log.incomplete}" for node, log in logs.items() if log and log.incomplete]
+    faults += [f"no log of {some(missing)}"] if missing else []
+    faults += ["there are no logs"] if not logs else []
+    faults += [logs_of(logs, copies.unlogged)] if copies.unlogged else []
+    faults += copies.faults
+    return Outcome(
+        verdict=Verdict.UNKNOWN if faults else Verdict.OK,
+        wanted=len(logs) + copies.unlogged,
+        actual=sum(log is not None and not log.incomplete for log in logs.values()),
+        unit="logs",
+        evidence="; ".join(faults) or f"{counted(line_count(logs), 'line')}, as long as on the nodes",
+        remedy=advice("unlogged" if copies.unlogged else "incomplete") if faults else None,
+    )
