@@ -29,6 +29,7 @@ from shakedown.node.sign import NAMESPACE
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.signing import envelope, nodes, sshsig, statement
 from shakedown.runs.signing.envelope import NotSigned
+from shakedown.runs.signing.known_hosts import KnownHosts
 from shakedown.runs.signing.sshsig import fingerprint
 from tests import sshd
 from tests.archives import a_run, contents
@@ -131,7 +132,7 @@ def test_a_node_that_a_run_says_good_of_needs_its_signature(run: RunDirectory) -
     for node in record.nodes:
         node.part = "unreached"
         (run.path / f"states/{node.name}.json").unlink(missing_ok=True)
-    _, unsigned, _ = nodes.check(run, record, False, lambda _name: [])
+    _, unsigned, _ = nodes.check(run, record, False, lambda _name, _key: "")
     assert set(unsigned) == {node.name for node in record.nodes}
 
 
@@ -256,6 +257,94 @@ def test_the_private_key_is_the_owners_alone_and_of_the_right_kind(tmp_path: Pat
         envelope.private_key(site[0])
     assert "BEGIN" not in str(refused.value)
     assert call("verify", tmp_path, "--key", site[0]).exit_code == 2, "a private key is no public one"
+
+
+@pytest.mark.parametrize(("mode", "word"), [(0o777, "others can write in"), (0o755, "others can read its folder")])
+def test_the_folder_of_the_private_key_is_the_owners_alone(tmp_path: Path, mode: int, word: str) -> None:
+    (tmp_path / "open").mkdir()
+    private, _ = keys(tmp_path / "open")
+    (tmp_path / "link").symlink_to(private)
+    (tmp_path / "open").chmod(mode)
+    for name in (private, tmp_path / "link"):
+        with pytest.raises(SecretError, match=f"{word}.*chmod 700"):
+            envelope.private_key(name)
+    (tmp_path / "open").chmod(0o700)
+    assert envelope.private_key(tmp_path / "link")
+
+
+def test_what_is_hashed_has_bounds(
+    run: RunDirectory, site: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A sparse file of a tebibyte costs a stranger nothing."""
+
+    def refused(*words: str) -> None:
+        done = call("verify", run.path, "--key", site[1])
+        assert done.exit_code == 1 and "not verified" in done.output, done.output
+        assert all(word in done.output for word in words), done.output
+
+    assert call("bundle", run.path, "--key", site[0], "--output", tmp_path / "sparse.tar.gz").exit_code == 0
+    os.truncate(run.path / "logs/node02/leader.log", 1 << 40)
+    refused("logs/node02/leader.log: with it the files have more than", "it is not hashed")
+    with pytest.raises(NotSigned, match="not hashed"):
+        sign(run, site[0])
+    monkeypatch.setattr(statement, "MOST_S", -1.0)
+    refused("evidence.json: hashing the files took more than")
+    monkeypatch.setattr(statement, "MOST_FILES", 3)
+    refused("is one of more than 3 files and folders")
+    monkeypatch.undo()
+    os.truncate(tmp_path / "sparse.tar.gz", 1 << 40)
+    done = call("verify", tmp_path / "sparse.tar.gz", "--key", site[1])
+    assert done.exit_code == 1 and "sparse.tar.gz: with it the files have more" in done.output, done.output
+
+
+def test_a_file_that_grows_while_it_is_hashed_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statement, "UNPACKED_LIMIT", 1 << 20)
+    with pytest.raises(NotSigned, match="/proc/kallsyms: with it the files have more"):
+        statement.digest(Path("/proc/kallsyms"))  # a file of 0 bytes that has megabytes
+
+
+KNOWN = """# the rack's
+node01,10.0.0.1 ssh-ed25519 AAAA comment
+@cert-authority *.rack,node02 ssh-ed25519 CCCC
+@revoked * ssh-ed25519 RRRR
+@revoked node01 ssh-rsa BBBB
+node01 ssh-rsa BBBB
+node01 ssh-ed25519 SECOND
+*.rack,!bad.rack ssh-ed25519 WILD
+node0? ssh-ed25519 RRRR
+|1|broken|hash ssh-ed25519 AAAA
+no key
+"""
+
+
+def test_lines_of_known_hosts_count_as_ssh_has_them(tmp_path: Path) -> None:
+    (tmp_path / "known").write_text(KNOWN)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    own = " ".join((tmp_path / "key.pub").read_text().split()[:2])
+    (tmp_path / "hashed").write_text(f"node09 {own}\n")
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", tmp_path / "hashed"], check=True, capture_output=True)
+    with (tmp_path / "known").open("a") as file:
+        file.write((tmp_path / "hashed").read_text())
+    known = KnownHosts(tmp_path / "known")
+
+    def problems(*pairs: str) -> list[str]:
+        return [known.problem(*pair.split(" ", 1)) for pair in pairs]
+
+    good = ("node01 ssh-ed25519 AAAA", "NODE01 ssh-ed25519 AAAA", "node01 ssh-ed25519 SECOND", f"node09 {own}")
+    assert problems(*good, "a.rack ssh-ed25519 WILD") == [""] * 5
+    revoked = problems("node01 ssh-rsa BBBB", "node03 ssh-ed25519 RRRR", "elsewhere ssh-ed25519 RRRR")
+    assert revoked == ["it is of a key that known_hosts has as revoked"] * 3
+    other = problems("node02 ssh-ed25519 CCCC", "bad.rack ssh-ed25519 WILD", "node02 ssh-ed25519 AAAA", f"node01 {own}")
+    assert other == ["it is of a key that known_hosts does not have for the node"] * 4
+
+
+@pytest.mark.parametrize("content", [b"", b"@cert-authority * ssh-ed25519 AAAA\n", b"\xff" * 100, None])
+def test_a_file_that_is_no_known_hosts_is_refused(
+    run: RunDirectory, site: tuple[Path, Path], tmp_path: Path, content: bytes | None
+) -> None:
+    os.mkfifo(tmp_path / "known") if content is None else (tmp_path / "known").write_bytes(content)
+    done = call("verify", run.path, "--key", site[1], "--known-hosts", tmp_path / "known")
+    assert done.exit_code == 2 and f"{tmp_path / 'known'}: it is no" in done.output, done.output
 
 
 def test_an_archive_is_signed_anew_and_names_its_run(

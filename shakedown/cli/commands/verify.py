@@ -1,15 +1,14 @@
 """The command that verifies a signed run."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
-from paramiko import HostKeys
 
 from shakedown.cli.words import EXIT_CODES, reason, unusable
 from shakedown.common.text import counted, printable
 from shakedown.runs.signing.envelope import NotSigned, hint, public_key
+from shakedown.runs.signing.known_hosts import KnownHosts
 from shakedown.runs.signing.verify import Verified, verified
 from shakedown.state.findings import Verdict
 
@@ -47,7 +46,7 @@ def verify(run: str, key: Path, known_hosts: Path | None) -> None:
     except (OSError, ValueError) as error:
         unusable(reason(str(key), error))
     try:
-        keys = _keys(known_hosts) if known_hosts else None
+        keys = KnownHosts(known_hosts).problem if known_hosts else None
         with verified(run, site, keys) as found:
             if known_hosts:
                 found.changes.extend(f"{node}: {why}" for node, why in found.unsigned.items())
@@ -58,19 +57,6 @@ def verify(run: str, key: Path, known_hosts: Path | None) -> None:
     except (OSError, ValueError) as error:
         unusable(str(error))
     sys.exit(found.verdict.exit_code)
-
-
-def _keys(file: Path) -> Callable[[str], list[str]]:
-    """Return a function that gives the keys of a node's name in a known_hosts file, hashed names too."""
-    try:
-        known = HostKeys(str(file))
-    except Exception as error:
-        raise ValueError(f"{file}: it is no known_hosts file: {error}") from None
-
-    def keys(node: str) -> list[str]:
-        return [f"{kind} {key.get_base64()}" for kind, key in (known.lookup(node) or {}).items()]
-
-    return keys
 
 
 def _show(found: Verified, name: str) -> None:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from shakedown.common.secret_file import SecretError, read_owned
+from shakedown.node import owners
 
 TYPE = "application/vnd.in-toto+json"
 MEDIA = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -43,6 +44,7 @@ _FORM = re.compile(
 def private_key(name: str | Path) -> ec.EllipticCurvePrivateKey:
     """Read a site's private key. Raises SecretError with the file and the remedy, never with the content."""
     content = read_owned(name, "no private key")
+    _closed(Path(name).expanduser())
     try:
         key = serialization.load_pem_private_key(content, None)
     except TypeError:
@@ -52,6 +54,19 @@ def private_key(name: str | Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise SecretError(f"{name} holds a key that is not ECDSA on P-256: {_MAKE}")
     return key
+
+
+def _closed(path: Path) -> None:
+    """Raise SecretError where others can read the folder of a private key, or put another key in its place."""
+    for folder in dict.fromkeys((path.parent, path.resolve().parent)):
+        try:
+            if Path(owners.place(str(folder))).stat().st_mode & 0o044:
+                raise SecretError(f"{path}: others can read its folder: chmod 700 {folder}, or move the key")
+        except PermissionError as error:
+            why = f"others can write in {error.filename}, and so lay another key there"
+            raise SecretError(f"{path}: {why}: move the key to a folder of your own, chmod 700") from None
+        except OSError as error:
+            raise SecretError(f"{folder} cannot be read: {error.strerror}") from None
 
 
 def public_key(path: Path) -> ec.EllipticCurvePublicKey:

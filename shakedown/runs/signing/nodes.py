@@ -3,7 +3,7 @@
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -17,7 +17,7 @@ from shakedown.runs.directory import SIGNATURES, RunDirectory, read_document
 from shakedown.runs.records import RunRecord
 from shakedown.runs.signing import sshsig
 
-Keys = Callable[[str], Iterable[str]] | None
+Keys = Callable[[str, str], str] | None  # node, key -> why the key does not count for the node
 _CLOCK_S = 600.0  # by which a node's clock may differ from the controller's
 
 
@@ -86,8 +86,8 @@ def check(
     directory: RunDirectory, record: RunRecord, packed: bool, keys: Keys
 ) -> tuple[int, dict[str, str], list[str]]:
     """Hold the readings of a run against their nodes' signatures. Return how many hold, the nodes without, each with
-    the reason, and what is wrong. `keys`: those that a node of this name may have, from known_hosts; None: those that
-    the run's own statement names. `packed`: a copy whose texts may be masked."""
+    the reason, and what is wrong. `keys`: what known_hosts has against a key of a node; None: the key is to be the
+    one that the run's own statement names. `packed`: a copy whose texts may be masked."""
     held, unsigned, wrong = 0, {}, []
     for node in record.nodes:
         name = f"{file_name(node.name)}.json"
@@ -104,8 +104,8 @@ def check(
             _check_one(directory, record, node.name, signature, packed)
             if keys is None and sshsig.fingerprint(signature.host_key) != node.host_key:
                 raise ValueError("it is of another key than the run's record has")
-            if keys is not None and signature.host_key not in keys(node.name):
-                raise ValueError("it is of a key that known_hosts does not have for the node")
+            if keys is not None and (problem := keys(node.name, signature.host_key)):
+                raise ValueError(problem)
             held += 1
         except _Masked:
             unsigned[node.name] = "its reading was masked when the archive was made"

@@ -5,10 +5,13 @@ Formats: in-toto attestation framework, Statement v1. The predicate is Shakedown
 
 import hashlib
 import json
+import os
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
+from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +20,7 @@ from pydantic import Field, ValidationError
 import shakedown
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import load_json, printable, shallow
+from shakedown.runs.archive.read import UNPACKED_LIMIT
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.folder import run_ids
 from shakedown.runs.records import Evidence, RunRecord, now
@@ -27,6 +31,8 @@ from shakedown.transport.bundle import files_digest
 
 BESIDE = ".sigstore.json"  # behind the name of an archive: the file of its statement
 DEEPEST = 8  # folders
+MOST_FILES = 400_000  # of a run; their statement has some 100 MiB, near envelope.LIMIT
+MOST_S = 3600.0  # for hashing the files of a run: 20 GiB at 6 MB/s
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -143,11 +149,12 @@ def of_run(
     """Make the statement on a run directory that nothing is written to any more. Raises OSError; ValueError for what is
     no file or folder."""
     files, folders = contents(directory.path)
+    bounds = Bounds()
     predicate = _predicate(record, evidence, states)
     previous = _previous(directory.path)
     sha256 = digest(inventory) if inventory is not None and inventory.is_file() else None
     more = {"form": "run", "folders": folders, "previous": previous, "packed": None, "inventory_sha256": sha256}
-    subjects = [Subject(name=name, digest=Digest(sha256=digest(directory.path / name))) for name in files]
+    subjects = [Subject(name=name, digest=Digest(sha256=digest(directory.path / name, bounds))) for name in files]
     return Statement(subject=subjects, predicate=Predicate(**predicate, **more))
 
 
@@ -226,7 +233,9 @@ def contents(folder: Path) -> tuple[list[str], list[str]]:
     """Return the files below a run directory but for its statement, and the folders, in order. Raises ValueError for
     what is neither, as a link."""
     files, folders = [], []
-    for name, mode in _entries(folder, "", 0):
+    for count, (name, mode) in enumerate(_entries(folder, "", 0), 1):
+        if count > MOST_FILES:
+            raise ValueError(f"{printable(name, 200)} is one of more than {MOST_FILES} files and folders")
         if stat.S_ISDIR(mode):
             folders.append(name)
         elif not stat.S_ISREG(mode):
@@ -246,10 +255,40 @@ def _entries(folder: Path, above: str, depth: int) -> Iterator[tuple[str, int]]:
             yield from _entries(entry, f"{above}{entry.name}/", depth + 1)
 
 
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+class Bounds:
+    """What may still be read of the files of a run: a stranger's run can hold files without end."""
+
+    def __init__(self) -> None:
+        self._bytes, self._end = UNPACKED_LIMIT, time.monotonic() + MOST_S
+
+    def take(self, path: Path, size: int) -> None:
+        """Take bytes of a file. Raises NotSigned where the run has had its bytes or its time."""
+        self._bytes -= size
+        if self._bytes < 0:
+            raise NotSigned(f"{path}: with it the files have more than {UNPACKED_LIMIT} bytes: it is not hashed")
+        if time.monotonic() > self._end:
+            raise NotSigned(f"{path}: hashing the files took more than {MOST_S:.0f} s: copy the run to a faster disk")
+
+
+def opened(path: Path) -> BufferedReader:
+    """Open a file to read it; a FIFO is not waited for. Raises OSError, ValueError for what is no file."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise ValueError(f"{path}: it is not a file")
+
+
+def digest(path: Path, bounds: Bounds | None = None) -> str:
+    """Return the SHA-256 of a file. Raises NotSigned as `Bounds.take`, OSError, ValueError."""
+    bounds, found = bounds or Bounds(), hashlib.sha256()
+    with opened(path) as file:
+        bounds.take(path, rest := os.fstat(file.fileno()).st_size)  # a sparse file is refused at once
+        while part := file.read(1 << 20):
+            found.update(part)
+            bounds.take(path, max(len(part) - rest, 0))  # what was written to it since
+            rest -= min(len(part), rest)
+    return found.hexdigest()
 
 
 @cache

@@ -77,7 +77,7 @@ def signature(file: Path, key: EllipticCurvePublicKey) -> tuple[Statement, str]:
     what there is in its place."""
     if not file.is_file() or file.is_symlink():
         raise FileNotFoundError(f"{file}: it is not there, or no file: the run is not signed (docs/evidence.md)")
-    with file.open("rb") as source:
+    with statement.opened(file) as source:
         text = source.read(envelope.LIMIT + 1)
     try:
         return statement.read(envelope.verified(text, key)), hashlib.sha256(text).hexdigest()
@@ -107,10 +107,11 @@ def _only(form: str, signed: Statement) -> None:
 
 
 def _compare(folder: Path, subjects: dict[str, str]) -> None:
+    bounds = statement.Bounds()
     other = [
         f"{name} was altered: its SHA-256 is not that of the statement"
         for name, sha256 in subjects.items()
-        if statement.digest(folder / name) != sha256
+        if statement.digest(folder / name, bounds) != sha256
     ]
     if other:
         raise NotSigned(f"{folder}: {_some(other)}")
