@@ -11,7 +11,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from shakedown.checks.cmdline import missing
-from shakedown.desired.names import KERNEL_PARAMETER
+from shakedown.desired.values import KERNEL_PARAMETER
 from shakedown.facts.settings import Contents, GrubbyArguments, Tools
 from shakedown.node import cmdline as node_cmdline
 from shakedown.node.tree import Unreadable

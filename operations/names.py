@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from pyinfra.api.exceptions import OperationValueError
 
-from shakedown.desired.names import MODULE, SYSCTL_KEY, is_account
+from shakedown.desired.values import MODULE, SYSCTL_KEY, is_account
 from shakedown.node.modules import kernel_name
 
 

@@ -19,7 +19,7 @@ from pyinfra.facts.server import Arch
 
 from shakedown.common.secret_file import read_secret
 from shakedown.common.text import load_json, printable
-from shakedown.desired.sizes import format_size
+from shakedown.desired.values import format_size
 from shakedown.operations.scripts import ASSETS, run_script
 from shakedown.state.images import Reference
 from shakedown.transport.program import program

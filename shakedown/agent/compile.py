@@ -16,7 +16,7 @@ from shakedown.checks.waivers import own_cables
 from shakedown.common.prometheus_names import AGENT_REPORT, LABELS, NAMES
 from shakedown.common.secrets import masked
 from shakedown.desired import DesiredState, profiles
-from shakedown.desired.home import at_home
+from shakedown.desired.merging import at_home
 from shakedown.desired.models import Agent, Tuning
 from shakedown.node import sysctl
 from shakedown.recipes.images import room

@@ -16,7 +16,7 @@ from shakedown.checks.missing import name_missing
 from shakedown.checks.waivers import on_node, waive
 from shakedown.common.text import counted, printable
 from shakedown.desired import DesiredState
-from shakedown.desired.home import at_home
+from shakedown.desired.merging import at_home
 from shakedown.hosts import few
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict, worst
 from shakedown.state.node import NodeState, share_texts

@@ -27,9 +27,9 @@ from shakedown.checks.fleet_facts import (
     own_values,
 )
 from shakedown.common.text import counted
+from shakedown.desired.hca import library_digest
 from shakedown.desired.models import DesiredState
-from shakedown.desired.sizes import format_size
-from shakedown.desired.verbs import library_digest
+from shakedown.desired.values import format_size
 from shakedown.hosts import named
 from shakedown.state import images as references
 from shakedown.state.findings import Finding, Remedy, Verdict

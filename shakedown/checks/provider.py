@@ -8,8 +8,8 @@ from typing import Any
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.checks.several import missing, nothing_there
+from shakedown.desired.hca import expected_path, files_naming, libraries_of
 from shakedown.desired.models import DesiredState, Provider
-from shakedown.desired.verbs import expected_path, files_naming, libraries_of
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import NodeState, ProviderLibrary, is_unreadable
 

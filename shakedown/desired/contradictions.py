@@ -1,11 +1,13 @@
 """What no single field of a desired state shows: names that lead nowhere, two answers to one question, lost secrets."""
 
+import os
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from shakedown.common.secret_file import secret_problem
-from shakedown.desired import controller, profiles
+from shakedown.desired import profiles
 from shakedown.desired.models import DesiredState, Image, Mirror, Section
 from shakedown.desired.problems import Problem
 from shakedown.schedulers.registry import find
@@ -19,13 +21,9 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
         own, given = profiles.provider_of(state.rdma.family), state.rdma.provider.name
         if own is not None and given != own:
             yield Problem("", "rdma.provider.name", repr(given), f"{own}, the provider of {state.rdma.family}")
-    for name, image in state.images.items():
-        yield from _of_registry(f"images.{name}", image)
-    for name, mirror in state.pulls.mirrors.items():
-        yield from _of_registry(f"pulls.mirrors.{name}", mirror)
-    yield from _of_secrets(state)
-    for path, file in controller.missing(state):
-        yield Problem("", path, file, "a file that is there on this machine")
+    for path, registry in _registries(state).items():
+        yield from _of_registry(path, registry)
+    yield from _of_files(state)
     yield from _of_service(state)
     yield from _of_jobs(state)
 
@@ -73,19 +71,33 @@ def _of_registry(path: str, image: Image | Mirror) -> Iterator[Problem]:
         yield Problem("", path, "insecure and ca_file", "one of the two")
 
 
-def _of_secrets(state: DesiredState) -> Iterator[Problem]:
-    """Files of secrets on this machine that would be refused when they are needed, hours later."""
-    files = {f"images.{name}.password_file": image.password_file for name, image in state.images.items()}
-    files |= {
-        f"pulls.mirrors.{name}.password_file": mirror.password_file for name, mirror in state.pulls.mirrors.items()
-    }
-    for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark)):
-        files[f"{section}.hf_token_file"] = wanted.hf_token_file if wanted else None
-    if state.service and state.service.bmc:
-        files["service.bmc.password_file"] = state.service.bmc.password_file
-    for path, file in files.items():
-        problem = secret_problem(file) if file else None
-        if file and problem:
+def _registries(state: DesiredState) -> dict[str, Image | Mirror]:
+    mirrors = {f"pulls.mirrors.{name}": mirror for name, mirror in state.pulls.mirrors.items()}
+    return {**{f"images.{name}": image for name, image in state.images.items()}, **mirrors}
+
+
+def _of_files(state: DesiredState) -> Iterator[Problem]:
+    """Refuse files of this machine that are not there, and secrets that would be refused when they are needed, hours
+    later."""
+    registries = _registries(state).items()
+    files = [(f"{path}.ca_file", registry.ca_file) for path, registry in registries]
+    files += [("source.patches", file) for file in (state.source.patches if state.source else ())]
+    files += [("rdma.provider.source", state.rdma.provider.source)] if state.rdma.provider else []
+    passwords = [(f"{path}.password_file", registry.password_file) for path, registry in registries]
+    tokens = [
+        (f"{section}.hf_token_file", wanted.hf_token_file)
+        for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark))
+        if wanted
+    ]
+    of_bmc = (
+        [("service.bmc.password_file", state.service.bmc.password_file)] if state.service and state.service.bmc else []
+    )
+    read = [] if os.environ.get("HF_TOKEN") else tokens  # exported, it is used and no file is read
+    for path, file in (*files, *passwords, *read):
+        if file and not Path(file).expanduser().is_file():
+            yield Problem("", path, file, "a file that is there on this machine")
+    for path, file in (*passwords, *tokens, *of_bmc):
+        if file and (problem := secret_problem(file)):
             yield Problem("", path, file, f"a secret for its owner alone: {problem}")
 
 

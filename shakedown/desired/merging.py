@@ -5,7 +5,6 @@ from typing import Any
 
 from shakedown.desired import profiles
 from shakedown.desired.cvs import Imported
-from shakedown.desired.home import HOME
 from shakedown.desired.layers import HostLayers, Layer, Merged, leaves, merge
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem, shown
@@ -96,3 +95,22 @@ def _placeholders(merged: Merged) -> list[Problem]:
         if any(isinstance(text, str) and "<changeme>" in text for text in texts):
             problems.append(Problem(merged.origin_of(path), path, shown(value), "a value in place of <changeme>"))
     return problems
+
+
+HOME = "{home}"
+
+
+def at_home(desired: DesiredState, home: str | None) -> DesiredState:
+    """Return the desired state with the node's own home folder, unchanged where it needs none or none is known."""
+    if home is None or HOME not in desired.model_dump_json():
+        return desired
+    return DesiredState.model_validate(replaced(desired.model_dump(), HOME, home))
+
+
+def replaced(value: Any, word: str, by: str) -> Any:
+    """Return a document with a word replaced in all its texts and keys."""
+    if isinstance(value, str):
+        return value.replace(word, by)
+    if isinstance(value, Mapping):
+        return {replaced(key, word, by): replaced(item, word, by) for key, item in value.items()}
+    return [replaced(item, word, by) for item in value] if isinstance(value, list) else value

@@ -5,10 +5,9 @@ import math
 from collections.abc import Iterator, Mapping
 
 from shakedown.common.text import counted
-from shakedown.desired.bounds import bounds, one_of
-from shakedown.desired.home import HOME
+from shakedown.desired.merging import HOME
 from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
-from shakedown.desired.problems import Problem
+from shakedown.desired.problems import Problem, bounds, one_of
 from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
 from shakedown.jobs.plan.parallelism import split
 from shakedown.jobs.plan.participants import OWN, ranks_of

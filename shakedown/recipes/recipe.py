@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from shakedown.desired.layers import Layer, merge
-from shakedown.desired.sizes import parse_size
+from shakedown.desired.values import parse_size
 from shakedown.recipes.configurations import entries
 from shakedown.recipes.documents import Document, DocumentName, documents
 from shakedown.recipes.option import Option, Text, Value

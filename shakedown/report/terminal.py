@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from shakedown.common.text import decimal, in_unit, printable
-from shakedown.desired.sizes import format_size
+from shakedown.desired.values import format_size
 from shakedown.hosts import folded
 from shakedown.state.findings import Finding, Verdict
 

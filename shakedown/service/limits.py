@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from shakedown.common.text import counted
-from shakedown.desired.amounts import of
 from shakedown.desired.models import Service
+from shakedown.desired.values import nodes_in
 from shakedown.service.model import LOAD, REPAIRS, Known
 
 MENDING_S = 7 * 24 * 3600  # for so long after its last step a node counts as under repair
@@ -13,12 +13,12 @@ WINDOW_S = 24 * 3600  # in which attempts that failed are counted
 
 def at_once(services: Iterable[Service], nodes: int) -> int:
     """Return how many nodes may be out of service together: the smallest value of all hosts, and at least one."""
-    return min((of(service.at_once, nodes, 1) for service in services), default=1)
+    return min((nodes_in(service.at_once, nodes, 1) for service in services), default=1)
 
 
 def stop_at(services: Iterable[Service], nodes: int) -> int:
     """Return how many nodes may fail before repairs stop: at least one, since a single bad node is the usual case."""
-    return min((of(service.stop_at, nodes, 1) for service in services), default=1)
+    return min((nodes_in(service.stop_at, nodes, 1) for service in services), default=1)
 
 
 def too_many_named(named: Iterable[str], allowed: int) -> str:

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Iterator
 
-from shakedown.desired.bounds import one_of
 from shakedown.desired.models import DesiredState
-from shakedown.desired.problems import Problem
+from shakedown.desired.problems import Problem, one_of
 from shakedown.trials.workload.registry import trials
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shakedown import checks
 from shakedown.desired import DesiredState
-from shakedown.desired.home import at_home
+from shakedown.desired.merging import at_home
 from shakedown.desired.models import Gpu, Rdma, System, Tuning
 from shakedown.state.node import NodeState, is_unreadable
 from tests.agents import PYTHON, OnTheNode, of_the_controller

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shakedown.checks.provider import provider_driver, provider_library
-from shakedown.desired.verbs import library_digest, library_of
+from shakedown.desired.hca import library_digest, library_of
 from shakedown.jobs.plan.container import host_files
 from shakedown.state.findings import Finding
 from tests.states import bare, desired, healthy, unreadable, with_

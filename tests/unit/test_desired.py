@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shakedown.desired import DesiredStateError, Layer
-from shakedown.desired.home import at_home
 from shakedown.desired.layers import HostLayers
+from shakedown.desired.merging import at_home
 from shakedown.desired.profiles import load, names
-from shakedown.desired.sizes import format_size, parse_size
 from shakedown.desired.validation import nested
+from shakedown.desired.values import format_size, parse_size
 from shakedown.runner.features import resolve
 
 

@@ -34,7 +34,7 @@ def others(section: type[BaseModel], key: str) -> dict[str, Any]:
 def test_a_key_is_described_and_takes_its_own_example(section: type[BaseModel], name: str) -> None:
     field = section.model_fields[name]
     assert field.description
-    if section is models.DesiredState:
+    if issubclass(models.DesiredState, section):
         return
     assert field.examples, "an example that a site may copy"
     section.model_validate({**least(section), **others(section, name), name: field.examples[0]})

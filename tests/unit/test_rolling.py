@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.desired import DesiredStateError, amounts
+from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.values import nodes_in
 from shakedown.runner.features import resolve
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import RunRecord
@@ -104,7 +105,7 @@ def test_an_amount_that_is_none_is_refused_with_its_place(wanted: dict[str, obje
 def test_numbers_and_shares_are_taken_as_they_are_written() -> None:
     states = resolve([HostLayers("a", [Layer("all", {"gpu": "cpu", "rolling": {"batch": 4, "max_failed": "5%"}})])])
     assert states.states["a"].rolling.batch == "4"
-    assert amounts.of("5%", 32) == 1 and amounts.of("29%", 100) == 29
+    assert nodes_in("5%", 32) == 1 and nodes_in("29%", 100) == 29
 
 
 def test_hosts_that_are_to_go_in_different_batches_are_refused() -> None:

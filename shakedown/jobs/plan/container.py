@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from shakedown.desired.home import HOME
+from shakedown.desired.hca import files_naming, libraries_of, library_of, with_abi
+from shakedown.desired.merging import HOME
 from shakedown.desired.models import DesiredState, Provider, Rdma, Smoke
 from shakedown.desired.problems import Problem
-from shakedown.desired.verbs import files_naming, libraries_of, library_of, with_abi
 from shakedown.jobs.launch import Derived
 from shakedown.jobs.plan.draft import Equipment, PlanDraft
 from shakedown.jobs.plan.runtimes import refuses_shm_size

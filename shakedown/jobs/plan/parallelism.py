@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
-from shakedown.desired.sizes import format_size
+from shakedown.desired.values import format_size
 from shakedown.jobs.launch import Derived
 from shakedown.jobs.plan.draft import PlanDraft
 from shakedown.recipes.batch import documented, model_parallel

@@ -4,7 +4,7 @@ import shlex
 
 from shakedown.common.text import counted
 from shakedown.desired.models import TOGETHER
-from shakedown.desired.sizes import format_size
+from shakedown.desired.values import format_size
 from shakedown.hosts import folded
 from shakedown.jobs.launch import LaunchPlan, Need, NodePlan
 from shakedown.jobs.plan.runtimes import ARGUMENTS

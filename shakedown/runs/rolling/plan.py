@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from shakedown.common.text import counted
-from shakedown.desired import amounts
+from shakedown.desired.values import nodes_in
 from shakedown.hosts import named
 from shakedown.runs.rolling.model import Rolling, Turn
 
@@ -24,13 +24,13 @@ def turns(digests: Mapping[str, str], earlier: Rolling | None = None) -> list[Tu
 
 def next_batch(rolling: Rolling, answering: Collection[str]) -> list[str]:
     """Take the next answering nodes in inventory order; empty: no waiting node answers."""
-    size = amounts.of(rolling.batch, len(rolling.turns), least=1)
+    size = nodes_in(rolling.batch, len(rolling.turns), least=1)
     return [node for node in rolling.names("waiting") if node in answering][:size]
 
 
 def batches(rolling: Rolling) -> int:
     """Count the batches for the waiting nodes."""
-    return -(-len(rolling.names("waiting")) // amounts.of(rolling.batch, len(rolling.turns), least=1))
+    return -(-len(rolling.names("waiting")) // nodes_in(rolling.batch, len(rolling.turns), least=1))
 
 
 def why_stop(rolling: Rolling, run: str, batch: Collection[str] = ()) -> str:
@@ -41,7 +41,7 @@ def why_stop(rolling: Rolling, run: str, batch: Collection[str] = ()) -> str:
     """
     failed = [turn.node for turn in rolling.turns if turn.status == "failed" and turn.run == run]
     if rolling.max_failed is not None:
-        most = amounts.of(rolling.max_failed, len(rolling.turns))
+        most = nodes_in(rolling.max_failed, len(rolling.turns))
         if len(failed) > most:
             return (
                 f"{len(failed)} of {counted(len(rolling.turns), 'node')} failed ({named(failed)}), max_failed is {most}"

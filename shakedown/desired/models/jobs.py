@@ -1,33 +1,18 @@
-"""The smoke run."""
+"""What runs on the nodes: the smoke run, trials, the burn-in, AMD's PyTorch training benchmark."""
 
-import re
-from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import Field, field_validator
 
-from shakedown.common.section import matching
-from shakedown.desired.models.schedulers import JobVia
-from shakedown.desired.models.section import Section, key
-from shakedown.desired.models.values import Environment, Interface, Positive, Volumes
-from shakedown.desired.names import Text
-from shakedown.desired.sizes import UNIT
+from shakedown.common.section import Positive, Section, Text, key
+from shakedown.desired.values import Commit, Day, Environment, Interface, JobVia, Share, ShmSize, Volumes
+from shakedown.hosts import nodes
 
 EACH: Literal["each"] = "each"
 TOGETHER: Literal["together"] = "together"
-
-
-def _a_day(value: str) -> str:
-    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
-        raise ValueError("a day as 2026-11-01")
-    date.fromisoformat(value)
-    return value
-
-
-Day = Annotated[str, AfterValidator(_a_day)]
-Share = Annotated[float, Field(gt=0, le=10)]
-
-_SHM_SIZE = re.compile(r"[1-9][0-9]*[bkmgBKMG]")  # as container engines read it
+_VIA = key(
+    "ssh", "how jobs are started: over SSH, or in an allocation of a scheduler (the section of that name)", "slurm"
+)
 
 
 class Smoke(Section):
@@ -37,11 +22,7 @@ class Smoke(Section):
     scope: list[Literal["each", "together"]] = key(
         [TOGETHER], "one job over all nodes, or a single-node job on each, or both, in this order", ["each", "together"]
     )
-    via: JobVia = key(
-        "ssh",
-        "how jobs are started: over SSH, or in an allocation of a scheduler (the section of that name)",
-        "slurm",
-    )
+    via: JobVia = _VIA
     isolate: bool = key(
         False, "after a training over all nodes that failed, search for the node or link that makes it fail", True
     )
@@ -105,9 +86,7 @@ class Smoke(Section):
     )
     seen_nodes: Positive | None = key(None, "fewer nodes than this in the inventory are a failure", 8, unit="nodes")
     privileged: bool = key(False, "run the container privileged, where the recipe's document does", True)
-    shm_size: Annotated[str, AfterValidator(matching(_SHM_SIZE, UNIT))] | None = key(
-        None, "size of the container's /dev/shm, over the recipe's", "64G", unit="bytes"
-    )
+    shm_size: ShmSize | None = key(None, "size of the container's /dev/shm, over the recipe's", "64G", unit="bytes")
     volumes: Volumes = key(
         {},
         "host path -> container path, with :ro and the like behind it; {home} is the job's user's home",
@@ -152,3 +131,108 @@ class Smoke(Section):
         if scopes not in ([EACH], [TOGETHER], [EACH, TOGETHER]):
             raise ValueError('"each", "together", or ["each", "together"]: who fails alone is not taken along')
         return scopes
+
+
+class Trials(Section):
+    """Short measurements of each node and between nodes, before the smoke run."""
+
+    only: list[Text] = key([], "the trials to run, by name; empty: all that there are", ["gemm", "memory", "pairs"])
+    repetitions: Annotated[int, Field(ge=1, le=100)] = key(
+        3, "how often each figure is taken; what is named is so in every one of them", 3
+    )
+    slower: Annotated[float, Field(gt=0, lt=1)] = key(
+        0.1, "fraction below the median of its peers from which a part is named; half of it is reported", 0.1
+    )
+    floors: dict[Text, float] = key(
+        {},
+        "TRIAL.FIGURE -> bound in the trial's unit, over the published ones; at most for times",
+        {"gemm.bf16": 600.0},
+    )
+    racks: dict[Text, Text] = key(
+        {},
+        "nodes (also ranges) -> what they hang on together, such as their leaf switch: pairs are read by these too",
+        {"node[01-16].rack7": "leaf1"},
+    )
+    via: JobVia = _VIA
+    limit_s: Positive = key(60, "time in which a part has to give its next figure, or is ended", 60, unit="s")
+    exclude: bool = key(False, "leave the nodes that a trial names out of the smoke run", True)
+
+    @field_validator("racks", mode="before")
+    @classmethod
+    def _ranges(cls, value: object) -> object:
+        if not isinstance(value, dict) or not all(isinstance(hosts, str) for hosts in value):
+            return value
+        return {host: rack for hosts, rack in value.items() for host in nodes(hosts)}
+
+
+class Soak(Section):
+    """A burn-in: load on every part for hours, with its counters of errors watched."""
+
+    time: Text = key("24h", "how long nodes are loaded, besides checks and trials; `--for` comes first", "4h")
+    only: list[Text] = key([], "the stages, by name; empty: all that apply", ["cpu", "memory"])
+    scratch: Annotated[str, Field(pattern=r"^/[^\x00-\x1f{}]*$")] | None = key(
+        None, "a folder on the nodes in which the disk test makes its own; else the run's folder", "/scratch"
+    )
+    memory: Annotated[float, Field(gt=0, le=0.9)] = key(0.7, "fraction of the free memory that is filled", 0.5)
+    via: JobVia = _VIA
+
+
+class Benchmark(Section):
+    """AMD's PyTorch training benchmark on single nodes, as its document has it; deploy/pytorch_training.py."""
+
+    mode: Literal["pretrain", "finetune_fw", "finetune_lora"] = key(
+        ..., "what is measured", "pretrain", source="pytorch-training"
+    )
+    model: Literal["Llama-3.1-8B", "Llama-3.1-70B", "Flux"] = key(
+        ..., "the model; which modes and precisions it has is the document's", "Llama-3.1-8B", source="pytorch-training"
+    )
+    precision: Literal["BF16", "FP8"] = key(..., "precision of the training", "BF16", source="pytorch-training")
+    seq_length: Annotated[int, Field(ge=2048, le=8192)] | None = key(
+        None, "sequence length; None: the script's own", 8192, unit="tokens"
+    )
+    image: Text = key(..., "a name in images", "pytorch")
+    commit: Commit = key(
+        "151b30f68b1d7e2c28d28d37e9f9abfc1e6e6d9d",
+        "commit of ROCm/MAD: an image needs the scripts of its time. The default is the newest "
+        "one whose report script was read (2026-11-21)",
+        "151b30f68b1d7e2c28d28d37e9f9abfc1e6e6d9d",
+    )
+    url: Text = key(
+        "https://github.com/ROCm/MAD",
+        "the git repository of the scripts",
+        "https://git.example.org/mirrors/MAD",
+        source="pytorch-training",
+    )
+    checkout: Text = key("/opt/mad", "the checkout, on the nodes", "/opt/mad")
+    setup: bool = key(
+        True,
+        "run pytorch_benchmark_setup.sh first (libraries, models, data: some hundred "
+        "gigabytes), and verify what it made",
+        False,
+    )
+    hf_token_file: Text | None = key(
+        None, "file of one line on the controller, for its owner alone: the Hugging Face token", "~/.config/hf.token"
+    )
+    expect: dict[Text, float] = key(
+        {}, "metric -> bound; whether at least or at most is the metric's", {"tokens_per_gpu": 6000.0}
+    )
+    privileged: bool = key(False, "run the container privileged, as documented", True)
+    devices: list[Text] | None = key(None, "devices of the container; None: as documented", ["/dev/kfd", "/dev/dri"])
+    volumes: Volumes = key({}, "host path -> container path, with :ro and the like behind it", {"/data": "/data"})
+    timeout_s: Positive = key(14400, "time of the whole benchmark", 14400, unit="s")
+
+    def smoke(self) -> Smoke:
+        """Return the smoke run that this is: the recipe of MAD's scripts on each node alone, which limit themselves."""
+        options = ("mode", "model", "precision", "seq_length", "setup", "commit")
+        same = ("image", "expect", "privileged", "devices", "hf_token_file", "timeout_s")
+        return Smoke(
+            recipe="pytorch-training",
+            scope=[EACH],
+            options=self.model_dump(include=set(options), exclude_none=True),
+            volumes={self.checkout: "/mad:ro", **self.volumes},
+            baseline="off",
+            telemetry_s=None,
+            start_timeout_s=self.timeout_s,
+            stall_timeout_s=self.timeout_s,
+            **{name: getattr(self, name) for name in same},
+        )
