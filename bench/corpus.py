@@ -17,7 +17,7 @@ from pathlib import Path
 from shakedown import catalogue
 from shakedown.catalogue.kernel import matcher
 from shakedown.catalogue.lines import read, records
-from shakedown.evidence.kernel_lines import kernel_log
+from shakedown.evidence.telemetry.kernel import kernel_log
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.signatures import FailureScanner
 from shakedown.node.kernel_verdict import Events

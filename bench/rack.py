@@ -110,7 +110,7 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     from shakedown.desired import Layer
     from shakedown.desired.layers import HostLayers
     from shakedown.facts.node import state_of
-    from shakedown.ledger.keep import keep
+    from shakedown.ledger.compared import keep
     from shakedown.report.formats import Findings, text_of
     from shakedown.runner.features import resolve
     from shakedown.runs.directory import RunDirectory

@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import shakedown
-from shakedown.logs.iterations import Iteration, parse
+from shakedown.logs.iterations import Iteration
+from tests.training_logs import parse
 
 WORKLOAD = Path(shakedown.__file__).parent / "jobs" / "workload"
 TINY = "--hidden-size 64 --num-layers 2 --seq-length 64 --vocab-size 128 --micro-batch-size 4 --global-batch-size 16"

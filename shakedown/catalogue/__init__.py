@@ -4,7 +4,6 @@ The data files stand beside this module: `kernel_*.toml`, `job_*.toml`, `rccl.to
 docs/reference/catalogue.md says how to add an entry.
 """
 
-from shakedown.catalogue.load import advice, entries, entry
-from shakedown.catalogue.model import Entry, Log, Part, Role, Severity
+from shakedown.catalogue.model import Entry, Log, Part, Role, Severity, advice, entries, entry
 
 __all__ = ["Entry", "Log", "Part", "Role", "Severity", "advice", "entries", "entry"]

@@ -1,11 +1,14 @@
-"""One entry of the catalogue: a kind of line, what the line means, and what to do."""
+"""The entries of the catalogue (a kind of line, what the line means, and what to do), its advice and error words."""
 
 import re
-from functools import cached_property
-from typing import Literal, Self
+from collections.abc import Iterator
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 
 Log = Literal["kernel", "job", "rccl"]
@@ -117,3 +120,85 @@ def holds(line: str, form: tuple[str, ...]) -> bool:
             return False
         at += len(piece)
     return True
+
+
+_HARMLESS = "nothing: the line is harmless"
+_NO_SIGN = ("corrected", "noise")  # severities that explain no failure
+_FILES: dict[Log, str] = {"kernel": "kernel_", "job": "job_", "rccl": "rccl"}
+
+
+@cache
+def entries(log: Log) -> tuple[Entry, ...]:
+    """Return the entries of one kind of log in the order in which they are tried: noise first, general ones last."""
+    found = [Entry.model_validate(table) for table in _tables(log)]
+    return tuple(sorted(found, key=_rank))
+
+
+def _rank(entry: Entry) -> int:
+    harmless = entry.log == "kernel" and entry.severity == "noise"
+    return 2 * entry.general + (not harmless)
+
+
+@cache
+def _by_name(log: Log) -> dict[str, Entry]:
+    return {entry.name: entry for entry in entries(log)}
+
+
+def entry(name: str) -> Entry | None:
+    """Return the entry of that name; None for a name that the catalogue does not have."""
+    logs: tuple[Log, ...] = ("job", "kernel", "rccl")
+    return next((found for log in logs if (found := _by_name(log).get(name))), None)
+
+
+def advice(name: str) -> str:
+    """Return the advice of that name, about what no single line shows. Raise KeyError."""
+    return _advice()[name]
+
+
+@cache
+def _advice() -> dict[str, str]:
+    return {table["name"]: table["text"] for table in read_toml("shakedown.catalogue", "advice.toml")["advice"]}
+
+
+def _tables(log: Log) -> Iterator[dict[str, Any]]:
+    """Yield each entry of the files of a log, with what the file says of all its entries."""
+    names = [file.name for file in resources.files("shakedown.catalogue").iterdir()]
+    for name in sorted(name for name in names if name.startswith(_FILES[log]) and name.endswith(".toml")):
+        document = read_toml("shakedown.catalogue", name)
+        common = {"log": log, **{key: value for key, value in document.items() if key != "entry"}}
+        for table in document["entry"]:
+            given = common | table
+            if "unless" in common and "unless" in table:
+                given["unless"] = f"{common['unless']}|{table['unless']}"
+            harmless = given.get("severity") == "noise"
+            yield ({"remedy": _HARMLESS} if harmless else {}) | _role(log, given) | given
+
+
+def _role(log: Log, given: dict[str, Any]) -> dict[str, str]:
+    """Return the role of a kernel's line that states none: nothing on another node makes a kernel write the line."""
+    return {"role": "origin"} if log == "kernel" and given.get("severity") not in _NO_SIGN else {}
+
+
+@cache
+def _pattern(log: Literal["kernel", "job"]) -> re.Pattern[str]:
+    lists = read_toml("shakedown.catalogue", "words.toml")[log]
+    words = "|".join(map(re.escape, lists["words"]))
+    stems = "|".join(map(re.escape, lists["stems"]))
+    return re.compile(
+        rf"(?<![A-Za-z0-9_-])(?:(?:{words})(?![A-Za-z0-9_])|(?:{stems}))", re.IGNORECASE if log == "kernel" else 0
+    )
+
+
+@cache
+def _marks() -> tuple[str, ...]:
+    return tuple(read_toml("shakedown.catalogue", "words.toml")["job"]["marks"])
+
+
+def of_a_job(line: str) -> bool:
+    """Return whether a line shows that the log is a job's, and not the kernel's."""
+    return any(mark in line for mark in _marks())
+
+
+def alarming(line: str, log: Literal["kernel", "job"]) -> bool:
+    """Return whether a line without a priority holds an error word."""
+    return _pattern(log).search(line) is not None

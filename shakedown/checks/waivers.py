@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from shakedown.common.one_line import plain
+from shakedown.common.text import plain
 from shakedown.desired.models import DesiredState, Waiver
 from shakedown.node.kernel_verdict import Line
 from shakedown.state.findings import Finding, Remedy, Verdict

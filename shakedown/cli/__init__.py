@@ -60,8 +60,11 @@ from click.shell_completion import CompletionItem  # noqa: E402
 
 from shakedown.cli.group import Group, summary  # noqa: E402
 from shakedown.cli.words import EXIT_CODES  # noqa: E402
-from shakedown.common.broken_pipe import go_on_without_a_reader  # noqa: E402
-from shakedown.common.log import LOG_FORMAT, configure  # noqa: E402
+from shakedown.common.log import (  # noqa: E402
+    LOG_FORMAT,
+    configure,
+    go_on_without_a_reader,
+)
 
 
 class Commands(Group):

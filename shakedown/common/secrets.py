@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from shakedown.common import command_secrets
 from shakedown.common.command_secrets import forms, named
-from shakedown.common.command_secrets.signs import Signs, Span
+from shakedown.common.command_secrets.forms import Signs, Span
 
 Model = TypeVar("Model", bound=BaseModel)
 

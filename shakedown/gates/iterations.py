@@ -11,8 +11,8 @@ from shakedown.gates.loss_curve import BAD, Point, curve
 from shakedown.gates.model import Outcome, ranges, some, threshold
 from shakedown.gates.observed import Training
 from shakedown.gates.registry import gate
+from shakedown.logs.figures import loss_scale
 from shakedown.logs.iterations import Iteration, has_preview
-from shakedown.logs.loss_scale import loss_scale
 from shakedown.state.findings import Verdict
 
 GREATEST_LOSS = 3.4028235e38  # the largest float32: Megatron computes and averages losses in it

@@ -17,12 +17,11 @@ from shakedown.gates.speed import impossible
 from shakedown.gates.steadiness import clock, paces
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs import mad
-from shakedown.logs.figures import WARMUP, judged_lines, measure, tokens_of_all_gpus
+from shakedown.logs.figures import WARMUP, judged_lines, loss_scale, measure, tokens_of_all_gpus
 from shakedown.logs.form import is_read
 from shakedown.logs.iterations import MAX_ITERATIONS, Iteration
 from shakedown.logs.job_shape import JobShape, shape_of
 from shakedown.logs.kept_logs import LEADER
-from shakedown.logs.loss_scale import loss_scale
 from shakedown.logs.metrics import METRICS
 from shakedown.logs.nccl_debug import quietest
 from shakedown.state.findings import Verdict

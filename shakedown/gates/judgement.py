@@ -10,8 +10,7 @@ from shakedown.desired import DesiredState
 from shakedown.desired.hca import devices_of, others_of
 from shakedown.evidence.stragglers import judge as of_ranks
 from shakedown.evidence.stragglers.model import Stragglers
-from shakedown.evidence.telemetry.summary import NodeTelemetry
-from shakedown.evidence.watched import Watched
+from shakedown.evidence.telemetry.summary import NodeTelemetry, Watched
 from shakedown.gates import Gate, Observed, Recorded
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past

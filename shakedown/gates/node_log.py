@@ -7,9 +7,8 @@ from pathlib import Path
 
 from shakedown.catalogue import entries
 from shakedown.common.frozen import Frozen
-from shakedown.evidence.stragglers import reading
-from shakedown.evidence.stragglers.model import Measured
-from shakedown.evidence.stragglers.reading import WindowReader
+from shakedown.evidence.stragglers import model
+from shakedown.evidence.stragglers.model import Measured, WindowReader
 from shakedown.logs import form as log_form
 from shakedown.logs import iterations as iteration_lines
 from shakedown.logs import job_shape, signatures
@@ -17,9 +16,8 @@ from shakedown.logs.end import EndReader, LogEnd
 from shakedown.logs.form import FormReader
 from shakedown.logs.iterations import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.logs.job_shape import JobShape, JobShapeReader
-from shakedown.logs.lines import LineSplitter, as_text
+from shakedown.logs.lines import LineSplitter, Marks, as_text
 from shakedown.logs.mad import Results
-from shakedown.logs.marks import Marks
 from shakedown.logs.mlperf import MARK as MLPERF
 from shakedown.logs.mlperf import MlperfReader, MlperfRun
 from shakedown.logs.signatures import FailureScanner, Match, Scanner
@@ -137,7 +135,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
 @cache
 def _marks() -> Marks:
     """Return the marks of all readers: outside an open traceback a line without a mark says nothing to them."""
-    return Marks([*iteration_lines.MARKS, *signatures.marks(), *job_shape.MARKS, *reading.MARKS, *log_form.marks()])
+    return Marks([*iteration_lines.MARKS, *signatures.marks(), *job_shape.MARKS, *model.MARKS, *log_form.marks()])
 
 
 def line_count(logs: Mapping[str, NodeLog | None]) -> int:

@@ -9,10 +9,8 @@ from typing import Any, TypeGuard
 from shakedown.catalogue import advice
 from shakedown.common.data import read_toml
 from shakedown.common.text import counted, decimal, printable
-from shakedown.evidence.kernel_lines import Reported, reported
-from shakedown.evidence.stragglers.model import Stragglers
-from shakedown.evidence.stragglers.words import NOT_SEEN, sentence
-from shakedown.evidence.telemetry.kernel import KernelWindow
+from shakedown.evidence.stragglers.model import NOT_SEEN, Stragglers, sentence
+from shakedown.evidence.telemetry.kernel import KernelWindow, Reported, reported
 from shakedown.evidence.telemetry.summary import STEADY
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import Counters, JobEnd, NodeWatch

@@ -15,8 +15,7 @@ from shakedown.gates.registry import gate
 from shakedown.gates.steadiness import BAD, steadiness
 from shakedown.logs.figures import Figure, Figures
 from shakedown.logs.iterations import Iteration
-from shakedown.logs.metrics import MEAN, METRICS, metric_of
-from shakedown.logs.peaks import peak
+from shakedown.logs.metrics import MEAN, METRICS, metric_of, peak
 from shakedown.state.findings import Verdict
 
 

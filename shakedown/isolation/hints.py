@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence import peers
 from shakedown.evidence.diagnosis.model import Diagnosis
-from shakedown.evidence.stragglers import words
+from shakedown.evidence.stragglers import model
 from shakedown.evidence.stragglers.model import Stragglers
-from shakedown.evidence.telemetry.channels import Channel, channels
-from shakedown.evidence.telemetry.summary import NodeTelemetry
+from shakedown.evidence.telemetry.summary import Channel, NodeTelemetry, channels
 from shakedown.runs.isolation import Hint
 from shakedown.runs.records import RunRecord
 from shakedown.state.findings import Finding, Verdict
@@ -69,7 +68,7 @@ def from_diagnosis(diagnosis: Diagnosis) -> Iterator[Hint]:
 def from_stragglers(stragglers: Stragglers) -> Iterator[Hint]:
     """Take hints from nodes whose ranks needed longer than others for the same work."""
     for straggler in stragglers.slow:
-        yield _hint(straggler.node, "straggler", words.sentence(straggler), _ODDS_STRAGGLER[straggler.level])
+        yield _hint(straggler.node, "straggler", model.sentence(straggler), _ODDS_STRAGGLER[straggler.level])
 
 
 def from_telemetry(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Hint]:

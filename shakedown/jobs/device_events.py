@@ -2,8 +2,8 @@
 
 from collections import deque
 
+from shakedown.evidence.results import NodeClock
 from shakedown.evidence.telemetry.kernel import timed
-from shakedown.evidence.telemetry.timing import NodeClock
 from shakedown.logs.lines import LineSplitter
 from shakedown.node.telemetry.devices import LIMIT
 

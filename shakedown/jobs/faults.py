@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from shakedown.evidence.diagnosis.first import may_be_echo
+from shakedown.evidence.diagnosis.origin import may_be_echo
 from shakedown.evidence.results import Failure
 from shakedown.jobs.job import Clock, Timeouts
 from shakedown.jobs.member import ROOM_BYTES, Member

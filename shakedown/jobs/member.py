@@ -6,9 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from shakedown.common.text import file_name
-from shakedown.evidence.results import Failure, NodeResult
+from shakedown.evidence.results import Failure, NodeClock, NodeResult
 from shakedown.evidence.telemetry import DEVICE_LOG, KERNEL_LOG, SAMPLES
-from shakedown.evidence.telemetry.timing import NodeClock
 from shakedown.jobs.answers import NoAnswer, Refused, Status
 from shakedown.jobs.device_events import DeviceEvents
 from shakedown.jobs.job import Clock, Timeouts

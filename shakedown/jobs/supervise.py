@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from shakedown.evidence.diagnosis.first import STOOD_STILL, first, with_culprit
-from shakedown.evidence.diagnosis.names import names_in
-from shakedown.evidence.results import Failure, JobResult, Outcome
-from shakedown.evidence.telemetry.timing import Timing
+from shakedown.evidence.diagnosis.origin import STOOD_STILL, first, with_culprit
+from shakedown.evidence.diagnosis.signs import names_in
+from shakedown.evidence.results import Failure, JobResult, Outcome, Timing
 from shakedown.hosts import few
 from shakedown.jobs.faults import Faults
 from shakedown.jobs.hang import HangRecorder, StepTimes

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.jobs.launch import LaunchPlan
-from shakedown.ledger.jobs import key_of, parameters_of
+from shakedown.ledger.compared import key_of, parameters_of
 from shakedown.logs.metrics import METRICS
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import JobRecord, RunRecord
@@ -19,7 +20,8 @@ Group = Literal["verdict", "figures", "versions", "state", "plan", "rest"]
 ORDER: tuple[Group, ...] = ("verdict", "figures", "versions", "state", "plan", "rest")
 _CELL = 500  # characters of a value
 _NOTHING = "-"
-_MATTERS = ("rocm_version", "gpus", "kfd", "rdma", "verbs", "containers", "system", "cmdline", "settings", "sysctl")
+_DATA = read_toml("shakedown.ledger", "compare.toml")
+CHANGING: list[str] = _DATA["changing"]
 
 
 class Difference(Frozen):
@@ -163,7 +165,7 @@ def _states(one: _Run, two: _Run) -> Iterator[Difference]:
 
 def _matters(path: str) -> int:
     """Return what moves figures before what seldom does."""
-    return next((rank for rank, begin in enumerate(_MATTERS) if path.startswith(begin)), len(_MATTERS))
+    return next((rank for rank, begin in enumerate(_DATA["matters"]) if path.startswith(begin)), len(_DATA["matters"]))
 
 
 def _plans(one: _Run, two: _Run) -> Iterator[Difference]:
@@ -250,36 +252,6 @@ def _text(value: object) -> str:
     return _NOTHING if value in (None, "") else " ".join(printable(str(value), _CELL).split())
 
 
-# What names an entry of a list, in the order in which they are looked for: entries keep their names when one is added.
-_NAMES = ("bdf", "name", "path", "mount", "destination", "id", "index", "pid")
-# Readings of the moment, as patterns of paths.
-CHANGING = (
-    "probe.wall_s",
-    "probe.cpu_s",
-    "probe.version",
-    "system.boot_id",
-    "system.taken_at",
-    "system.epoch_s",
-    "memory.available_bytes",
-    "memory.load_1m",
-    "gpus.*.vram_used_bytes",
-    "gpus.*.temperature_c",
-    "gpus.*.power_w",
-    "gpus.*.ecc_*",  # counters: the gates have what a run raised
-    "gpus.*.pcie_replays",
-    "gpus.*.error_records*",
-    "gpus.*.throttled*",
-    "gpus.*.processes*",
-    "gpu_processes*",
-    "listening*",
-    "containers.running",
-    "disks.*.free_bytes",
-    "clock.offset_s",
-    "kernel_log.*",
-    "counters.*",
-)
-
-
 THERE = "there"  # of an entry of a list, such as a GPU, at the path that those of its values begin with
 
 
@@ -313,5 +285,5 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(item: Any, number: int) -> str:
-    name = next((item[key] for key in _NAMES if isinstance(item, dict) and item.get(key) is not None), number)
+    name = next((item[key] for key in _DATA["names"] if isinstance(item, dict) and item.get(key) is not None), number)
     return str(name)

@@ -1,25 +1,101 @@
-"""What a job is compared with: earlier passes of the same job, and what its nodes did each by itself."""
+"""What a job is compared with (earlier passes of the same job, and what its nodes did each alone), the key by which
+the ledger knows a job, and how a run's end keeps the run. Keeping changes no verdict, and is never silent.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shakedown.common.text import printable
-from shakedown.desired.models import Smoke
+from shakedown.desired.models import EACH, TOGETHER, Smoke
 from shakedown.gates.baselines.judge import peers_of
-from shakedown.gates.baselines.model import Past
+from shakedown.gates.baselines.model import Key, Past, digest
 from shakedown.gates.observed import OneAlone
-from shakedown.ledger.jobs import key_of
+from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.metrics import MEAN, METRICS
-from shakedown.runs.records import JobRecord
-from shakedown.state.node import NodeState
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import Evidence, JobRecord, RunRecord
+from shakedown.state.node import Gpu, NodeState, Unreadable, is_unreadable
 
 if TYPE_CHECKING:
+    from shakedown.ledger.history import RunRow
     from shakedown.ledger.store import Ledger
+
+
+NONE, UNREAD = "none", "not read"  # a node without the thing; a reading that could not be taken
+_LONGEST = 200  # characters of a value
+
+
+def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
+    """Return the key of a job, from its plan and the states of its nodes as they were before the run. None: it has no
+    plan, so nobody knows what was to be run."""
+    plan = job.plan
+    if plan is None:
+        return None
+    image = plan.image or NONE
+    nodes = [states.get(node.name) for node in plan.nodes]
+    return Key(
+        gpu=_every(nodes, _gpu_model),
+        recipe=plan.recipe,
+        parameters=digest(parameters_of(plan)),
+        nodes=len(nodes),
+        scope=TOGETHER if job.node is None else EACH,
+        node=job.node,
+        image=_line(image.rpartition("@")[2]),
+        rocm=_every(nodes, lambda state: [_read(state.rocm_version)]),
+        driver=_every(nodes, lambda state: _of_gpus(state, lambda gpu: _read(gpu.driver))),
+    )
+
+
+def parameters_of(plan: LaunchPlan) -> dict[str, object]:
+    """Return what a plan asks for that its figures depend on; addresses, paths and the number of iterations are none of
+    it. A program that chooses its sizes itself is known by its options alone."""
+    if plan.has_report:
+        return {**plan.parameters, "seq_length": plan.seq_length or None}
+    return {
+        "runtime": plan.runtime,
+        "world_size": plan.world_size,
+        "tensor_parallel": plan.tensor_parallel,
+        "pipeline_parallel": plan.pipeline_parallel,
+        "data_parallel": plan.data_parallel,
+        "micro_batch": plan.micro_batch,
+        "global_batch": plan.global_batch,
+        "seq_length": plan.seq_length,
+        **plan.parameters,
+        **({"hidden": plan.hidden} if plan.hidden else {}),
+    }
+
+
+def _every(nodes: Iterable[NodeState | None], read: Callable[[NodeState], Iterable[str]]) -> str:
+    found = {value for state in nodes for value in ([UNREAD] if state is None else read(state))}
+    return ", ".join(sorted(found)) or UNREAD
+
+
+def _gpu_model(state: NodeState) -> list[str]:
+    found = _of_gpus(state, lambda gpu: _read(gpu.model))
+    return [f"CPU {_read(state.cpu.model)}"] if found == [NONE] and not is_unreadable(state.gpus) else found
+
+
+def _of_gpus(state: NodeState, read: Callable[[Gpu], str]) -> list[str]:
+    if isinstance(state.gpus, Unreadable):
+        return [_read(state.gpus)]
+    return sorted({read(gpu) for gpu in state.gpus}) or [NONE]
+
+
+def _read(reading: Unreadable | str) -> str:
+    if isinstance(reading, Unreadable):
+        return NONE if reading.unreadable == "missing" else UNREAD
+    return _line(reading)
+
+
+def _line(text: str) -> str:
+    """Return what a node said, as one line that may be shown."""
+    return " ".join(printable(text, _LONGEST).split())
+
 
 NEWEST = 5  # earlier runs of a node by itself that its figures are the medians of
 
@@ -93,3 +169,41 @@ def earlier_own_figures(past: Past, ranks: int) -> OneAlone | None:
     found = {name: [run.figures[name] for run in newest if name in run.figures] for name in kept}
     measured = {name: statistics.median(values) for name, values in found.items() if values}
     return OneAlone(runs=[run.run_id for run in newest], ranks=ranks, figures=measured) if measured else None
+
+
+def keep(
+    directory: RunDirectory,
+    record: RunRecord,
+    states: Mapping[str, NodeState] | None = None,
+    evidence: Mapping[str, Evidence] | None = None,
+    origin: str = "",
+) -> str:
+    """Keep a run that has ended; what is not given is read from its directory. `origin`: whose evidence the run is,
+    where others sent it. Returns why it could not be kept, with the remedy; nothing where it is."""
+    if record.simulated:
+        return "not in the ledger: the run is simulated"
+    try:
+        entry, _, store = _modules()
+        if states is None:
+            store.open_ledger().add(directory, record, origin)
+        else:
+            store.open_ledger().put(entry.entry_of(record, states, directory, evidence or {}))
+    except Exception as error:  # whatever it is, the run has come to what it has come to
+        known = isinstance(error, ValueError | OSError)
+        why = str(error) if known else f"ledger: {type(error).__name__}: {error}"
+        return f"not in the ledger: {printable(why, 500)}; later: shakedown ledger add {directory.path.name}"
+    return ""
+
+
+def earlier(limit: int) -> list[RunRow]:
+    """Return the newest runs of the ledger; without a ledger there are none. Raise LedgerError."""
+    _, history, store = _modules()
+    ledger = store.open_ledger()
+    runs: list[RunRow] = history.history(ledger, history.Asked(limit=limit)).runs if ledger.exists() else []
+    return runs
+
+
+def _modules() -> tuple[Any, Any, Any]:
+    from shakedown.ledger import entry, history, store  # SQLAlchemy, 100 ms: not at the start of a run
+
+    return entry, history, store

@@ -12,12 +12,11 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from shakedown.common.frozen import Frozen
-from shakedown.common.one_line import DIGEST, NAME, TEXT, line, name, plain
-from shakedown.common.text import printable
+from shakedown.common.text import DIGEST, NAME, TEXT, line, name, plain, printable
 from shakedown.gates import Gate
 from shakedown.gates.baselines.model import digest as digest_of
 from shakedown.ledger import schema
-from shakedown.ledger.jobs import key_of
+from shakedown.ledger.compared import key_of
 from shakedown.logs.metrics import MEAN, METRICS, METRICS_OF
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import judge_job

@@ -1,18 +1,21 @@
-"""What the ledger has of earlier runs: of all, of a node, of a part wherever it sat, of a recipe."""
+"""What the ledger has of earlier runs: of all, of a node, of a part wherever it sat, of a recipe; all of them as JSON
+lines, and of each node the newest.
+"""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
-from sqlalchemy import CTE, ColumnElement, Connection, ScalarSelect, Select, and_, func, or_, select
+from sqlalchemy import CTE, ColumnElement, Connection, ScalarSelect, Select, Table, and_, func, or_, select, tuple_
 
 from shakedown import hosts
 from shakedown.common.frozen import Frozen
-from shakedown.common.one_line import line, name, plain
+from shakedown.common.text import line, name, plain
 from shakedown.ledger import schema
-from shakedown.ledger.place import LedgerError
-from shakedown.ledger.store import Ledger
+from shakedown.ledger.store import Ledger, LedgerError
 from shakedown.state.findings import Verdict
 
 LIMIT = 20  # runs, unless asked for more
@@ -284,3 +287,101 @@ def _newest(connection: Connection, equipment: Sequence[str], until: int | None)
     which = schema.parts.c.equipment
     found = select(_last(until), which).where(which.in_(equipment)).distinct()
     return sorted(((at, digest) for at, digest in connection.execute(found) if at is not None), reverse=True)
+
+
+_PAGE = 200  # runs that are read at once: a writer waits for no more than that
+
+
+def export(ledger: Ledger) -> Iterator[str]:
+    """One JSON object for each run, with its jobs and their figures, its nodes and their parts, what was not ok, who is
+    named, and who has passed under load. Raises LedgerError."""
+    after: tuple[int, str] | None = None
+    while True:
+        with ledger.reading() as connection:
+            page = _page(connection, after)
+        yield from (json.dumps(run, default=str) for run in page)
+        if len(page) < _PAGE:
+            return
+        after = (page[-1]["started"], page[-1]["run_id"])
+
+
+def _page(connection: Connection, after: tuple[int, str] | None) -> list[dict[str, Any]]:
+    runs = schema.runs
+    place = tuple_(runs.c.started, runs.c.run_id)
+    query = select(runs).order_by(runs.c.started, runs.c.run_id).limit(_PAGE)
+    query = query if after is None else query.where(place > tuple_(*after))
+    found = [dict(row) for row in connection.execute(query).mappings()]
+    ids = [run["run_id"] for run in found]
+    tables = (schema.jobs, schema.nodes, schema.figures, schema.findings, schema.accusations, schema.proofs)
+    jobs, nodes, figures, findings, accusations, proofs = (_of(connection, table, ids) for table in tables)
+    equipment = {node["equipment"] for of_run in nodes.values() for node in of_run if node["equipment"]}
+    parts = _parts(connection, sorted(equipment))
+    for run in found:
+        run_id = run["run_id"]
+        measured: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for figure in figures[run_id]:
+            measured[figure.pop("job")].append(figure)
+        run["jobs"] = [{**job, "figures": measured[job["job"]]} for job in jobs[run_id]]
+        run["nodes_of_run"] = [{**node, "parts": parts[node.pop("equipment")]} for node in nodes[run_id]]
+        run["findings"] = findings[run_id]
+        run["accusations"] = accusations[run_id]
+        run["proofs"] = proofs[run_id]
+    return found
+
+
+def _of(connection: Connection, table: Table, ids: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of these runs by their ids, in the order of the table's key."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    query = select(table).where(table.c.run_id.in_(ids)).order_by(*table.primary_key.columns)
+    for row in connection.execute(query).mappings():
+        found[row["run_id"]].append({key: value for key, value in row.items() if key != "run_id"})
+    return found
+
+
+def _parts(connection: Connection, equipment: list[str]) -> dict[str | None, list[dict[str, Any]]]:
+    table = schema.parts
+    found: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
+    for at in range(0, len(equipment), 500):
+        query = (
+            select(table).where(table.c.equipment.in_(equipment[at : at + 500])).order_by(table.c.kind, table.c.slot)
+        )
+        for row in connection.execute(query).mappings():
+            kept = {key: value for key, value in row.items() if key not in ("equipment", "number")}
+            found[row["equipment"]].append(kept)
+    return found
+
+
+RUNS = 5  # of one node
+
+
+class Seen(Frozen):
+    """What one run saw of a node."""
+
+    node: Line
+    run_id: Line
+    at: datetime
+    inventory: Line
+    verdict: Verdict
+    part: Line
+    why: Line
+
+
+def fleet(ledger: Ledger, since: datetime | None = None) -> list[list[Seen]]:
+    """Return what the newest runs saw of each node, the newest first. Raise LedgerError."""
+    runs, nodes, newest, name = schema.runs, schema.nodes, schema.nodes.alias(), every_node().c.node
+    columns = nodes.c.node, nodes.c.run_id, nodes.c.started, nodes.c.verdict, nodes.c.part, nodes.c.why
+    times = newest.c.started.desc(), newest.c.run_id.desc()
+    few = select(newest.c.run_id).where(newest.c.node == name).order_by(*times).limit(RUNS)
+    if since is not None:
+        few = few.where(newest.c.started >= int(since.timestamp()))
+    of_it = and_(nodes.c.node == name, nodes.c.run_id.in_(few.correlate(name.table)))
+    found = select(*columns, runs.c.inventory).select_from(name.table).join(nodes, of_it)
+    found = found.join(runs, runs.c.run_id == nodes.c.run_id)
+    found = found.order_by(nodes.c.started.desc(), nodes.c.run_id.desc())
+    of_node: dict[str, list[Seen]] = {}
+    with ledger.reading() as connection:
+        for row in connection.execute(found).mappings():
+            rest = {key: row[key] for key in ("node", "run_id", "inventory", "verdict", "part", "why")}
+            seen = Seen(at=datetime.fromtimestamp(row["started"], UTC), **rest)
+            of_node.setdefault(seen.node, []).append(seen)
+    return sorted(of_node.values(), key=lambda seen: seen[0].node)

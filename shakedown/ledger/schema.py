@@ -1,13 +1,29 @@
-"""The ledger's tables, the same in SQLite and PostgreSQL.
+"""The ledger's tables, the same in SQLite and PostgreSQL, and their versions.
 
 Times are seconds since 1970 UTC: numbers sort alike everywhere, texts by the database's collation. What a node has is
 kept once per set of parts (`equipment`, a digest), and each run says which set it saw: 100,000 runs of a rack whose
 parts stay where they are cost no row of parts.
 """
 
-from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table
+from collections.abc import Callable, Sequence
 
-from shakedown.common.one_line import DIGEST, NAME, TEXT, VERDICT
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    inspect,
+    select,
+    text,
+)
+
+from shakedown.common.text import DIGEST, NAME, TEXT, VERDICT
 
 metadata = MetaData()
 
@@ -116,7 +132,7 @@ parts = Table(
     Column("kind", String(VERDICT), primary_key=True),  # "gpu", "nic", "board"
     Column("slot", String(NAME), primary_key=True),  # PCI address
     Column("serial", String(NAME), nullable=False),
-    Column("number", String(NAME), nullable=False),  # the serial as it is looked for: shakedown.common.one_line.plain
+    Column("number", String(NAME), nullable=False),  # the serial as it is looked for: shakedown.common.text.plain
     Column("model", String(NAME), nullable=False),
     Column("firmware", String(TEXT), nullable=False),
 )
@@ -178,3 +194,45 @@ claims = Table(
     Column("lock", String(4 * TEXT), nullable=False),  # a file that the commands of the process hold locked
     Column("renewed", BigInteger, nullable=False),  # seconds since 1970 UTC
 )
+
+Migration = Callable[[Connection], None]
+_LOCK = 0x5AAC  # PostgreSQL: of two that make the tables at once the second waits, and finds them
+
+
+def _make(*tables: Table) -> Migration:
+    return lambda connection: metadata.create_all(connection, tables=tables or None)
+
+
+def _recipes(connection: Connection) -> None:
+    """Fill in the recipes of each node's runs."""
+    metadata.create_all(connection, tables=[recipes])
+    rows = select(nodes.c.run_id, nodes.c.node, jobs.c.recipe, nodes.c.started).distinct()
+    connection.execute(recipes.delete())
+    names = ["run_id", "node", "recipe", "started"]
+    connection.execute(recipes.insert().from_select(names, rows.join(jobs, jobs.c.run_id == nodes.c.run_id)))
+
+
+# One for each version. The next changes the tables with statements of its own; the tables above are what all of them
+# together come to.
+MIGRATIONS: Sequence[Migration] = (_make(), _make(accusations, proofs, steps), _make(claims), _recipes)
+
+
+def version_of(connection: Connection) -> int:
+    """Return the version of the tables that are there; 0: none are."""
+    if not inspect(connection).has_table("ledger_version"):
+        return 0
+    return int(connection.execute(select(version.c.version)).scalar_one())
+
+
+def migrate(connection: Connection, migrations: Sequence[Migration]) -> None:
+    """Bring the tables to the last version, inside the caller's transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        connection.execute(text("SET LOCAL statement_timeout = 0"))  # a large ledger takes minutes, once
+    there = version_of(connection)
+    for migration in migrations[there:]:
+        migration(connection)
+    if there == 0:
+        connection.execute(version.insert().values(version=len(migrations)))
+    else:
+        connection.execute(version.update().values(version=len(migrations)))

@@ -5,11 +5,10 @@ last iteration, of more the first and the last half. The forms are data: `end.to
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from shakedown.catalogue.words import alarming
+from shakedown.catalogue.model import alarming
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
@@ -33,30 +32,21 @@ class LogEnd(Frozen):
     cut: bool = False  # whether there is more behind the last iteration than was read
 
 
-@dataclass(frozen=True)
-class Ending:
-    """One form in which a log says that something ended badly."""
+class Ending(Frozen):
+    """One form in which a log shows that something ended badly."""
 
     what: str
     pattern: re.Pattern[str]
+    source: str
     shows: tuple[str, ...]
-    shows_not: tuple[str, ...]
-    sure: bool  # False: it leaves open how the job ended
+    shows_not: tuple[str, ...] = ()
+    sure: bool = True  # False: it leaves open how the job ended
 
 
 @cache
 def endings() -> tuple[Ending, ...]:
     """Return the forms of `end.toml`."""
-    return tuple(
-        Ending(
-            form["what"],
-            re.compile(form["pattern"]),
-            tuple(form["shows"]),
-            tuple(form.get("shows_not", ())),
-            form.get("sure", True),
-        )
-        for form in _data()["ending"]
-    )
+    return tuple(Ending(**form) for form in _data()["ending"])
 
 
 @cache

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shakedown.catalogue import Entry, entry
-from shakedown.catalogue.banks import describe
-from shakedown.catalogue.kernel import matcher
+from shakedown.catalogue.kernel import describe, matcher
 from shakedown.catalogue.lines import Record, records
-from shakedown.catalogue.words import alarming, of_a_job
+from shakedown.catalogue.model import alarming, of_a_job
 from shakedown.common.text import printable
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.signatures import FailureScanner, tuning

@@ -1,25 +1,25 @@
 """Which program's log it is, by lines that only it prints. Data: `forms.toml`."""
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 from shakedown.common.data import read_toml
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
-from shakedown.logs.marks import Marks
+from shakedown.logs.lines import Marks
 
 _LONGEST = 2000  # characters of a line that are looked at
 _MOST = 100_000  # lines that are looked at
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(Frozen):
     """One program's. `read`: its iteration lines are read here."""
 
     name: str
-    read: bool
+    read: bool = False
     marks: tuple[str, ...]
     pattern: re.Pattern[str]
+    source: str = ""
     shows: tuple[str, ...]
 
     def matches(self, line: str) -> bool:
@@ -30,12 +30,7 @@ class Form:
 @cache
 def forms() -> tuple[Form, ...]:
     """Return every form, those first that say more."""
-    return tuple(
-        Form(
-            form["name"], form.get("read", False), tuple(form["marks"]), re.compile(form["pattern"]), (*form["shows"],)
-        )
-        for form in read_toml("shakedown.logs", "forms.toml")["form"]
-    )
+    return tuple(Form(**form) for form in read_toml("shakedown.logs", "forms.toml")["form"])
 
 
 def marks() -> tuple[str, ...]:

@@ -10,21 +10,93 @@ Whatever the log holds, a line takes time and memory in proportion to its length
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
-from shakedown.logs.fields import HEADED, MAX_FIELDS, NUMBER, VALUES, fields, split_field, words
-from shakedown.logs.layout import Layout, layout
-from shakedown.logs.lines import LineSplitter, as_text, unprefixed
-from shakedown.logs.marks import Marks
+from shakedown.logs.lines import LineSplitter, Marks, as_text, unprefixed
+
+HEADED = "iteration"  # what every line of interest begins with, behind the date and the rank
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
+VALUES = {
+    "integer": re.compile(r"(\d{1,18})"),
+    "number": re.compile(f"({NUMBER})"),
+    "instant": re.compile(rf"({NUMBER})(?:\s*/\s*{NUMBER}|\s*\(avg\s*{NUMBER}\))?"),  # Primus: "instant/average"
+    "usage": re.compile(rf"(?:{NUMBER}\s*[KMGT]?i?B/){{3}}({NUMBER})%"),  # Primus: "used/free/total/ratio"
+    "tflops": re.compile(rf"({NUMBER})\s?TFLOPS"),  # GPT-NeoX
+}
+MAX_FIELDS = 100  # of one line, and
+MAX_FIELD = 200  # characters of one: the most that any dialect has are 20 and 60. What is beyond is somebody else's
+
+
+class Field(NamedTuple):
+    """How one `name: value` is read, and where it goes."""
+
+    target: str  # of Iteration, or global_step
+    value: str  # of VALUES
+    scale: float
+    preference: int  # two names for one target on the same line: the lowest wins
+    open: bool  # may stand last in a dialect that does not close its last field with "|"
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """Match the value alone."""
+        return VALUES[self.value].fullmatch(text)
+
+    def read(self, text: str) -> float:
+        """Read the value in the target's unit."""
+        if self.value == "integer":
+            return int(text)
+        return float(text) if self.scale == 1.0 else round(float(text) * self.scale, 9)
+
+
+@cache
+def fields() -> dict[str, Field]:
+    return {
+        entry["name"]: Field(target, entry["value"], entry.get("scale", 1.0), preference, entry.get("open", False))
+        for target, entries in read_toml("shakedown.logs", "fields.toml").items()
+        for preference, entry in enumerate(entries)
+    }
+
+
+def words(name: str) -> str:
+    """Return the part of a name before a number."""
+    return re.split(r"[\d+.]", name, maxsplit=1)[0].rstrip()
+
+
+def split_field(segment: str) -> tuple[str, Field | None, str]:
+    """Split a field into its name, how it is read (None: not in fields.toml), and its text."""
+    if len(segment) > MAX_FIELD:
+        return "", None, segment
+    name, colon, text = segment.partition(":")
+    if not colon:  # before 2021: "lm loss 1.1E-1"
+        name, _, text = segment.strip().rpartition(" ")
+    return *_named(name), text.strip()
+
+
+@lru_cache(maxsize=1024)
+def _named(written: str) -> tuple[str, Field | None]:
+    """Return a field's name in its normal form, and how it is read. Every line of a log has the same names."""
+    name = " ".join(written.split()).lower()
+    return name, fields().get(name) or _alike().get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", " ").replace("_", " ")
+
+
+@cache
+def _alike() -> dict[str, Field]:
+    """Return the fields by their names without hyphens: Megatron-DeepSpeed's 3D example prints "lm-loss"."""
+    return {_plain(name): field for name, field in reversed(fields().items())}
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", ser_json_inf_nan="strings"))
@@ -75,7 +147,6 @@ class Summary(Frozen):
 
 
 MAX_ITERATIONS = 100_000  # lines of one log that are kept (0.03 GB); a smoke run has some tens
-_MAX_FORMS = 8  # of lines, that are learned of one log
 
 # NeMo's header has the epoch in front, and counts from 0.
 _HEADER = re.compile(
@@ -98,19 +169,18 @@ _HINTS = ("PU: ", "tion: ", "/s: ", "ges: ")  # of a summary or a step's time: m
 _SUMMARY_LINE = re.compile(rf"^\s{{0,20}}({'|'.join(_SUMMARY)}): ({NUMBER})\s*$")
 
 
-def _iteration(number: int, total: int, values: dict[str, float]) -> Iteration:
-    return _ITERATION.validate_python({"iteration": number, "total_iterations": total, **values})
-
-
 class _Record:
-    """The fields behind one `iteration N/M |`, as far as they can be trusted."""
+    """The fields behind one `iteration N/M |`, as far as they can be trusted.
+
+    Fields that were cut, or that another rank's output runs through, are None. A last field that is not closed with
+    `|` counts only when the line has its line end.
+    """
 
     def __init__(self, header: re.Match[str], body: str, terminated: bool) -> None:
         self._values: dict[str, tuple[int, float]] = {}  # target -> (preference, value)
         self._garbled = False
         self._names: set[str] = set()
         self.nemo = header[1] is not None
-        self.body = body
         *closed, tail = body.split("|", MAX_FIELDS)
         for segment in closed:
             self._take(segment)
@@ -120,7 +190,7 @@ class _Record:
         if self.nemo:
             number, total = _from_one(int(header[1]), number, total, values.get("global_step"))
         values.pop("global_step", None)
-        self.iteration = _iteration(number, total, values)
+        self.iteration = _ITERATION.validate_python({"iteration": number, "total_iterations": total, **values})
 
     @property
     def damaged(self) -> bool:
@@ -182,15 +252,6 @@ def _records(line: str) -> Iterator[_Record]:
         header = following
 
 
-def parse_line(line: str) -> Iteration | None:
-    """Return the iteration line in `line` (the first one where two ranks' output is glued), or None.
-
-    Fields that were cut, or that another rank's output runs through, are None. A last field that is not closed with
-    `|` counts only when the line has its line end.
-    """
-    return next((record.iteration for record in _records(line)), None)
-
-
 MARKS = (HEADED, *_HINTS)
 """A line that a LogReader has anything to read of holds one of these."""
 
@@ -212,8 +273,6 @@ class LogReader:
         self.damaged: list[int] = []
         self.stamps: list[tuple[int, float]] = []  # iteration, and the time that its line has, in seconds
         self._splitter = LineSplitter()
-        self._layouts: list[Layout] = []
-        self._forms = 0  # lines whose form was looked at
         self._step: tuple[float, float] | None = None  # ms and TFLOP/s/GPU that Megatron-Bridge said of the next line
 
     def feed(self, chunk: bytes | str) -> list[Iteration]:
@@ -234,13 +293,9 @@ class LogReader:
             if any(hint in line for hint in _HINTS):
                 self._summarise(line)
             return []
-        if (known := self._read_alike(line)) is not None:
-            self._stamp(line, known)
-            return [self._with_step(known)]
         records = list(_records(line))
         if not records and any(hint in line for hint in _HINTS):  # docker compose puts "trainer-1  | " before it
             self._summarise(line)
-        self._learn(records)
         if records:
             self._stamp(line, records[0].iteration)
         if len(self.damaged) < MAX_ITERATIONS:
@@ -253,28 +308,6 @@ class LogReader:
             return
         with suppress(ValueError):
             self.stamps.append((iteration.iteration, datetime.fromisoformat(found[1] + "+00:00").timestamp()))
-
-    def _read_alike(self, line: str) -> Iteration | None:
-        """Read a line that has the form of a line before it."""
-        if not self._layouts:
-            return None
-        line = strip_escapes(line)
-        header = _HEADER.search(line)
-        if header is None or header[1] is not None:  # NeMo's lines count by what stands in their fields
-            return None
-        body = line[header.end() :]
-        for form in self._layouts:
-            if (values := form.values(body)) is not None:
-                values.pop("global_step", None)
-                return _iteration(int(header[2]), int(header[3]), values)
-        return None
-
-    def _learn(self, records: Sequence[_Record]) -> None:
-        """Know the form of a line that was read whole when it comes again; a log has few, and a hostile one many."""
-        if len(records) == 1 and not records[0].damaged and not records[0].nemo and self._forms < _MAX_FORMS:
-            self._forms += 1
-            if form := layout(records[0].body):
-                self._layouts.insert(0, form)
 
     def _with_step(self, iteration: Iteration) -> Iteration:
         """Return the iteration with the throughput of the line before it, where that was of the same step."""
@@ -300,10 +333,3 @@ def has_preview(iterations: Sequence[Iteration]) -> bool:
     (is_first_iteration in training.py) print the first iteration at once, and count it again in the first interval."""
     numbers = [line.iteration for line in iterations[:3]]
     return len(numbers) == 3 and numbers[0] == 1 and numbers[1] > 2 and numbers[2] == 2 * numbers[1]
-
-
-def parse(lines: Iterable[str | bytes]) -> Iterator[Iteration]:
-    """Yield the iteration lines of a log, one after the other, holding one line in memory (open files yield lines)."""
-    reader = LogReader()
-    for line in lines:
-        yield from reader.line(line.decode("utf-8", "replace") if isinstance(line, bytes) else line)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
 from shakedown.logs.lines import as_text
-from shakedown.logs.peaks import PRECISIONS
+from shakedown.logs.metrics import PRECISIONS
 
 RANKS_PER_NODE = 8  # one for each GPU of an Instinct board: more ranks are not of one node
 _COUNTED = (

@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
-from shakedown.logs.fields import NUMBER
+from shakedown.logs.iterations import NUMBER
 
 REPORT = "{run_dir}/logs/perf.csv"
 _DATA = read_toml("shakedown.logs", "mad.toml")

@@ -6,6 +6,7 @@ such JSON counts as damaged.
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from pydantic import ConfigDict
@@ -41,62 +42,47 @@ class MlperfReader:
     """Collects it from the lines of a log."""
 
     def __init__(self) -> None:
-        self._lines = self._damaged = self._starts = 0
-        self._benchmark = ""
-        self._statuses: list[str] = []
-        self._accuracies: list[float] = []
-        self._throughputs: list[float] = []
-        self._begun: int | None = None
-        self._stopped: int | None = None
+        self._counts = Counter[str]()
+        self._found: dict[str, Any] = {}
+        self._values: dict[str, list[Any]] = {"statuses": [], "accuracies": [], "throughputs": []}
 
     def line(self, line: str) -> bool:
         """Take a line that holds `MARK`; return whether it shows that the program trains."""
         _, mark, text = line.partition(_LINE)
         if not mark:
             return False
-        self._lines += 1
+        self._counts["lines"] += 1
         try:
             event = json.loads(text[:_LONGEST])
             key, value, metadata = event["key"], event.get("value"), event.get("metadata") or {}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            self._damaged += 1
+            self._counts["damaged"] += 1
             return False
         if not isinstance(key, str) or not isinstance(metadata, dict):
-            self._damaged += 1
+            self._counts["damaged"] += 1
             return False
         self._take(key, value, metadata, event.get("time_ms"))
         return key in _PROGRESS
 
     def _take(self, key: str, value: Any, metadata: dict[str, Any], at: Any) -> None:
         at = at if isinstance(at, int) else None
+        statuses, accuracies, throughputs = self._values.values()
         if key == "submission_benchmark":
-            self._benchmark = printable(str(value), 60)
+            self._found["benchmark"] = printable(str(value), 60)
         elif key == "run_start":
-            self._starts += 1
-            self._begun = self._begun or at
-        elif key == "run_stop" and len(self._statuses) < _MOST:
-            self._statuses.append(printable(str(metadata.get("status", value)), 60))
-            self._stopped = at or self._stopped
-        elif key == "eval_accuracy" and len(self._accuracies) < _MOST:
-            self._accuracies += [_number(number) for number in _values(value)]
-        elif key == "tracked_stats" and isinstance(value, dict) and len(self._throughputs) < _MOST:
-            self._throughputs += [_number(value["throughput"])] if "throughput" in value else []
+            self._counts["starts"] += 1
+            self._found["begun_ms"] = self._found.get("begun_ms") or at
+        elif key == "run_stop" and len(statuses) < _MOST:
+            statuses.append(printable(str(metadata.get("status", value)), 60))
+            self._found["stopped_ms"] = at or self._found.get("stopped_ms")
+        elif key == "eval_accuracy" and len(accuracies) < _MOST:
+            accuracies += [_number(number) for number in _values(value)]
+        elif key == "tracked_stats" and isinstance(value, dict) and len(throughputs) < _MOST:
+            throughputs += [_number(value["throughput"])] if "throughput" in value else []
 
     def run(self) -> MlperfRun | None:
         """Return what there was; None: not one such line."""
-        if not self._lines:
-            return None
-        return MlperfRun(
-            lines=self._lines,
-            damaged=self._damaged,
-            benchmark=self._benchmark,
-            starts=self._starts,
-            statuses=tuple(self._statuses),
-            accuracies=tuple(self._accuracies),
-            throughputs=tuple(self._throughputs),
-            begun_ms=self._begun,
-            stopped_ms=self._stopped,
-        )
+        return MlperfRun.model_validate(self._found | self._values | self._counts) if self._counts else None
 
 
 def _values(value: Any) -> list[Any]:

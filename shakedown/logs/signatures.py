@@ -8,8 +8,7 @@ from shakedown.catalogue import Entry, entries, entry
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.frames import FRAME, Traceback, begins, entry_of
-from shakedown.logs.lines import as_text, prefix, unprefixed
-from shakedown.logs.marks import Marks, count
+from shakedown.logs.lines import Marks, as_text, count, prefix, unprefixed
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
 
@@ -371,25 +370,8 @@ def marks() -> tuple[str, ...]:
     return (FRAME, _EXIT_BARRIER, *_OF_TRACEBACKS, *_texts(entries("job")), *_texts(entries("rccl")))
 
 
-def first_failure(lines: Iterable[str]) -> Match | None:
-    """Return the first line of a training log that means failure, or None. Read no further than necessary."""
-    scanner = FailureScanner()
-    return next((match for match in map(scanner.line, lines) if match), None) or scanner.close()
-
-
 def tuning(line: str) -> Entry | None:
     """Return the entry of a line of RCCL that shows that a tuning did not take."""
     if not _marks(_texts(entries("rccl"))).within(line):
         return None
     return next((entry for entry in entries("rccl") if entry.matches(line)), None)
-
-
-def rccl(lines: Iterable[str], rdma: bool = False) -> list[Match]:
-    """RCCL's lines that show that a tuning did not take. `rdma`: the job was to use RDMA between nodes."""
-    return _all(lines, Scanner(entries("rccl"), rdma))
-
-
-def _all(lines: Iterable[str], scanner: Scanner) -> list[Match]:
-    for line in lines:
-        scanner.line(line)
-    return scanner.matches

@@ -12,7 +12,7 @@ from rich.table import Table
 from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence.diagnosis.words import grounds, headline
 from shakedown.evidence.diagnosis.words import lines as diagnosis_lines
-from shakedown.evidence.stragglers.words import lines as straggler_lines
+from shakedown.evidence.stragglers.model import lines as straggler_lines
 from shakedown.gates import Gate
 from shakedown.gates import verdict as verdict_of
 from shakedown.gates.baselines.model import Baseline

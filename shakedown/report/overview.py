@@ -25,8 +25,7 @@ from shakedown.state.findings import Finding, Verdict
 if TYPE_CHECKING:
     from shakedown.evidence.diagnosis.model import Diagnosis, Sign
     from shakedown.gates import Gate, Recorded
-    from shakedown.ledger.fleet import Seen
-    from shakedown.ledger.history import History
+    from shakedown.ledger.history import History, Seen
     from shakedown.runs.isolation import Isolation, Result
     from shakedown.runs.records import JobRecord, RunNode, RunRecord
     from shakedown.trials.models import TrialsRecord

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shakedown.evidence.stragglers.words import lines
+from shakedown.evidence.stragglers.model import lines
 
 if TYPE_CHECKING:
     from shakedown.evidence.stragglers.model import Own, Stragglers

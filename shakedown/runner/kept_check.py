@@ -8,7 +8,7 @@ from pyinfra.api import State
 from shakedown.checks.examination import Examination
 from shakedown.common.secrets import masked_model, values_of
 from shakedown.common.text import file_name
-from shakedown.ledger.keep import keep
+from shakedown.ledger.compared import keep
 from shakedown.report import terminal
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import progress

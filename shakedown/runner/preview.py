@@ -12,7 +12,7 @@ from shakedown.jobs.answers import NoAnswer, Refused
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.jobs.plan import render
 from shakedown.jobs.remote import lacking
-from shakedown.ledger.keep import earlier
+from shakedown.ledger.compared import earlier
 from shakedown.operations import images
 from shakedown.operations.smoke import Remote
 from shakedown.recipes.recipe import recipes

@@ -22,10 +22,10 @@ from pyinfra.context import ctx_state
 from shakedown.checks.examination import Examination
 from shakedown.common.secrets import masked, masked_model, values_of
 from shakedown.common.text import file_name
-from shakedown.evidence.diagnosis.parts import parts_of
+from shakedown.evidence.diagnosis.origin import parts_of
 from shakedown.evidence.results import NodeResult
 from shakedown.jobs.job import Event, Job, busy_after
-from shakedown.ledger.keep import keep
+from shakedown.ledger.compared import keep
 from shakedown.logs.kept_logs import LogQuota
 from shakedown.report import terminal
 from shakedown.report.files import write_reports

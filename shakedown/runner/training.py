@@ -10,7 +10,7 @@ from shakedown.common.secret_file import keyed_digest
 from shakedown.common.secrets import masked_model
 from shakedown.common.text import file_name
 from shakedown.desired.models import EACH, TOGETHER
-from shakedown.evidence.diagnosis.parts import STOPPED
+from shakedown.evidence.diagnosis.origin import STOPPED
 from shakedown.evidence.results import JobResult
 from shakedown.gates import verdict as verdict_of
 from shakedown.gates.consequences import with_origin

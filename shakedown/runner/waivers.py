@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from typing import Literal
 
-from shakedown.catalogue.load import entries
-from shakedown.catalogue.model import Entry
+from shakedown.catalogue.model import Entry, entries
 from shakedown.checks import answers, not_waivable
 from shakedown.checks.waivers import GRAVE, today, waivable
 from shakedown.desired.models import DesiredState

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from shakedown.evidence.results import Timing
 from shakedown.evidence.telemetry import DEVICE_LOG, KERNEL_LOG, SAMPLES, samples
 from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.kernel import read as read_kernel
 from shakedown.evidence.telemetry.samples import Series
-from shakedown.evidence.telemetry.timing import Timing
-from shakedown.evidence.watched import Watched
+from shakedown.evidence.telemetry.summary import Watched
 from shakedown.gates import NodeLog, read_log
 from shakedown.logs.kept_logs import KeptLog
 

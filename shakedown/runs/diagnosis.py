@@ -9,19 +9,23 @@ from typing import Protocol
 from shakedown.catalogue import entry
 from shakedown.common.text import printable
 from shakedown.evidence.diagnosis.common import of_jobs
-from shakedown.evidence.diagnosis.first import STOOD_STILL
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
-from shakedown.evidence.diagnosis.names import known_names, names_in
-from shakedown.evidence.diagnosis.origin import decide
-from shakedown.evidence.diagnosis.signs import not_running, not_used, of_failure, of_hang, of_match
-from shakedown.evidence.hangs import ras
-from shakedown.evidence.hangs.analysis import analyse
-from shakedown.evidence.hangs.model import Rank
+from shakedown.evidence.diagnosis.origin import STOOD_STILL, decide
+from shakedown.evidence.diagnosis.signs import (
+    known_names,
+    names_in,
+    not_running,
+    not_used,
+    of_failure,
+    of_hang,
+    of_match,
+)
+from shakedown.evidence.hangs import records
+from shakedown.evidence.hangs.analysis import Rank, analyse
 from shakedown.evidence.hangs.records import LIMIT, ranks_of, ras_of
-from shakedown.evidence.kernel_lines import kernel_log
+from shakedown.evidence.results import Timing
 from shakedown.evidence.telemetry import DEVICE_LOG, KERNEL_LOG
-from shakedown.evidence.telemetry.kernel import READ_LIMIT, read, timed
-from shakedown.evidence.telemetry.timing import Timing
+from shakedown.evidence.telemetry.kernel import READ_LIMIT, kernel_log, read, timed
 from shakedown.gates import Gate, NodeLog
 from shakedown.gates import verdict as verdict_of
 from shakedown.logs.kept_logs import KeptLog
@@ -115,8 +119,8 @@ def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mappi
     ranks = ranks_left(evidence, logs, problems, given)
     differ = [failure.node for failure in evidence.failures if failure.kind == MISMATCH and failure.node]
     hang = analyse(ranks, addresses, job.plan.world_size if job.plan else 0, given or {}, differ)
-    silent = ras.of_answers(_of_ras(evidence, logs, problems), addresses, given)
-    yield from of_hang(ras.together(hang, silent))
+    silent = records.of_answers(_of_ras(evidence, logs, problems), addresses, given)
+    yield from of_hang(records.together(hang, silent))
     yield from (not_used(problem) for problem in problems[:_PROBLEMS])
 
 

@@ -13,11 +13,10 @@ from shakedown.common import secrets as masking
 from shakedown.desired import DesiredState
 from shakedown.desired.models import NO_PROMISE, TOGETHER
 from shakedown.evidence.diagnosis.model import Diagnosis
-from shakedown.evidence.diagnosis.parts import STOPPED
-from shakedown.evidence.results import Failure
+from shakedown.evidence.diagnosis.origin import STOPPED
+from shakedown.evidence.results import Failure, Timing
 from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.summary import NodeTelemetry
-from shakedown.evidence.telemetry.timing import Timing
 from shakedown.gates import Gate
 from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.gates.observed import Alone

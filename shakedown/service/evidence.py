@@ -8,8 +8,7 @@ and takes no node out of service.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from shakedown.common.one_line import line
-from shakedown.common.text import in_unit
+from shakedown.common.text import in_unit, line
 from shakedown.desired.models import TOGETHER
 from shakedown.runs.records import RunRecord
 from shakedown.service.escalation import escalation

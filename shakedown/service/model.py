@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from shakedown.common.frozen import Frozen
-from shakedown.common.one_line import line
-from shakedown.common.one_line import name as kept_name
+from shakedown.common.text import line
+from shakedown.common.text import name as kept_name
 
 Source = Literal["finding", "unread", "gate", "trial", "diagnosis", "isolation"]
 """`unread`: a reading could not be taken. `gate`: of a single-node job."""

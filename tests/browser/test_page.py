@@ -11,8 +11,7 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from shakedown.ledger.fleet import Seen
-from shakedown.ledger.history import History, JobRow, RunRow
+from shakedown.ledger.history import History, JobRow, RunRow, Seen
 from shakedown.report.formats import Remembered, text_of
 from shakedown.state.findings import Verdict
 from tests.reports import HOSTILE, a_full_run, a_rack, a_run, a_run_for_acceptance, drifted, hostile, many

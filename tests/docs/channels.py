@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.evidence.telemetry.channels import channels
+from shakedown.evidence.telemetry.summary import channels
 from tests.docs.markdown import table
 
 HOW = {"gauge": "of the moment", "rate": "rate", "count": "growth"}

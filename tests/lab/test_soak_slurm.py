@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.ledger.service import known_of
+from shakedown.ledger.claims import known_of
 from shakedown.ledger.store import open_ledger
 from shakedown.service.model import Known
 from tests.lab import slurm

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shakedown.catalogue import entries
-from shakedown.evidence.stragglers.reading import WindowReader
+from shakedown.evidence.stragglers.model import WindowReader
 from shakedown.gates import judge_log, read_log
 from shakedown.gates.iterations import iterations_complete
-from shakedown.logs.fields import fields
-from shakedown.logs.iterations import Iteration, LogReader, parse, parse_line
+from shakedown.logs.iterations import Iteration, LogReader, fields
 from shakedown.logs.job_shape import JobShapeReader
 from shakedown.logs.lines import as_text, split
 from shakedown.logs.metrics import METRICS
 from shakedown.logs.signatures import FailureScanner, Scanner
 from tests.gates import training
+from tests.training_logs import parse, parse_line
 
 LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
 DIALECTS = [

@@ -11,8 +11,9 @@ from shakedown import catalogue
 from shakedown.catalogue import Entry, Log, entries, entry
 from shakedown.catalogue.kernel import compiled, matcher
 from shakedown.catalogue.model import pieces
-from shakedown.logs.signatures import FailureScanner, rccl
+from shakedown.logs.signatures import FailureScanner
 from shakedown.node.kernel_match import LONGEST, Matcher
+from tests.training_logs import rccl
 from tests.unit.test_hostile_logs import TIMES, assert_linear, grown
 
 LOGS: tuple[Log, ...] = ("kernel", "job", "rccl")

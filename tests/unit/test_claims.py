@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.ledger import claims, schema
-from shakedown.ledger import service as book
+from shakedown.ledger import claims as book
 from shakedown.ledger.claims import LEASE_S, Holder, Room, begin, end, holders, renew, this_process
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runner.repair.service import Picture

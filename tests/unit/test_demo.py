@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from shakedown.cli import main
 from shakedown.hosts import few
-from shakedown.ledger.keep import keep
+from shakedown.ledger.compared import keep
 from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
 from shakedown.runs.directory import RunDirectory

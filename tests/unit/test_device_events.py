@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from shakedown.evidence.diagnosis.origin import decide
-from shakedown.evidence.results import Failure
+from shakedown.evidence.results import Failure, NodeClock, Timing
 from shakedown.evidence.telemetry import DEVICE_LOG
 from shakedown.evidence.telemetry.kernel import KernelWindow, read, timed
-from shakedown.evidence.telemetry.timing import NodeClock, Timing
 from shakedown.gates.nodes import no_kernel_fault
 from shakedown.gates.observed import NodeWatch
 from shakedown.jobs.job import Event

@@ -12,17 +12,13 @@ import pytest
 
 from shakedown.common.data import read_toml
 from shakedown.evidence.diagnosis import words
-from shakedown.evidence.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.evidence.diagnosis.model import Diagnosis
-from shakedown.evidence.diagnosis.names import known_names, names_in
-from shakedown.evidence.diagnosis.names import named as names_of_line
-from shakedown.evidence.diagnosis.origin import decide
-from shakedown.evidence.diagnosis.parts import parts_of
-from shakedown.evidence.diagnosis.signs import not_running, of_failure, of_match
-from shakedown.evidence.kernel_lines import kernel_log
-from shakedown.evidence.results import Failure, JobResult, NodeResult
+from shakedown.evidence.diagnosis.origin import decide, first, may_be_echo, parts_of, with_culprit
+from shakedown.evidence.diagnosis.signs import known_names, names_in, not_running, of_failure, of_match
+from shakedown.evidence.diagnosis.signs import named as names_of_line
+from shakedown.evidence.results import Failure, JobResult, NodeClock, NodeResult, Timing
 from shakedown.evidence.telemetry import KERNEL_LOG
-from shakedown.evidence.telemetry.timing import NodeClock, Timing
+from shakedown.evidence.telemetry.kernel import kernel_log
 from shakedown.gates import Gate, read_log
 from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota
 from shakedown.logs.signatures import Match

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks.examination import Examination, Reading
-from shakedown.ledger import service as book
+from shakedown.ledger import claims as book
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runner.repair import escalation
 from shakedown.runner.repair.child import Commands

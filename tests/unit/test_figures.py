@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from shakedown.logs.figures import measure
-from shakedown.logs.iterations import Iteration, parse
+from shakedown.logs.iterations import Iteration
 from shakedown.logs.metrics import GREATEST, METRICS
+from tests.training_logs import parse
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from shakedown import checks
-from shakedown.catalogue.load import entries
+from shakedown.catalogue.model import entries
 from shakedown.checks import fleet
 from shakedown.gates import Gate
 from shakedown.node.settings import SETTINGS

@@ -22,9 +22,8 @@ import pytest
 from shakedown.evidence.diagnosis import signs
 from shakedown.evidence.diagnosis.origin import decide
 from shakedown.evidence.diagnosis.signs import of_hang
-from shakedown.evidence.hangs import ras
-from shakedown.evidence.hangs.analysis import analyse, main_thread
-from shakedown.evidence.hangs.model import Hang, Rank
+from shakedown.evidence.hangs import records
+from shakedown.evidence.hangs.analysis import Hang, Rank, analyse, main_thread
 from shakedown.evidence.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.evidence.results import Failure
 from shakedown.jobs.hang import StepTimes
@@ -360,7 +359,7 @@ def test_whom_ras_does_not_hear_is_named_where_two_others_or_the_node_itself_say
     of = {number: RAS.format(node=number, rank=8 * number - 2) for number in (1, 2, 3)}
 
     def said(answers: dict[str, str]) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
-        found = ras.of_answers(answers, addresses, given)
+        found = records.of_answers(answers, addresses, given)
         return (found.nodes, found.culprits) if found else None
 
     assert said({"node1": of[2], "node3": of[2], "node2": "no answer: Connection refused"}) == (("node2",), (14,))
@@ -374,15 +373,15 @@ def test_whom_ras_does_not_hear_is_named_where_two_others_or_the_node_itself_say
 
 
 def test_ras_decides_where_records_name_nobody_and_is_told_otherwise() -> None:
-    heard = ras.of_answers({"node2": RAS.format(node=2, rank=14)}, {"10.0.0.2": "node2"})
+    heard = records.of_answers({"node2": RAS.format(node=2, rank=14)}, {"10.0.0.2": "node2"})
     assert heard is not None
     silent = of_nccl(nccl(0, 5), nccl(1, 5), b"", nccl(3, 5))
-    both = ras.together(silent, heard)
+    both = records.together(silent, heard)
     assert both is not None and both.nodes == ("node2",) and silent.text in both.facts
     behind = of_nccl(nccl(0, 5), nccl(1, 4, over=4), nccl(2, 5), nccl(3, 5))
-    kept = ras.together(behind, heard)
+    kept = records.together(behind, heard)
     assert kept is not None and kept.nodes == ("node1",) and heard.text in kept.facts
-    assert ras.together(None, heard) is heard and ras.together(silent, None) is silent
+    assert records.together(None, heard) is heard and records.together(silent, None) is silent
 
 
 def test_what_an_earlier_look_has_written_is_of_no_later_standstill(tmp_path: Path) -> None:
@@ -414,7 +413,7 @@ def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
     assert cut((1, 2)).text.startswith("all ranks are in all_reduce number ")
     assert cut((1, 2), (0, 2), (3, 2)).nodes == ("node2",)
     assert cut((0, 1), (2, 3)).nodes == ("node0", "node1", "node2", "node3"), "no end is in both"
-    assert {sign.remedy for sign in of_hang(cut((1, 2)))} == {signs._OF_LINK}
+    assert {sign.remedy for sign in of_hang(cut((1, 2)))} == {signs._data()["hang"]["link"]["remedy"]}
     both = decide(of_hang(cut((1, 2))), nodes=list(addresses.values()))
     assert both is not None and (both.confidence, both.among) == ("undecided", ("node1", "node2"))
     assert cut().why == "all entered" and cut().nodes == ()

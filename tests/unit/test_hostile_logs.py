@@ -10,10 +10,10 @@ import pytest
 
 from shakedown.catalogue import entries
 from shakedown.gates import NodeLog, judge_log, read_log
-from shakedown.logs.fields import fields
-from shakedown.logs.iterations import MAX_ITERATIONS, LogReader, parse
-from shakedown.logs.signatures import FailureScanner, Scanner, first_failure
+from shakedown.logs.iterations import MAX_ITERATIONS, LogReader, fields
+from shakedown.logs.signatures import FailureScanner, Scanner
 from shakedown.state.findings import Verdict
+from tests.training_logs import first_failure, parse
 
 SIGNATURES = (*entries("job"), *entries("rccl"))
 EXPECT = {"throughput_per_gpu": 1.0, "tokens_per_gpu": 1.0, "elapsed_time_per_iteration": 1e9, "mem_usage": 1.0}

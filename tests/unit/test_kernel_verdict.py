@@ -15,8 +15,8 @@ from shakedown.checks.kernel import kernel_log
 from shakedown.checks.kernel_peers import own_lines
 from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.signs import of_match
-from shakedown.evidence.kernel_lines import kernel_log as kernel_matches
 from shakedown.evidence.telemetry.kernel import KernelWindow
+from shakedown.evidence.telemetry.kernel import kernel_log as kernel_matches
 from shakedown.evidence.telemetry.kernel import read as read_window
 from shakedown.gates.judgement import watched_counters
 from shakedown.gates.nodes import no_kernel_fault

@@ -12,8 +12,7 @@ import yaml
 from shakedown import hosts
 from shakedown.desired.models import Service
 from shakedown.gates import Gate
-from shakedown.ledger.claims import Room
-from shakedown.ledger.service import known_of
+from shakedown.ledger.claims import Room, known_of
 from shakedown.ledger.store import open_ledger
 from shakedown.runner.repair.scheduler import after_run, carry_out, read_scheduler
 from shakedown.runs.records import JobRecord, RunNode, RunRecord

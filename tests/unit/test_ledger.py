@@ -22,18 +22,15 @@ from shakedown.common.text import file_name
 from shakedown.gates import Gate, Observed
 from shakedown.gates.baselines.model import Past
 from shakedown.gates.observed import Expected, Speed
-from shakedown.ledger import export, schema, store
-from shakedown.ledger.compared import Wanted, past_of
+from shakedown.ledger import history as ledger_history
+from shakedown.ledger import schema, store
+from shakedown.ledger.claims import known_of, write
+from shakedown.ledger.claims import parts_of as changes_of
+from shakedown.ledger.compared import Wanted, keep, key_of, past_of
 from shakedown.ledger.entry import entry_of, parts_of
-from shakedown.ledger.fleet import fleet
-from shakedown.ledger.history import Asked, history
-from shakedown.ledger.jobs import key_of
-from shakedown.ledger.keep import keep
-from shakedown.ledger.migrations import MIGRATIONS
-from shakedown.ledger.place import LedgerError, Place, place_of
-from shakedown.ledger.service import known_of, write
-from shakedown.ledger.service import parts_of as changes_of
-from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.ledger.history import Asked, fleet, history
+from shakedown.ledger.schema import MIGRATIONS
+from shakedown.ledger.store import Ledger, LedgerError, Place, open_ledger, place_of
 from shakedown.logs.figures import Figure, Figures
 from shakedown.logs.metrics import METRICS
 from shakedown.runs.directory import RunDirectory
@@ -225,8 +222,8 @@ def test_an_export_in_pages_has_each_run_once(tmp_path: Path, monkeypatch: pytes
     runs = [a_run(tmp_path / "runs", number) for number in (1, 2, 3)]
     for run in runs:
         ledger.add(run)
-    monkeypatch.setattr(export, "_PAGE", 2)
-    assert [json.loads(line)["run_id"] for line in export.export(ledger)] == [run.path.name for run in runs]
+    monkeypatch.setattr(ledger_history, "_PAGE", 2)
+    assert [json.loads(line)["run_id"] for line in ledger_history.export(ledger)] == [run.path.name for run in runs]
 
 
 def test_what_has_no_number_of_its_own_is_no_part() -> None:

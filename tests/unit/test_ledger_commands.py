@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import main
-from shakedown.ledger import service as book
+from shakedown.ledger import claims as book
 from shakedown.ledger.compare import ORDER
-from shakedown.ledger.jobs import key_of
+from shakedown.ledger.compared import key_of
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import run_ids

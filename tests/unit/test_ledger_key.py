@@ -11,7 +11,7 @@ import pytest
 from shakedown.checks.examination import Examination
 from shakedown.gates.baselines.model import Key
 from shakedown.jobs.launch import LaunchPlan
-from shakedown.ledger.jobs import key_of
+from shakedown.ledger.compared import key_of
 from shakedown.runner.training import kept_plan
 from shakedown.runs.records import JobRecord
 from shakedown.state.node import NodeState

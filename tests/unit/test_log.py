@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.logs.iterations import Iteration, LogReader, parse, parse_line
+from shakedown.logs.iterations import Iteration, LogReader
 from shakedown.logs.lines import MAX_LINE, LineSplitter
+from tests.training_logs import parse, parse_line
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 LINE = (

@@ -11,10 +11,10 @@ from dataclasses import asdict
 import pytest
 
 from shakedown.gates import Gate, judge_log, read_log
-from shakedown.logs.fields import fields
 from shakedown.logs.figures import measure
-from shakedown.logs.iterations import Iteration, has_preview, parse, parse_line
+from shakedown.logs.iterations import Iteration, fields, has_preview
 from shakedown.state.findings import Verdict
+from tests.training_logs import parse, parse_line
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 

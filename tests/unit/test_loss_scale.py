@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from shakedown.gates import Gate, NodeLog, judge_log, read_log
-from shakedown.logs.figures import measure
+from shakedown.logs.figures import LossScale, loss_scale, measure
 from shakedown.logs.iterations import Iteration
-from shakedown.logs.loss_scale import LossScale, loss_scale
 from shakedown.state.findings import Verdict
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"

@@ -13,7 +13,7 @@ import pytest
 from shakedown.common.text import decimal
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates import Gate
-from shakedown.ledger.fleet import fleet
+from shakedown.ledger.history import fleet
 from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import Findings, Judged, Remembered, Run, text_of
 from shakedown.report.overview import overview

@@ -7,7 +7,7 @@ import pytest
 from shakedown.gates import Gate, NodeLog, judge_log, read_log
 from shakedown.gates.offline import Request, judge_logs
 from shakedown.logs.job_shape import JobShape
-from shakedown.logs.peaks import PRECISIONS, _peaks, peak
+from shakedown.logs.metrics import PRECISIONS, _peaks, peak
 from shakedown.state.findings import Verdict
 
 OK, FAIL = Verdict.OK, Verdict.FAIL

@@ -21,12 +21,12 @@ from shakedown.common.prometheus_names import COMMON, NAMES
 from shakedown.common.text import printable
 from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
+from shakedown.evidence.results import NodeClock, Timing
 from shakedown.evidence.stragglers.judge import Layout, judged
 from shakedown.evidence.stragglers.model import Limits, Measured, Window
 from shakedown.evidence.telemetry import SAMPLES
 from shakedown.evidence.telemetry.samples import read as read_samples
 from shakedown.evidence.telemetry.summary import summary
-from shakedown.evidence.telemetry.timing import NodeClock, Timing
 from shakedown.gates import Gate
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Earlier, Past

@@ -11,7 +11,7 @@ import pytest
 from shakedown.catalogue import entries
 from shakedown.desired.models import Bmc, Service
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
-from shakedown.evidence.diagnosis.signs import _KINDS
+from shakedown.evidence.diagnosis.signs import proofs
 from shakedown.gates import Gate
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
@@ -572,7 +572,7 @@ def test_what_the_escalation_names_is_there() -> None:
     for entry in escalation().entry:
         assert all(name == "*" or name.split()[0] in (*sources, "*") for name in entry.names)
         assert all(load in ("smoke", "{name}", *trials()) for load in entry.shown_by), entry.names
-    names = [*_KINDS, *(each.name for log in ("kernel", "job") for each in entries(log))]
+    names = [*proofs(), *(each.name for log in ("kernel", "job") for each in entries(log))]
     known = [f"diagnosis {name}" for name in names]
     for name in (name for entry in escalation().entry for name in entry.names if name.startswith("diagnosis ")):
         assert matching(known, name), f"{name}: neither the catalogue nor the controller has such a name"

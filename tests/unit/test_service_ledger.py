@@ -16,10 +16,9 @@ import pytest
 from sqlalchemy import text
 
 from shakedown.cli import main
-from shakedown.ledger import service as book
-from shakedown.ledger.export import export
-from shakedown.ledger.place import LedgerError
-from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.ledger import claims as book
+from shakedown.ledger.history import export
+from shakedown.ledger.store import Ledger, LedgerError, open_ledger
 from shakedown.report.formats import InService, text_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.alone import Busy, alone

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from shakedown.catalogue import entry
-from shakedown.evidence.kernel_lines import kernel_log
+from shakedown.evidence.telemetry.kernel import kernel_log
 from shakedown.gates import judge_log, read_log
-from shakedown.logs.signatures import FailureScanner, first_failure, rccl
+from shakedown.logs.signatures import FailureScanner
+from tests.training_logs import first_failure, rccl
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 CLEAN_STOP = (LOGS / "sigterm.log").read_text().splitlines(keepends=True)[-11:]

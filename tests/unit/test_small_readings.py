@@ -1,4 +1,4 @@
-"""Small readings that larger tests pass by: of a node, of its agent, of a log's layout."""
+"""Small readings that larger tests pass by: of a node, and of its agent."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import pytest
 from pyinfra.api.exceptions import FactProcessError
 
 from shakedown.catalogue.lines import records
-from shakedown.evidence.diagnosis.names import of_another
+from shakedown.evidence.diagnosis.signs import of_another
 from shakedown.facts import agent
 from shakedown.facts.provider import ProviderLibraries
 from shakedown.isolation.causes import Shape
-from shakedown.logs.layout import layout
 from shakedown.node import data, ethtool
 from shakedown.node.kernel_log import kernel_messages
 from shakedown.node.pci import DEVICES, registers
@@ -58,14 +57,6 @@ def test_an_agent_that_does_not_answer_is_an_error_with_its_last_words(
 def test_records_of_json_that_follow_each_other_in_one_line_are_two() -> None:
     text = '{\n  "MESSAGE": "first",\n  "PRIORITY": "3"\n},{\n  "MESSAGE": "second",\n  "PRIORITY": "4"\n}\n'
     assert [(record.message, record.priority) for record in records(text.splitlines())] == [("first", 3), ("second", 4)]
-
-
-def test_the_layout_of_a_line_is_learned_where_every_part_is_a_field() -> None:
-    line = " lm loss: 1.0E+01 | grad norm: 2.500 | "
-    learned = layout(line + "\n")
-    assert learned is not None
-    assert learned.values(line.replace("2.500", "3.5") + "\n") == {"lm_loss": 10.0, "grad_norm": 3.5}
-    assert layout(" lm loss: 1.0E+01 | no field at all | \n") is None
 
 
 def test_a_launchers_line_is_of_another_node_unless_it_names_its_own() -> None:

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from bench import stragglers as bench
 from bench.trials import USUAL
-from shakedown.evidence.stragglers import reading
+from shakedown.evidence.stragglers import model
 from shakedown.evidence.stragglers.judge import Layout, judged
-from shakedown.evidence.stragglers.model import Limits, Measured, Stragglers, Window
-from shakedown.evidence.stragglers.reading import MAX_WINDOWS, WindowReader
-from shakedown.evidence.stragglers.words import lines
+from shakedown.evidence.stragglers.model import MAX_WINDOWS, Limits, Measured, Stragglers, Window, WindowReader, lines
 from shakedown.gates.judgement import stragglers_of
 from shakedown.gates.nodes import no_straggler
 from shakedown.isolation.hints import from_stragglers
@@ -194,7 +192,7 @@ def test_lines_of_anybody_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in MEGATRON.format(low="0.00").splitlines(keepends=True):
         idle.line(each)
     assert {each.rank for each in idle.measured().reported} == set(range(8)) - {5}, "no throughput is no time"
-    monkeypatch.setattr(reading, "MAX_WINDOWS", 2)
+    monkeypatch.setattr(model, "MAX_WINDOWS", 2)
     for each in MEGATRON.format(low="150.00").splitlines(keepends=True) * 4:
         idle.line(each)
     assert len(idle.measured().extremes) == 2

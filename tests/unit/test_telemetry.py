@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shakedown.evidence.results import NodeClock
 from shakedown.evidence.telemetry import samples
-from shakedown.evidence.telemetry.channels import channels
 from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.kernel import read as read_kernel
 from shakedown.evidence.telemetry.samples import Series
-from shakedown.evidence.telemetry.summary import NodeTelemetry, each_device, summary
-from shakedown.evidence.telemetry.timing import NodeClock
+from shakedown.evidence.telemetry.summary import NodeTelemetry, channels, each_device, summary
 from shakedown.gates.nodes import no_kernel_fault, no_throttling
 from shakedown.gates.observed import NodeWatch
 from shakedown.report.telemetry import lines, table

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.evidence.results import JobResult
-from shakedown.evidence.watched import Watched, steady_window
+from shakedown.evidence.telemetry.summary import Watched, steady_window
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.runs import copies

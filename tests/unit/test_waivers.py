@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shakedown import checks
-from shakedown.catalogue.load import entries
+from shakedown.catalogue.model import entries
 from shakedown.checks import waivers
 from shakedown.checks.examination import Examination, Reading, resting
 from shakedown.desired.layers import HostLayers, Layer

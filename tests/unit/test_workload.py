@@ -25,13 +25,13 @@ from shakedown.jobs.workload.arguments import Arguments
 from shakedown.jobs.workload.data import MockData
 from shakedown.jobs.workload.flops import training_flops
 from shakedown.jobs.workload.report import Iteration, summary
+from shakedown.logs.figures import loss_scale
 from shakedown.logs.iterations import Iteration as ParsedIteration
-from shakedown.logs.iterations import parse_line
-from shakedown.logs.loss_scale import loss_scale
 from shakedown.recipes.options import choose
 from shakedown.recipes.recipe import recipes
 from shakedown.state.findings import Verdict
 from tests import torchrun
+from tests.training_logs import parse_line
 
 STEPS = 12
 

@@ -17,8 +17,7 @@ from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates import Gate, NodeLog, Recorded
 from shakedown.gates.consequences import with_origin
 from shakedown.gates.offline import Request, judge_logs
-from shakedown.ledger.compared import Wanted, know_peers, past_of
-from shakedown.ledger.keep import keep
+from shakedown.ledger.compared import Wanted, keep, know_peers, past_of
 from shakedown.logs.source import LogSource
 from shakedown.report.formats import Judged
 from shakedown.runs.archive.run import OpenedRun, is_packed, opened_run

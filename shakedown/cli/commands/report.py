@@ -12,10 +12,8 @@ from shakedown.cli.runs import no_end
 from shakedown.cli.since import Since
 from shakedown.cli.words import unusable
 from shakedown.common.text import printable
-from shakedown.ledger.fleet import fleet
-from shakedown.ledger.history import Asked, history
-from shakedown.ledger.place import LedgerError
-from shakedown.ledger.store import open_ledger
+from shakedown.ledger.history import Asked, fleet, history
+from shakedown.ledger.store import LedgerError, open_ledger
 from shakedown.report.formats import Remembered, Run, names
 from shakedown.runs.archive.run import opened_run
 from shakedown.runs.folder import run_ids

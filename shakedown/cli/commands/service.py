@@ -8,8 +8,7 @@ import click
 from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_of
 from shakedown.cli.words import EXIT_CODES, unusable
-from shakedown.ledger.place import LedgerError
-from shakedown.ledger.store import open_ledger
+from shakedown.ledger.store import LedgerError, open_ledger
 from shakedown.report.formats import InService, write
 
 PREPARE = ("gevent",)

@@ -6,9 +6,8 @@ import click
 
 from shakedown.cli.words import unusable
 from shakedown.hosts import select
-from shakedown.ledger.place import LedgerError
-from shakedown.ledger.service import known_of
-from shakedown.ledger.store import open_ledger
+from shakedown.ledger.claims import known_of
+from shakedown.ledger.store import LedgerError, open_ledger
 from shakedown.report.ticket import candidates, text_of
 from shakedown.runs.archive.redact import Redactor
 from shakedown.runs.archive.run import opened_run

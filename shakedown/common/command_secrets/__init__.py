@@ -11,7 +11,7 @@ from functools import cache
 
 from pydantic import Field
 
-from shakedown.common.command_secrets.signs import Signs, Span
+from shakedown.common.command_secrets.forms import Signs, Span
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 

@@ -10,8 +10,7 @@ from functools import cache
 from typing import Literal
 
 from shakedown.common import command_secrets
-from shakedown.common.command_secrets.forms import known
-from shakedown.common.command_secrets.signs import Signs, Span
+from shakedown.common.command_secrets.forms import Signs, Span, known
 
 Kind = Literal["", "any value", "issued value"]
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from shakedown.catalogue import Role
 from shakedown.common.frozen import Frozen
-from shakedown.evidence.telemetry.timing import Moment
+from shakedown.evidence.results import Moment
 
 Confidence = Literal["certain", "likely", "undecided"]
 SHOWN = 8  # signs that a diagnosis keeps as its evidence; the others are counted

@@ -16,9 +16,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from shakedown.catalogue import Role, entry
+from shakedown.common.text import printable
 from shakedown.evidence.diagnosis.common import common_fault
 from shakedown.evidence.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
+from shakedown.evidence.diagnosis.signs import not_running, of_failure
+from shakedown.evidence.diagnosis.words import headline
+from shakedown.evidence.results import Failure, JobResult, NodeResult
+from shakedown.hosts import few
 from shakedown.logs.signatures import MISMATCH
+from shakedown.state.findings import Verdict
 
 WINDOW_S = 20.0  # what begins so long after the first sign of all is no cause of it
 # Named so, a node is "likely" at most: each of these can be seen of a node that is well.
@@ -273,3 +279,74 @@ def _of_blame(case: _Case) -> Diagnosis | None:
     among = {*blamed, *(node for node in lost_another if node)}
     why = "these nodes lost one another: a node or the link between them failed"
     return case.found(case.near[0], "undecided", among=among, why=why)
+
+
+STOOD_STILL = ("stall", "no start")
+
+
+def may_be_echo(failure: Failure) -> bool:
+    """Return whether the failure may only follow from another failure."""
+    return of_failure(failure).role != "origin"
+
+
+def first(
+    failures: Sequence[Failure], addresses: Mapping[str, str] | None = None, nodes: Collection[str] = ()
+) -> Failure:
+    """Return the failure, of several in the order of time, with which the diagnosis of the job begins. A fault that
+    most nodes share names no node. A refused start has no diagnosis: it is the failure itself."""
+    signs = [of_failure(failure, addresses=addresses) for failure in failures]
+    found = decide(signs, nodes=nodes)
+    if found is None:
+        return next(failure for failure, sign in zip(failures, signs, strict=True) if sign.name == REFUSED)
+    failure = next(failure for failure, sign in zip(failures, signs, strict=True) if sign is found.evidence[0])
+    if found.common:
+        return failure.model_copy(update={"node": None, "text": headline(found)})
+    return failure
+
+
+def with_culprit(failure: Failure, running_at_end: Iterable[tuple[str, Sequence[str]]]) -> Failure:
+    """Name the node with a process that did not run, where a job hung.
+
+    `running_at_end` holds (node, processes as the launcher writes them: "123 python3 (T)").
+    """
+    if failure.kind not in STOOD_STILL:
+        return failure
+    found = list(not_running(dict(running_at_end)))
+    if not found:
+        return failure
+    text = f"{failure.text}; on {found[0].text.replace(': ', ' ', 1)}"
+    return failure.model_copy(update={"node": found[0].node if len(found) == 1 else None, "text": text})
+
+
+STOPPED = "stopped by the controller"
+_LENGTH = 200  # characters of a cause
+
+
+def parts_of(results: Iterable[tuple[str, JobResult]], diagnosis: Diagnosis | None) -> dict[str, tuple[Verdict, str]]:
+    """Return the verdict on each node's part in the jobs (by their names) that did not complete, and how the part
+    ended. A part is ok where the controller stopped it, or where its end follows from another node's; while the
+    diagnosis is undecided, it is unknown."""
+    parts: dict[str, tuple[Verdict, str]] = {}
+    for name, result in results:
+        found = diagnosis if diagnosis is not None and diagnosis.job in ("", name) else None
+        for node in result.nodes if not result.completed else ():
+            verdict, text = _part(node, found)
+            if node.name not in parts or verdict.severity > parts[node.name][0].severity:
+                parts[node.name] = verdict, text
+    return parts
+
+
+def _part(node: NodeResult, diagnosis: Diagnosis | None) -> tuple[Verdict, str]:
+    if diagnosis is not None and node.name in (*diagnosis.origin, *diagnosis.common):
+        verdict = Verdict.FAIL if diagnosis.confidence == "certain" else Verdict.UNKNOWN
+        return verdict, f"failed: {printable(diagnosis.cause, _LENGTH)}"
+    if node.exit_code and not node.stopped:
+        began = (*diagnosis.origin, *diagnosis.common) if diagnosis is not None else ()
+        if began:
+            return Verdict.OK, f"ended with {node.exit_code} after the failure began on {few(began)}"
+        return Verdict.UNKNOWN, f"ended with {node.exit_code}"
+    started = node.started_at is not None
+    if started and not node.stopped:
+        return (Verdict.UNKNOWN, "its end is not known") if node.exit_code is None else (Verdict.OK, "ended with 0")
+    is_open = diagnosis.confidence == "undecided" if diagnosis is not None else started
+    return Verdict.UNKNOWN if is_open else Verdict.OK, STOPPED if started else "not started"

@@ -1,99 +1,125 @@
-"""Signs of failure, out of what was kept of a job: what the controller saw, lines of the logs and of the kernel."""
+"""Signs of failure, out of what was kept of a job: what the controller saw, lines of the logs and of the kernel, and
+which nodes of the run a line names. What the controller's own observations prove is data: `signs.toml`.
+"""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from functools import cache
+from ipaddress import IPv6Address, ip_address
+from typing import Any, Protocol
 
 from shakedown.catalogue import Role, entry
+from shakedown.common.data import read_toml
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.evidence.diagnosis.model import Sign
-from shakedown.evidence.diagnosis.names import named, of_another
-from shakedown.evidence.hangs.model import Hang
+from shakedown.evidence.hangs.analysis import Hang
 from shakedown.evidence.results import Failure
+from shakedown.logs.lines import unprefixed
 from shakedown.logs.signatures import Match
 
+_ADDRESS = re.compile(
+    r"(?<![\w.-])(\d{1,3}(?:\.\d{1,3}){3})(?![\w-])"
+    r"|(?<![0-9a-fA-F:.])((?:[0-9a-fA-F]{0,4}:){2,7}(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}))(?![\w:.])"
+)
+# A name with a port: "node2<45678>" (RCCL), "(node1, 29500)" and "[node1]:29500" (the store).
+_HOST = re.compile(r"(?<![\w.-])([A-Za-z0-9][\w.-]{0,252})\]?(?:[:<]\d{1,5}(?![\w.])|, \d{1,5}\))")
 
-class _Seen(NamedTuple):
+
+class Node(Protocol):
+    """A node of a job, with all the names under which the logs of a job know it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def names(self) -> Iterable[str]: ...
+
+
+def names_in(nodes: Iterable[Node]) -> dict[str, str]:
+    """Return the node of each name and address in a job."""
+    return known_names((name, node.name) for node in nodes for name in (node.name, node.address, *node.names))
+
+
+def known_names(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the node of each name or address as `named` looks for it. What several nodes have in common names none,
+    nor does an address that each machine has."""
+    known: dict[str, set[str]] = defaultdict(set)
+    short: dict[str, set[str]] = defaultdict(set)
+    for name, node in pairs:
+        address = _address(name)
+        known[name.lower() if address is None else address].add(node)
+        if address is None:
+            short[name.lower().partition(".")[0]].add(node)
+    every = {**short, **known}
+    return {name: nodes.pop() for name, nodes in every.items() if len(nodes) == 1 and not name.isdigit() and name}
+
+
+def named(line: str, names: Mapping[str, str], speaker: str | None = None) -> tuple[str, ...]:
+    """Return the nodes that a line names beside the one that wrote the line."""
+    found = (_node(word, names) for word in _words(line))
+    return tuple(dict.fromkeys(node for node in found if node is not None and node != speaker))
+
+
+def of_another(line: str, names: Mapping[str, str], speaker: str) -> bool:
+    """Return whether a launcher writes here how another node ended, or a node that is not known."""
+    hosts = [host for form in _forms("launcher") for host in form.findall(unprefixed(line))]
+    return any(_node(host, names) != speaker for host in hosts)
+
+
+def _words(line: str) -> Iterator[str]:
+    text = unprefixed(line)
+    for form in _forms("speaker"):
+        text = form.sub("", text)
+    for found in _ADDRESS.findall(text):
+        yield found[0] or found[1]
+    for form in (_HOST, *_forms("launcher")):
+        yield from form.findall(text)
+
+
+def _node(word: str, names: Mapping[str, str]) -> str | None:
+    address = _address(word)
+    if address is not None:
+        return names.get(address)
+    host = word.lower().rstrip(".")
+    return names.get(host) or names.get(host.partition(".")[0])
+
+
+def _address(text: str) -> str | None:
+    """Return an address in the one form in which it is known; empty: each machine has it. None: it is no address."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return "" if address.is_loopback or address.is_unspecified else str(address)
+
+
+@cache
+def _forms(kind: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(form["pattern"]) for form in read_toml("shakedown.catalogue", "names.toml")[kind])
+
+
+class _Proof(Frozen):
     role: Role
-    symptom: bool
-    cause: str
+    symptom: bool = False
+    cause: str = ""
     remedy: str
 
 
-# What the controller sees by itself. A node that is gone takes its ranks along: what the others say follows from that.
-_KINDS: dict[str, _Seen] = {
-    "busy": _Seen("origin", False, "another run holds the node", "wait for its end, or end it; then run again"),
-    "unusable": _Seen("origin", False, "the node cannot hold a run", "correct what the text names, and run again"),
-    "not ready": _Seen(
-        "origin", False, "the node's preparation failed or took too long", "read setup.log of that node"
-    ),
-    "lacking": _Seen(  # the text is the cause
-        "origin", False, "", "bring to the node what is missing, or correct the inventory or the image; then run again"
-    ),
-    "rebooted": _Seen(
-        "origin",
-        False,
-        "the node rebooted or lost power during the run",
-        "read the end of the node's kernel log and the BMC's event log",
-    ),
-    "unreachable": _Seen(
-        "origin",
-        False,
-        "the node stopped answering: it hangs, lost power, or lost its network",
-        "check the node's console, the BMC's event log and the switch port",
-    ),
-    "watchdog": _Seen(
-        "origin",
-        False,
-        "the launcher on the node was ended or stopped during the run",
-        "find out what ended or stopped the launcher (memory, a person, a shutdown)",
-    ),
-    "disk full": _Seen("origin", False, "the disk of the run folder is full", "make room on that node and run again"),
-    "controller": _Seen(
-        "origin", False, "the controller could not go on", "the text says what failed; no node is at fault"
-    ),
-    "interrupted": _Seen(
-        "origin",
-        False,
-        "the run was stopped from outside",
-        "run again; after a hang, logs/NODE/ shows what each rank was doing",
-    ),
-    "early exit": _Seen(
-        "echo",
-        True,
-        "the job ended on one node while the other nodes went on",
-        "compare the nodes' logs: the node that ended first may have run another program or number of iterations",
-    ),
-    "no start": _Seen(
-        "echo",
-        True,
-        "the job reached no iteration in time",
-        "the end of every node's log shows what that node waits for",
-    ),
-    "stall": _Seen(
-        "echo",
-        True,
-        "the job hangs: one rank makes no progress, and the others wait for it",
-        "look at what the ranks of each node did at the end; the hang's evidence names the rank where it can",
-    ),
-    "timeout": _Seen(
-        "echo", True, "the job was not over in time", "raise timeout_s, or find out why the job was slow or hung"
-    ),
-}
-_SIGNALLED = _Seen(
-    "origin",
-    True,
-    "the job's leader on the node was ended by a signal from outside",
-    "look for 'Out of memory: Killed process' in the node's kernel log; find out what else may end processes there",
-)
-_EXITED = _Seen(
-    "either",
-    True,
-    "the job's leader on the node ended with an exit code that names no cause",
-    "read the lines of that node's log before its end",
-)
-_UNKNOWN = _Seen("either", True, "a failure without an entry in the catalogue", "read the text and the node's log")
+@cache
+def proofs() -> dict[str, _Proof]:
+    """Return what each kind of failure proves that the controller saw itself."""
+    return {kind: _Proof(**proof) for kind, proof in _data()["seen"].items()}
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return read_toml("shakedown.evidence.diagnosis", "signs.toml")
 
 
 # Where a line itself says that the failure was: Ray's driver repeats the lines of its workers, "(train pid=7,
@@ -113,18 +139,12 @@ def place_of(line: str, addresses: Mapping[str, str]) -> str | None:
     return next((node for node in places if node is not None), None)
 
 
-def seen(failure: Failure) -> _Seen:
-    """Return what a failure without a signature proves of its node."""
-    if failure.kind == "exit":
-        return _SIGNALLED if "signal" in failure.text else _EXITED
-    return _KINDS.get(failure.kind, _UNKNOWN)
-
-
 def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str, str] | None = None) -> Sign:
     """Make a sign of a failure that was seen while the job ran."""
     known = entry(failure.kind)
     if known is None:
-        proof = seen(failure)
+        kind = "signalled" if failure.kind == "exit" and "signal" in failure.text else failure.kind
+        proof = proofs().get(kind, proofs()["other"])
         return Sign(
             node=failure.node,
             name=failure.kind,
@@ -174,23 +194,23 @@ def _of_signature(
     )
 
 
-_NOT_RUNNING = {"T": "stopped", "t": "traced", "D": "in uninterruptible sleep"}
 _PROCESS = re.compile(r".{1,400} \(([A-Za-z])\)")
 
 
 def not_running(running: Mapping[str, Sequence[str]]) -> Iterator[Sign]:
     """Make a sign of the first process on each node that did not run at the end of a hang. `running`: node -> its
     processes as the launcher writes them, "123 python3 (T)"."""
+    states = _data()["not_running"]
     for node, processes in running.items():
         for process in processes:
             state = _PROCESS.fullmatch(process)
-            if state and state[1] in _NOT_RUNNING:
+            if state and state[1] in states:
                 yield Sign(
                     node=node,
                     name="not running",
                     role="origin",
                     text=f"{node}: this process did not run: {process}",
-                    cause=f"a process of the job was {_NOT_RUNNING[state[1]]}, and the others waited for it",
+                    cause=f"a process of the job was {states[state[1]]}, and the others waited for it",
                     remedy="find out what stopped the process, or what it waits for in the kernel (storage, a driver)",
                 )
                 break
@@ -209,8 +229,7 @@ def of_hang(hang: Hang | None) -> Iterator[Sign]:
             role="origin" if node else "echo",
             symptom=not hang.culprits,
             text=printable(text, 1000),
-            cause=_HANGS[hang.why],
-            remedy=_OF_LINK if hang.why == "link" else _OF_RANK,
+            **_data()["hang"][hang.why],
         )
 
 
@@ -225,16 +244,3 @@ def not_used(problem: str) -> Sign:
         cause="a file of the evidence could not be used",
         remedy="run again, or copy the run directory again from where it was written",
     )
-
-
-_OF_RANK = "the rank's stack and state are in the run directory (logs/NODE/process-PID.json, stacks-PID-RANK.txt)"
-_OF_LINK = "check the cable, transceiver and switch port of both ends; run the pair alone"
-_HANGS = {
-    "missing": "a rank did not enter a collective in which the others wait for it",
-    "other collective": "a rank entered another collective than the others",
-    "other sizes": "a rank entered the collective with other sizes than the others",
-    "no answer": "a rank does not run, or does not answer, and the others wait for it",
-    "all entered": "all ranks wait in collectives, for one another",
-    "link": "all ranks entered the collective, and data between nodes does not arrive",
-    "open": "no rank was in a collective: the ranks went on alone, or wait for something else",
-}

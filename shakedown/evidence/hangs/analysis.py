@@ -3,8 +3,68 @@ waits in no collective itself. Pure; where the records leave it open, no rank is
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import Literal
 
-from shakedown.evidence.hangs.model import Collective, Hang, Rank
+from shakedown.common.frozen import Frozen
+
+Why = Literal["missing", "other collective", "other sizes", "no answer", "all entered", "link", "open"]
+
+
+class Collective(Frozen):
+    """One collective as a rank has it in its record: `sequence` counts those of its process group, from 1."""
+
+    group: str
+    sequence: int
+    operation: str  # "all_reduce", whatever backend
+    sizes: tuple[tuple[int, ...], ...] = ()  # of the inputs
+    over: bool  # it is through with it
+
+    def __str__(self) -> str:
+        sizes = " and ".join("x".join(map(str, size)) or "one number" for size in self.sizes)
+        of = f" (inputs: {sizes})" if sizes else ""
+        return f"{self.operation} number {self.sequence}{of} in process group {self.group}"
+
+
+class Rank(Frozen):
+    """What is known of one rank. Without a flight record it has not answered, or has none."""
+
+    rank: int
+    node: str
+    answered: bool = False  # its flight record is there
+    state: str = ""  # of its process: R, S, D, T
+    wchan: str = ""  # what it waits for in the kernel
+    last: dict[str, int] = {}  # process group -> the last collective that it came to; 0: none
+    collectives: tuple[Collective, ...] = ()
+    groups: dict[str, tuple[int, ...]] = {}  # process group -> its ranks, as far as this one knows
+    unacknowledged: tuple[str, ...] = ()  # addresses whose end of a connection does not acknowledge
+    stacks: str = ""
+
+    @property
+    def waits_in(self) -> list[Collective]:
+        """The collectives that it has come to and is not through with: the oldest of each group."""
+        waiting: dict[str, Collective] = {}
+        for collective in self.collectives:
+            if not collective.over and (
+                collective.group not in waiting or collective.sequence < waiting[collective.group].sequence
+            ):
+                waiting[collective.group] = collective
+        return list(waiting.values())
+
+
+class Hang(Frozen):
+    """What a standstill comes to. `culprits` are the ranks that others wait for, for certain; where there are none, the
+    `nodes` are those that come into question."""
+
+    why: Why
+    culprits: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()  # of these; of a link its ends
+    collective: Collective | None = None  # that the others stand in
+    entered: tuple[int, ...] = ()  # the ranks that came to it
+    missing: tuple[int, ...] = ()  # those that did not
+    text: str  # in a sentence
+    facts: tuple[str, ...] = ()  # of the culprits: state, stack
+
 
 _NAMED = 8
 _STOPPED = {"T": "is stopped", "t": "is being traced", "D": "is in uninterruptible sleep", "Z": "has ended"}
@@ -65,7 +125,7 @@ def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Han
             if (collective.group, collective.sequence) in stuck:
                 at[collective.group, collective.sequence][rank.rank] = collective
     for (group, _), found in sorted(at.items()):
-        for why, key in (("other collective", _operation), ("other sizes", _sizes)):
+        for why, key in (("other collective", attrgetter("operation")), ("other sizes", attrgetter("sizes"))):
             kinds = Counter(key(collective) for collective in found.values())
             if len(kinds) < 2 or (why == "other sizes" and _may_differ(found.values())):
                 continue
@@ -111,14 +171,6 @@ def _stood_in(rank: Rank) -> Collective | None:
     return waits[0] if len(waits) == 1 else newest[-1].model_copy(update={"over": False}) if newest else None
 
 
-def _operation(collective: Collective) -> object:
-    return collective.operation
-
-
-def _sizes(collective: Collective) -> object:
-    return collective.sizes
-
-
 # Where ranks may give tensors of different sizes: the root's, or one for each.
 _UNEVEN = ("scatter", "gather", "all_to_all", "alltoall", "broadcast", "barrier", "send", "recv")
 
@@ -136,9 +188,8 @@ def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silen
             entered[collective].append(rank.rank)
             for number in groups.get(collective.group, set()):
                 other = known.get(number)
-                if number != rank.rank and (
-                    other is None or not other.answered or _last(other, collective) < collective.sequence
-                ):
+                entered_last = other.last.get(collective.group, 0) if other and other.answered else -1
+                if number != rank.rank and entered_last < collective.sequence:
                     waited_for.setdefault(number, collective)
     culprits = sorted(number for number in waited_for if number not in known or not known[number].waits_in)
     if not culprits:
@@ -162,10 +213,6 @@ def _is_stopped(rank: Rank | None) -> bool:
 
 def _nodes(numbers: Sequence[int], known: Mapping[int, Rank]) -> tuple[str, ...]:
     return tuple(sorted({known[number].node for number in numbers if number in known}))
-
-
-def _last(rank: Rank, collective: Collective) -> int:
-    return rank.last.get(collective.group, 0)
 
 
 def _of_links(known: Mapping[int, Rank], addresses: Mapping[str, str]) -> Hang | None:

@@ -1,4 +1,4 @@
-"""What each rank left behind of a standstill, read with care: it comes from the nodes, and from whoever runs there.
+"""What each rank, and RAS, left behind of a hang, read with care: it comes from the nodes, and whoever runs there.
 
 A flight record comes as JSON (of this project's workload) or as the pickle that PyTorch writes for NCCL and RCCL, of
 which only plain values are read. What a record says differs between backends: gloo's entries stay `scheduled` for ever
@@ -6,15 +6,86 @@ and its `pg_config` is of no use, so `retired` and `pg_status` count, and who is
 known.
 """
 
+import io
+import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from shakedown.common.text import load_json, printable, shallow
-from shakedown.evidence.hangs.model import Collective, Rank
-from shakedown.evidence.hangs.plain import load_plain
+from shakedown.common.text import DEEPEST, load_json, printable, shallow
+from shakedown.evidence.hangs.analysis import Collective, Hang, Rank
+
+_VALUES = 2_000_000  # that a document holds where each is counted as often as it stands there
+# What PyTorch's pickler writes (torch/csrc/jit/serialization/pickler.h), and Python's own for the same values.
+_READ = (
+    "PROTO FRAME STOP MARK POP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE "
+    "EMPTY_DICT SETITEM SETITEMS EMPTY_LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
+    "BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET"
+)
+_CODES = frozenset(getattr(pickle, name)[0] for name in _READ.split())
+_Python: Any = pickle._Unpickler  # the one in Python, whose memory is as large as its input
+
+
+class _Plain(_Python):  # type: ignore[misc]
+    """Reads plain values only: numbers, texts, lists, tuples and dictionaries. The table of codes has no other.
+
+    Not to call anything is not enough. The C implementation of `pickle` follows a hostile pickle into a stack overflow
+    (a tuple of tuples, a million deep, as a key) and reserves memory for any index; and a few dozen bytes can share
+    values so that whoever walks them never comes to an end.
+    """
+
+    dispatch = {code: step for code, step in _Python.dispatch.items() if code in _CODES}
+
+    def find_class(self, module: str, name: str) -> Any:  # no code that asks for one is read
+        raise pickle.UnpicklingError("not a plain value")
+
+    def load_setitem(self) -> None:
+        _text_keys(self.stack[-2:-1])
+        _Python.load_setitem(self)
+
+    def load_setitems(self) -> None:
+        _text_keys(self.stack[::2])
+        _Python.load_setitems(self)
+
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+
+
+def _text_keys(keys: list[Any]) -> None:
+    if not all(isinstance(key, str) for key in keys):
+        raise pickle.UnpicklingError("a key of a dictionary is no text")
+
+
+def load_plain(data: bytes) -> Any:
+    """Load the document. Raises ValueError for a pickle of other values, for one that is nested too deeply, and for one
+    that shares its values so often that they are too many."""
+    try:
+        found = cast(Callable[[], Any], _Plain(io.BytesIO(data)).load)()
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]!r} is not part of a plain value"[:100]) from None
+    except Exception as error:  # what a pickle that is none may raise is without number
+        raise ValueError(str(error)[:200] or type(error).__name__) from None
+    _bounded(found)
+    return found
+
+
+def _bounded(document: Any) -> None:
+    level, left = [document] if isinstance(document, dict | list | tuple) else [], _VALUES
+    for _ in range(DEEPEST):
+        inner: list[Any] = []
+        for container in level:
+            items = container.values() if isinstance(container, dict) else container
+            left -= len(items)
+            if left < 0:
+                raise ValueError("too many values")
+            inner += [item for item in items if isinstance(item, dict | list | tuple)]
+        level = inner
+        if not level:
+            return
+    raise ValueError("nested too deeply")
+
 
 LIMIT = 8 << 20  # bytes of one file
 _ENTRIES = 5000  # of a flight record; PyTorch keeps 2,000
@@ -200,3 +271,79 @@ def ranks_of(node: str, files: Mapping[str, bytes], problems: list[str], given: 
             }
         )
     return list(found.values())
+
+
+_LIMIT = 256 << 10  # characters of one answer, as a node keeps them
+_LINES = 2000
+_SHOWN = 8
+_ACCUSERS = 2  # nodes whose answers say so, where it is said of another one: anybody may answer at RAS's port
+_SECTION = re.compile(r"(Errors|Warnings)\s*")
+_PROCESS = re.compile(r"\s+Process (\d{1,10}) on node (\S{1,255}) managing GPUs? ")
+_RANK = re.compile(r"\s+Rank (\d{1,7}) -- GPU \S{1,40} managed by process (\d{1,10}) on node (\S{1,255})\s*")
+
+
+class Missing(NamedTuple):
+    """A process that does not answer: on a host (an address), and its ranks where they are told."""
+
+    host: str
+    pid: int
+    rank: int | None = None
+
+
+def missing(text: str) -> set[Missing]:
+    """Read the processes that one answer of RCCL's or NCCL's RAS reports as missing.
+
+    Each process of a job has a RAS thread, and any of them answers for the whole job with a text for people: "Errors"
+    names processes and ranks whose data is missing, or that are considered dead (docs.nvidia.com/deeplearning/nccl,
+    troubleshooting/ras; the same in RCCL 2.28.3 of ROCm 7). "Warnings" are not read: counts of operations that differ
+    are usual while a job runs, and how newer versions write them has no documented sample.
+    """
+    found, section = set[Missing](), ""
+    for line in text[:_LIMIT].splitlines()[:_LINES]:
+        if header := _SECTION.fullmatch(line):
+            section = header[1]
+        elif section == "Errors" and (process := _PROCESS.match(line)):
+            found.add(Missing(process[2], int(process[1])))
+        elif section == "Errors" and (rank := _RANK.fullmatch(line)):
+            found.add(Missing(rank[3], int(rank[2]), int(rank[1])))
+    return found
+
+
+def of_answers(
+    answers: Mapping[str, str], addresses: Mapping[str, str], given: Mapping[str, range] | None = None
+) -> Hang | None:
+    """Compare the nodes' answers; None: no process is missing. A node is named if the answers report no other node, and
+    come from that node or from two others. Otherwise every node is in question that an answer comes from or reports.
+    `addresses`: address -> node; `given`: the ranks of each node."""
+    silent = {node: missing(text) for node, text in answers.items()}
+    accused = {process.host: addresses.get(process.host) for absent in silent.values() for process in absent}
+    if not accused:
+        return None
+    tell = sorted(node for node, absent in silent.items() if absent)
+    processes = sorted({(process.host, process.pid) for absent in silent.values() for process in absent})
+    shown = ", ".join(
+        f"process {pid} on {addresses.get(host, printable(host, 60))}" for host, pid in processes[:_SHOWN]
+    )
+    text = f"RAS on {', '.join(tell[:_SHOWN])} has no answer from {shown}"
+    names = {name for name in accused.values() if name}
+    if len(names) != len(accused):  # an address that is no node's
+        return Hang(why="no answer", text=text)
+    if len(names) == 1:
+        (name,) = names
+        if name in tell or len(tell) >= _ACCUSERS:
+            ranks = {process.rank for absent in silent.values() for process in absent if process.rank is not None}
+            mine = [rank for rank in sorted(ranks) if given is None or rank in given.get(name, ())]
+            return Hang(why="no answer", culprits=tuple(mine), nodes=(name,), missing=tuple(mine), text=text)
+    return Hang(why="no answer", nodes=tuple(sorted({*names, *tell})), text=text)
+
+
+def together(records: Hang | None, ras: Hang | None) -> Hang | None:
+    """Join the findings of the ranks' own records and of RAS: RAS decides where the records name no rank, or the same
+    node."""
+    if records is None or ras is None:
+        return records or ras
+    more = {"facts": (*records.facts, ras.text)}
+    decides = len(ras.nodes) == 1 and not records.culprits
+    if decides and (not records.nodes or ras.nodes[0] in records.nodes):
+        return ras.model_copy(update={"facts": (records.text, *records.facts), "collective": records.collective})
+    return records.model_copy(update=more)

@@ -3,15 +3,63 @@ and why."""
 
 import bisect
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
-from shakedown.evidence.telemetry.channels import Channel, channels, parts
+from shakedown.evidence.results import NodeClock, Timing
+from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.samples import Series
-from shakedown.evidence.telemetry.timing import NodeClock
+from shakedown.logs.figures import loss_scale
+from shakedown.logs.iterations import Iteration
+
+# As a desired state names them: gpu.no_throttling.
+THROTTLE = "throttle_"
+
+
+class Channel(Frozen):
+    """One kind of channel. `name` has a `*` where a device's name stands."""
+
+    name: str
+    unit: str
+    kind: Literal["gauge", "rate", "count"]
+    source: str
+    scale: float = 1.0
+    odd: Literal["high", "low"] | None = None
+    least: Annotated[float, Field(ge=0)] = 0.0
+
+    @property
+    def odd_unit(self) -> str:
+        """Return the unit that is compared between nodes: for throttling its share of the time."""
+        return "% of the time" if self.reason is not None else self.unit
+
+    @property
+    def reason(self) -> str | None:
+        """Return the reason of throttling that the channel counts, if it counts one."""
+        last = self.name.rpartition("/")[2]
+        return last.removeprefix(THROTTLE).removesuffix("_s") if last.startswith(THROTTLE) else None
+
+
+@cache
+def channels() -> dict[str, Channel]:
+    """Return all kinds by their names."""
+    entries = read_toml("shakedown.evidence.telemetry", "channels.toml")["channel"]
+    found = [Channel.model_validate(entry) for entry in entries]
+    return {channel.name: channel for channel in found}
+
+
+def parts(name: str) -> tuple[str, str]:
+    """Split a channel into its kind and its device: ("gpu/*/power_w", "0000:05:00.0"). Without a device: (name, "")."""
+    kind, _, rest = name.partition("/")
+    device, slash, what = rest.rpartition("/")
+    return (f"{kind}/*/{what}", device) if slash else (name, "")
+
 
 Point = tuple[float, float]  # when, value
 
@@ -167,3 +215,36 @@ def _unreadable(series: Series) -> dict[str, str]:
         if kind not in readable:
             found.setdefault(kind, why)
     return found
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was written down beside the job on each node, and when things happened. None: a node has no such file."""
+
+    timing: Timing = field(default_factory=Timing)
+    series: Mapping[str, Series | None] = field(default_factory=dict)
+    kernel: Mapping[str, KernelWindow | None] = field(default_factory=dict)
+    devices: Mapping[str, KernelWindow | None] = field(default_factory=dict)
+
+    def telemetry(self, iterations: Sequence[Iteration], warmup: int) -> dict[str, NodeTelemetry]:
+        """Sum up each node's samples in the steady iterations."""
+        window = steady_window(self.timing, iterations, warmup)
+        return {
+            node: summary(series, self.timing.clocks.get(node), window)
+            for node, series in self.series.items()
+            if series is not None
+        }
+
+
+def steady_window(timing: Timing, iterations: Sequence[Iteration], warmup: int) -> tuple[float, float] | None:
+    """Return the window of the steady iterations, by the controller's clock: from the last line before them to their
+    last line, as the figures are measured (`figures.measure`). None: there are none, or the times of the lines are
+    unknown."""
+    first = loss_scale(iterations).lines + warmup
+    steady = iterations[first:-1]
+    if not steady:
+        return None
+    when = dict(timing.iterations)
+    begin = when.get(iterations[first - 1].iteration) if first else timing.started_at
+    end = when.get(steady[-1].iteration)
+    return (begin, end) if begin is not None and end is not None and begin < end else None

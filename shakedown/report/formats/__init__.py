@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from shakedown.jobs.launch import LaunchPlan
     from shakedown.ledger.calibration import Row
     from shakedown.ledger.compare import Comparison
-    from shakedown.ledger.fleet import Seen
-    from shakedown.ledger.history import History
+    from shakedown.ledger.history import History, Seen
     from shakedown.ledger.reliability import Reliability
     from shakedown.report.preview import Preview
     from shakedown.runs.records import RunRecord

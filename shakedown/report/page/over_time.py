@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shakedown.common.text import counted, decimal, printable
+from shakedown.evidence.results import Timing
 from shakedown.evidence.telemetry.summary import Point, each_device
-from shakedown.evidence.telemetry.timing import Timing
 from shakedown.gates.registry import OF_THE_END
 from shakedown.report.overview import Overview
 from shakedown.report.page.plots import LINES, Plot

@@ -15,7 +15,7 @@ from shakedown.runs.records import RunNode
 from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
-    from shakedown.ledger.fleet import Seen
+    from shakedown.ledger.history import Seen
 
 MOST = 500
 """Entries of one list. The others are counted, and run.json has them: a page with more takes seconds to open."""

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from shakedown.checks.examination import Examination, Reading
-from shakedown.evidence.diagnosis.parts import parts_of as ends_of
+from shakedown.evidence.diagnosis.origin import parts_of as ends_of
 from shakedown.evidence.results import JobResult
 from shakedown.isolation.search import search
 from shakedown.jobs.job import Event

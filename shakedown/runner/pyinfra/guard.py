@@ -24,7 +24,7 @@ import click
 import gevent
 from pyinfra.api.exceptions import ConnectorDataTypeError
 
-from shakedown.common.broken_pipe import go_on_without_a_reader
+from shakedown.common.log import go_on_without_a_reader
 from shakedown.runner.pyinfra.deploys import own_deploys
 from shakedown.runner.pyinfra.invocation import INTERRUPTED, USAGE, install_signal_handlers, invocation
 

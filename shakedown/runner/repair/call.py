@@ -9,7 +9,7 @@ from pyinfra.api import State
 from pyinfra_cli.util import parse_cli_arg
 
 from shakedown.common.text import printable
-from shakedown.ledger import service as book
+from shakedown.ledger import claims as book
 from shakedown.ledger.claims import kept, this_process
 from shakedown.ledger.store import Ledger
 from shakedown.runner import engine

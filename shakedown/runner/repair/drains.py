@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shakedown.ledger import service as book
+from shakedown.ledger import claims as book
 from shakedown.ledger.store import Ledger
 from shakedown.runner.repair.scheduler import carry_out
 from shakedown.runner.repair.service import Picture

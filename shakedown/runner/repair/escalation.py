@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from shakedown.common.one_line import name
-from shakedown.common.text import printable
-from shakedown.ledger import service as book
+from shakedown.common.text import name, printable
+from shakedown.ledger import claims as book
 from shakedown.ledger.claims import Holder, begin, end, renew, this_process
 from shakedown.ledger.store import Ledger
 from shakedown.operations.reboot import boot_id_here

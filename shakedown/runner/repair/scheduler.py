@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 from shakedown.desired.models import DesiredState, Service
 from shakedown.ledger import claims
-from shakedown.ledger import service as book
+from shakedown.ledger import claims as book
 from shakedown.ledger.claims import Room
-from shakedown.ledger.place import LedgerError
-from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.ledger.store import Ledger, LedgerError, open_ledger
 from shakedown.runner.jobs.allocations import settings_of
 from shakedown.runs.records import RunRecord
 from shakedown.schedulers import registry

@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shakedown.checks.examination import Examination
-from shakedown.common.one_line import name
-from shakedown.common.text import printable
+from shakedown.common.text import name, printable
 from shakedown.desired.models import DesiredState, Service
 from shakedown.ledger import claims
-from shakedown.ledger import service as book
+from shakedown.ledger import claims as book
 from shakedown.ledger.claims import Room
 from shakedown.ledger.store import Ledger
 from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, read_scheduler, services_of

@@ -23,7 +23,7 @@ from pydantic import Field
 from shakedown.common import private
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
-from shakedown.evidence.telemetry.timing import Moment
+from shakedown.evidence.results import Moment
 from shakedown.hosts import folded
 from shakedown.jobs.job import Event
 from shakedown.jobs.launch import LaunchPlan
