@@ -10,7 +10,7 @@ from pyinfra.api.host import Host
 
 from shakedown import node
 from shakedown.facts.node import parse
-from shakedown.node.agent.tell import FOLDER
+from shakedown.node.agent.run import FOLDER
 from shakedown.transport.program import command, program
 
 SECONDS = 60

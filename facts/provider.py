@@ -5,7 +5,7 @@ from typing import Any
 from typing_extensions import override
 
 from shakedown.facts.base import Fact
-from shakedown.node.verbs import parse_provider
+from shakedown.node.software import parse_provider
 
 _FOLDERS = (
     "/usr/lib/x86_64-linux-gnu/libibverbs",

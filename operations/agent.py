@@ -18,8 +18,8 @@ from shakedown.agent import compile as compiled
 from shakedown.agent import program
 from shakedown.common.text import printable
 from shakedown.facts.settings import Contents
-from shakedown.node.agent import tell
-from shakedown.node.agent.run import CONFIG
+from shakedown.node.agent.remedies import REMEDIED
+from shakedown.node.agent.run import CONFIG, FOLDER, LINE, METRICS, VERDICT
 from shakedown.operations.boot import SYSTEMD
 from shakedown.operations.commands import Commands, refuse, refused, show_change, verify
 from shakedown.operations.scripts import run_script
@@ -30,7 +30,7 @@ UNITS = "/etc/systemd/system"
 SERVICE = f"{UNITS}/shakedown-agent.service"
 TIMER = f"{UNITS}/shakedown-agent.timer"
 ENABLED = f"{UNITS}/timers.target.wants/shakedown-agent.timer"
-REPORTED = [f"{tell.FOLDER}/{name}" for name in (tell.VERDICT, tell.LINE)]
+REPORTED = [f"{FOLDER}/{name}" for name in (VERDICT, LINE)]
 
 _ASSETS = Path(node.__file__).parent / "assets"
 HEALTH_TEXT = (_ASSETS / "shakedown-health").read_text("utf-8")
@@ -101,8 +101,8 @@ def absent() -> Commands:
         yield StringCommand(
             "systemctl disable --now shakedown-agent.timer; systemctl stop shakedown-agent.service; true"
         )
-    paths = [TIMER, SERVICE, HEALTH, CONFIG, *REPORTED, f"{tell.FOLDER}/{tell.REMEDIED}", *_metrics(here.get(CONFIG))]
-    yield _script({"do": "remove", "home": HOME, "paths": paths, "folders": ["/etc/shakedown", tell.FOLDER]})
+    paths = [TIMER, SERVICE, HEALTH, CONFIG, *REPORTED, f"{FOLDER}/{REMEDIED}", *_metrics(here.get(CONFIG))]
+    yield _script({"do": "remove", "home": HOME, "paths": paths, "folders": ["/etc/shakedown", FOLDER]})
     if timer:
         yield StringCommand("systemctl daemon-reload; systemctl reset-failed shakedown-agent.service 2>/dev/null; true")
     yield verify(
@@ -116,7 +116,7 @@ def _metrics(config: Iterable[str] | None) -> list[str]:
         folder = json.loads("\n".join(config or []))["agent"]["textfile"]
     except (ValueError, KeyError, TypeError):
         return []
-    return [f"{folder}/{tell.METRICS}"] if isinstance(folder, str) and folder.startswith("/") else []
+    return [f"{folder}/{METRICS}"] if isinstance(folder, str) and folder.startswith("/") else []
 
 
 def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, Any]:

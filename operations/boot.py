@@ -14,7 +14,7 @@ from pyinfra.context import host
 
 from shakedown import node
 from shakedown.facts.settings import Contents
-from shakedown.node.bootunit import CONFIG, parse_settings
+from shakedown.node.boot import CONFIG, parse_settings
 from shakedown.node.settings import MODULES
 from shakedown.operations import atomic, boot_values
 from shakedown.operations.commands import Commands, refuse, show_change, verify

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pyinfra.api.exceptions import OperationValueError
 
 from shakedown.desired.values import MODULE, SYSCTL_KEY, is_account
-from shakedown.node.modules import kernel_name
+from shakedown.node.cmdline import kernel_name
 
 
 def modules(names: Iterable[str]) -> list[str]:

@@ -13,8 +13,8 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, Modules
-from shakedown.node import account
-from shakedown.node import modules as node_modules
+from shakedown.node import cmdline as node_modules
+from shakedown.node import system
 from shakedown.node.setting import Setting, SysctlSetting, proc_path
 from shakedown.node.settings import SETTINGS
 from shakedown.operations import atomic, boot, boot_values, sysctl_d
@@ -251,13 +251,13 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
 
 def _lacking_limits(files: Mapping[str, list[str] | None], domains: list[str], wanted: dict[str, str]) -> list[str]:
     readable = {path: lines for path, lines in files.items() if lines is not None}
-    lines = account.limits_lines(Fetched(readable, {}))
-    effective = {domain: account.effective_limits(lines, domain, []) for domain in domains}
+    lines = system.limits_lines(Fetched(readable, {}))
+    effective = {domain: system.effective_limits(lines, domain, []) for domain in domains}
     return [f"{d} {i}={effective[d][i]}" for d in domains for i, value in wanted.items() if effective[d][i] != value]
 
 
 def _members() -> dict[str, list[str]]:
-    rows = account.parse_table(host.get_fact(Contents, patterns=["/etc/group"]).get("/etc/group") or [])
+    rows = system.parse_table(host.get_fact(Contents, patterns=["/etc/group"]).get("/etc/group") or [])
     return {row[0]: row[3].split(",") for row in rows}
 
 

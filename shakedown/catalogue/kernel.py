@@ -11,7 +11,7 @@ from ahocorasick_rs import AhoCorasick, Implementation
 from shakedown.catalogue.model import Entry, entries
 from shakedown.common.data import read_toml
 from shakedown.node.kernel_log import ERROR
-from shakedown.node.kernel_match import Matcher, bank_severity, bank_status
+from shakedown.node.kernel_verdict import Matcher, bank_severity, bank_status
 
 _IPID = re.compile(r"\bIPID(?:=|: |\s)\s{0,4}(?:0x)?([0-9a-f]{9,16})\b", re.IGNORECASE)
 _FLAGS = {62: "overflow", 61: "uncorrected", 57: "context corrupt", 55: "task context corrupt"}

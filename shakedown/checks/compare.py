@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shakedown.node import tree
-from shakedown.node.bootunit import setting_at_boot
+from shakedown.node.boot import setting_at_boot
 from shakedown.node.setting import Setting as Known
 from shakedown.state.findings import Comparison, FixedBy, Remedy, Risk, Verdict
 from shakedown.state.node import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable

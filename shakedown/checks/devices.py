@@ -10,7 +10,7 @@ from shakedown.checks.compare import NEW_LOGIN, unknown
 from shakedown.checks.several import missing
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
-from shakedown.node.modules import kernel_name
+from shakedown.node.cmdline import kernel_name
 from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.state.node import DeviceNode, NodeState, is_unreadable
 

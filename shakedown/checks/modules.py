@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shakedown.checks import check
 from shakedown.checks.compare import at_boot, compare_setting, remedy_of, unknown
 from shakedown.desired.models import DesiredState
-from shakedown.node.modules import kernel_name
+from shakedown.node.cmdline import kernel_name
 from shakedown.node.settings import SETTINGS
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import NodeState, Setting, is_unreadable

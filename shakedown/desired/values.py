@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from shakedown.common.section import CONTROL, checked_path, key, matching
-from shakedown.node import lossless, sysctl
+from shakedown.node import rdma, sysctl
 from shakedown.node.settings import SETTINGS
 from shakedown.schedulers import registry
 
@@ -59,8 +59,8 @@ Congestion = Annotated[
     str,
     AfterValidator(
         matching(
-            re.compile("|".join(map(re.escape, lossless.PARAMETERS))),
-            f"one of those that are read: {', '.join(lossless.PARAMETERS)}",
+            re.compile("|".join(map(re.escape, rdma.PARAMETERS))),
+            f"one of those that are read: {', '.join(rdma.PARAMETERS)}",
         )
     ),
 ]

@@ -59,7 +59,7 @@ class Answer(BaseModel):
 
 
 class Leftovers(Answer):
-    """Run folders of this user's earlier runs on a node, newest first (launcher/leftovers.py has the rule)."""
+    """Run folders of this user's earlier runs on a node, newest first (launcher/folder.py has the rule)."""
 
     kept: Annotated[list[Line], _FEW] = []
     removed: Annotated[list[Line], _FEW] = []

@@ -5,7 +5,7 @@ from collections import deque
 from shakedown.evidence.results import NodeClock
 from shakedown.evidence.telemetry.kernel import timed
 from shakedown.logs.lines import LineSplitter
-from shakedown.node.telemetry.devices import LIMIT
+from shakedown.node.telemetry.kernel import DEVICES_LIMIT
 
 _DAY_S = 86400.0  # an event that claims to be older, or to come, has no time of its own
 
@@ -21,7 +21,7 @@ class DeviceEvents:
     def take(self, data: bytes, clock: NodeClock | None, now: float) -> None:
         """Take what came since the last poll. An honest node writes no more than the sampler's limit."""
         self.size += len(data)
-        if self.size > LIMIT:
+        if self.size > DEVICES_LIMIT:
             return
         for record in filter(None, map(timed, self._splitter.feed(data))):
             at = clock.at(record[0]) if clock else now

@@ -15,7 +15,7 @@ from shakedown.transport.program import command
 # Of shakedown/node, in the order of their imports.
 _SOURCES = (
     *("node.__init__", "node.owners", "node.safe_files", "node.launcher.__init__", "node.launcher.processes"),
-    *("node.launcher.folder", "node.launcher.lock", "node.launcher.control", "node.launcher.leftovers"),
+    *("node.launcher.folder", "node.launcher.lock", "node.launcher.control"),
     *("node.launcher.needs", "node.launcher.sampling", "node.launcher.standstill"),
     *("node.launcher.watchdog", "node.launcher.commands"),
 )
@@ -25,10 +25,8 @@ _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\
 _SAMPLER_MODULES = (
     "__init__",
     "children",
-    "dcb",
     "gpu",
     "kernel_log",
-    "lossless",
     "pci",
     "rdma",
     "rocm",

@@ -16,34 +16,11 @@ import sys
 import time
 from typing import Any, Sequence
 
-from . import (
-    account,
-    bootunit,
-    clock,
-    cmdline,
-    containers,
-    devices,
-    disks,
-    drives,
-    gpu,
-    health,
-    interfaces,
-    kernel_log,
-    kfd,
-    modules,
-    neighbours,
-    rdma,
-    sign,
-    smi,
-    software,
-    sysctl,
-    system,
-    verbs,
-)
+from . import boot, cmdline, devices, disks, gpu, interfaces, kernel_log, rdma, sign, smi, software, sysctl, system
 from .book import RECORD, Book
 from .children import Readings, answers, start
-from .health import READINGS as HEALTH
 from .settings import SETTINGS
+from .smi import READINGS as HEALTH
 from .sysctl import NextBoot
 from .tree import Part, Tree, attempt, is_unreadable
 
@@ -81,18 +58,20 @@ def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) 
     groups = [devices_]
     if not is_unreadable(library):
         readings: Readings = {
-            name: ("amdsmi, " + name, 15, tree.ask, ("amdsmi " + name, health.read, tree, library, name))
+            name: ("amdsmi, " + name, 15, tree.ask, ("amdsmi " + name, smi.read_health, tree, library, name))
             for name in HEALTH
         }
         groups.append(dict({"smi": ("amdsmi", 15, tree.ask, ("amdsmi", smi.read, tree, library))}, **readings))
-    if containers.is_there(tree):
-        groups.append({"containers": ("container engine", 15, tree.ask, ("containers", containers.read, tree))})
+    if software.has_engine(tree):
+        groups.append(
+            {"containers": ("container engine", 15, tree.ask, ("containers", software.read_containers, tree))}
+        )
     return groups
 
 
 def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, keys: list[str]) -> Part:
     """Read what comes from the kernel's memory and small files. `keys`: of sysctl, besides the usual ones."""
-    person = account.read(tree)
+    person = system.read_account(tree)
     state = {
         "system": about,
         "cmdline": line,
@@ -101,17 +80,17 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "memory": tree.ask("memory", system.read_memory, tree),
         "sysctl": sysctl.read(tree, boot, keys),
         "settings": {},
-        "limits": account.read_limits(tree, person),
+        "limits": system.read_limits(tree, person),
         "account": person,
-        "modules": modules.read(tree, about["kernel"], line),
-        "kfd": kfd.read(tree),
-        "rocm_version": attempt(kfd.rocm_version, tree),
-        "rocm_file": attempt(kfd.rocm_file, tree),
+        "modules": cmdline.read_modules(tree, about["kernel"], line),
+        "kfd": gpu.read_kfd(tree),
+        "rocm_version": attempt(gpu.rocm_version, tree),
+        "rocm_file": attempt(gpu.rocm_file, tree),
         "software": software.read(tree),
         "disks": attempt(tree.ask, "disks", disks.read, tree),
-        "clock": _each(attempt(tree.ask, "clock", clock.read, tree), "synchronised", "service", "offset_s"),
+        "clock": _each(attempt(tree.ask, "clock", system.read_clock, tree), "synchronised", "service", "offset_s"),
         "routes": attempt(tree.ask, "routes", interfaces.read_routes, tree),
-        "verbs": verbs.read(tree),
+        "verbs": software.read_verbs(tree),
         "kernel_log": tree.ask("kernel log", kernel_log.read, tree),
         "boot_unit": unit,
         "counters": {},
@@ -150,26 +129,26 @@ def node_state(
     """Read the whole document. `requested`: names that the desired state adds, as `sysctl.py` has them. `whole`:
     include what only plans and jobs need: the error counters, and who listens."""
     began = time.monotonic()
-    about, unit = system.read(tree), bootunit.read(tree)
+    about, unit = system.read(tree), boot.read(tree)
     line = cmdline.read(tree, about["family"], about["kernel"])
-    boot = NextBoot(tree, unit, line["persisted"], about["service_manager"] == "systemd")
+    next_boot = NextBoot(tree, unit, line["persisted"], about["service_manager"] == "systemd")
     # Before the children: those that try whether /dev/kfd can be opened are processes of the GPUs, too, for as long
     # as the driver takes to forget them.
-    processes = attempt(kfd.read_processes, tree)
+    processes = attempt(gpu.read_processes, tree)
     library = attempt(smi.library_path, tree)
-    groups = _waiting(tree, boot, unit, whole, library)
+    groups = _waiting(tree, next_boot, unit, whole, library)
     children = start(groups if Tree.book is None else Tree.book.again(groups), most)
-    state = _read_here(tree, boot, about, line, unit, sysctl.requested_keys(requested))
+    state = _read_here(tree, next_boot, about, line, unit, sysctl.requested_keys(requested))
     state["gpu_processes"] = processes
     if sysctl.DRIVES in requested:
-        state["drives"] = attempt(tree.ask, "drives", drives.read, tree)
+        state["drives"] = attempt(tree.ask, "drives", disks.read_drives, tree)
     if sysctl.NEIGHBOURS in requested:
-        state["neighbours"] = attempt(tree.ask, "neighbours", neighbours.read, tree)
+        state["neighbours"] = attempt(tree.ask, "neighbours", interfaces.read_neighbours, tree)
     found = answers(children, most)
     if Tree.book is not None:
         Tree.book.keep(found)
     if "containers" not in found:
-        found["containers"] = attempt(tree.ask, "containers", containers.read, tree)
+        found["containers"] = attempt(tree.ask, "containers", software.read_containers, tree)
     _collect(tree, state, dict({"smi": library}, **found))
     if whole:
         state["listening"] = attempt(tree.ask, "listening", interfaces.read_listening, tree)

@@ -1,5 +1,5 @@
-"""Makes the settings that the kernel forgets at every boot. Runs on a node (python3 >= 3.8, standard library only),
-as one text with the settings' modules in front of it, in the place that operations/boot.py gives it.
+"""Our systemd unit, and the program that makes the settings that the kernel forgets at every boot. The program runs on
+a node (python3 >= 3.8, standard library only), as one text with the settings' modules in front of it.
 
     shakedown-boot                  every line of /etc/shakedown/boot.conf, `key=value`
     shakedown-boot KEY=VALUE...     only these
@@ -11,11 +11,50 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
-from .bootunit import CONFIG, parse_settings
 from .setting import Failed, find
-from .tree import Tree, explain
+from .tree import Part, Tree, attempt, explain, is_unreadable, pick
+
+UNIT = "shakedown-boot.service"
+CONFIG = "/etc/shakedown/boot.conf"
+
+
+def parse_settings(lines: list[str]) -> dict[str, str]:
+    """Parse `key=value` lines; header and comment lines start with #."""
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _enabled(tree: Tree) -> bool:
+    folder = "/etc/systemd/system"
+    return any(
+        tree.target("{}/{}/{}".format(folder, wants, UNIT)) is not None
+        for wants in tree.names(folder)
+        if wants.endswith((".wants", ".requires"))
+    )
+
+
+def _settings(tree: Tree) -> dict[str, str]:
+    try:
+        return parse_settings(tree.lines(CONFIG))
+    except FileNotFoundError:
+        return {}
+
+
+def read(tree: Tree) -> Part:
+    return {"enabled": attempt(_enabled, tree), "settings": attempt(_settings, tree)}
+
+
+def setting_at_boot(unit: Part, key: str) -> Optional[str]:
+    """Return the value that the unit sets at boot; None where it has none, or where the unit is absent or not enabled.
+    Raises Unreadable where a file cannot be read."""
+    for part in (unit["enabled"], unit["settings"]):
+        if part is False or (is_unreadable(part) and part["unreadable"] == "missing"):
+            return None
+        pick(part)
+    value = unit["settings"].get(key)
+    return value if value is None else str(value)
 
 
 def make(tree: Tree, key: str, value: str) -> str:

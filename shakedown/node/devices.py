@@ -6,8 +6,8 @@ import os
 import stat
 from typing import Any, Dict, Set
 
-from . import kfd
-from .account import rows, user_name
+from . import gpu
+from .system import rows, user_name
 from .tree import Part, Tree, Unreadable, attempt, attempt_or
 from .udev import devices
 
@@ -83,7 +83,7 @@ def _unconfigured(tree: Tree) -> set[str]:
     compute driver's topology. To open another is refused, and the driver writes an error into the kernel's log each
     time ("amdgpu: renderD153 partition 1 not valid!": ROCm/ROCm issue 5720, on amd-smi), so none is.
     """
-    minors = {"renderD{}".format(minor) for minor in attempt_or([], kfd.render_minors, tree)}
+    minors = {"renderD{}".format(minor) for minor in attempt_or([], gpu.render_minors, tree)}
     found: Set[str] = set()
     for device in devices(tree, "drm", "renderD*"):
         if device.parent.startswith("amdgpu_xcp") and device.name not in minors:

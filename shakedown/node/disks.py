@@ -1,14 +1,20 @@
-"""Mounted file systems that hold files, and the room on them."""
+"""Mounted file systems that hold files, with the room on them; and the node's drives with their health.
+
+The health comes from `nvme smart-log` (nvme-cli) and `smartctl -x` (smartmontools) in JSON. Numbers alone leave this
+module, by the names that `checks/drives.json` judges. The exit status of smartctl is a set of bits (smartctl(8), EXIT
+STATUS), and its JSON has the reason where a drive does not answer.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import psutil
 
 from . import pci
-from .children import alone, answers, start
+from .children import alone, answers, run_here, start
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
 from .udev import devices
 
@@ -87,3 +93,132 @@ def controllers(tree: Tree) -> List[Part]:
         }
         for device in devices(tree, "nvme")
     ]
+
+
+_HEALTH_SECONDS = 10.0
+_MOST = 128  # drives, and attributes of one
+_OPEN_FAILED = 0x03  # bits of smartctl's exit status: command line, device
+# Of the kernel's block drivers, by the bus of the device; and what a hypervisor calls its disks.
+_VIRTUAL = ("virtio", "xen", "vmbus", "nbd")
+_VIRTUAL_MODELS = ("qemu", "virtual", "vbox", "msft", "google", "amazon elastic block")
+_NVME = {  # of nvme-cli, and of smartctl's nvme_smart_health_information_log
+    "critical_warning": ("critical_warning",),
+    "available_spare": ("avail_spare", "available_spare"),
+    "spare_threshold": ("spare_thresh", "available_spare_threshold"),
+    "percentage_used": ("percent_used", "percentage_used"),
+    "media_errors": ("media_errors",),
+}
+_LOG = "nvme_smart_health_information_log"
+
+
+def whole_number(value: Any) -> int:
+    """Return a number as programs print it: 7, 7.0, "7", "1,024"; nvme-cli 2 gives the flags of a warning a value."""
+    if isinstance(value, dict):
+        value = value["value"]
+    return int(value.replace(",", ""), 0) if isinstance(value, str) else int(value)
+
+
+def parse_nvme(document: Part) -> Dict[str, int]:
+    """Return the readings of an NVMe drive's health log. Raises KeyError where one is absent."""
+    found = {}
+    for name, keys in _NVME.items():
+        key = next((key for key in keys if key in document), keys[0])
+        found[name] = whole_number(document[key])
+    return found
+
+
+def parse_smartctl(document: Part) -> Dict[str, int]:
+    """Return the readings of any drive that smartctl knows. Raises Unreadable with its own words for another."""
+    status = whole_number(document["smartctl"]["exit_status"])
+    words = "; ".join(str(message["string"]) for message in document["smartctl"].get("messages", []))
+    if status & _OPEN_FAILED:
+        reason = "not permitted" if "ermission denied" in words else "failed"
+        raise Unreadable(reason, "smartctl: " + (words or "exit status {}".format(status)))
+    found = {"exit_status": status}
+    if _LOG in document:
+        found.update(parse_nvme(document[_LOG]))
+    if "passed" in document.get("smart_status", {}):
+        found["failing"] = int(not document["smart_status"]["passed"])
+    for row in document.get("ata_smart_attributes", {}).get("table", [])[:_MOST]:
+        found["attribute_{}".format(whole_number(row["id"]))] = whole_number(row["raw"]["value"])
+    if "scsi_grown_defect_list" in document:
+        found["grown_defects"] = whole_number(document["scsi_grown_defect_list"])
+    counts = [log["total_uncorrected_errors"] for log in document.get("scsi_error_counter_log", {}).values()]
+    if counts:
+        found["uncorrected_errors"] = sum(map(whole_number, counts))
+    used = document.get("endurance_used", {}).get("current_percent")
+    if used is None:
+        used = document.get("scsi_percentage_used_endurance_indicator")
+    if used is not None:
+        found.setdefault("percentage_used", whole_number(used))
+    if "failing" not in found and "critical_warning" not in found:
+        raise Unreadable("missing", "smartctl: no overall health in its answer" + (": " + words if words else ""))
+    return found
+
+
+def _health(tree: Tree, path: str, nvme: bool) -> Dict[str, int]:
+    """Return the readings of one drive, by the program that is there."""
+    tools = [("nvme", ["smart-log", "-o", "json", path])] if nvme else []
+    tools.append(("smartctl", ["--json=c", "-x", path]))
+    absent: List[str] = []
+    for name, arguments in tools:
+        tool = attempt(tree.tool, name)
+        if isinstance(tool, str):
+            return _run(name, [tool, *arguments])
+        absent.append(name)
+    raise Unreadable("missing", " and ".join(absent) + (" are" if len(absent) > 1 else " is") + " not installed")
+
+
+def _run(name: str, argv: List[str]) -> Dict[str, int]:
+    done = run_here(argv, close_fds=False)
+    try:
+        document = json.loads(done["output"])
+    except ValueError:
+        words = (done["error"].strip() or done["output"].strip() or "no output").splitlines()[0]
+        reason = "not permitted" if "ermission denied" in words else "failed"
+        raise Unreadable(reason, "{}: exit {}: {}".format(name, done["code"], words)) from None
+    if name == "smartctl":
+        return parse_smartctl(document)
+    if done["code"] != 0:
+        raise Unreadable("failed", "nvme: exit {}: {}".format(done["code"], str(document)[:200]))
+    return parse_nvme(document)
+
+
+def _drives(tree: Tree) -> Iterator[Tuple[Part, Optional[str]]]:
+    """Yield each drive with its device file, or without one where it has no health of its own."""
+    for device in devices(tree, "nvme"):
+        model = attempt(tree.text, device.path + "/model")
+        own = pci.is_bdf(device.parent) and not _is_virtual(str(model))
+        part = {"name": device.name, "kind": "nvme" if own else "virtual", "model": model}
+        yield dict(part, serial=attempt(tree.text, device.path + "/serial")), "/dev/" + device.name if own else None
+    for name in tree.names("/sys/block"):
+        folder = "/sys/block/{}/device".format(name)
+        if name.startswith(("nvme", "sr", "fd", "mmcblk")) or not tree.exists(folder):
+            continue
+        model = attempt(lambda at: tree.text(at + "/vendor") + " " + tree.text(at + "/model"), folder)
+        own = tree.link_name(folder + "/subsystem") not in _VIRTUAL and not _is_virtual(str(model))
+        part = {"name": name, "kind": "disk" if own else "virtual", "model": model}
+        yield dict(part, serial=attempt(_serial, tree, folder)), "/dev/" + name if own else None
+
+
+def _is_virtual(model: str) -> bool:
+    return any(word in model.lower() for word in _VIRTUAL_MODELS)
+
+
+def _serial(tree: Tree, folder: str) -> str:
+    """Return the serial number of a SCSI or SATA disk: its vital product data, page 0x80, behind four bytes."""
+    return tree.raw(folder + "/vpd_pg80", 256)[4:].decode("ascii", "replace").strip("\0 ")
+
+
+def read_drives(tree: Tree) -> List[Part]:
+    """Return one part for each drive. Each has a child of its own: a drive that hangs costs its own health."""
+    found = list(_drives(tree))[:_MOST]
+    children = []
+    for part, path in found:
+        if path is not None:
+            what = "health of " + path
+            reading = (what, _health, tree, path, part["kind"] == "nvme")
+            children.append({part["name"]: (what, _HEALTH_SECONDS, alone, reading)})
+    health = answers(start(children))
+    none = Unreadable("missing", "a virtual disk has no health of its own").as_part()
+    return [dict(part, health=health.get(part["name"], none)) for part, _ in found]

@@ -1,17 +1,83 @@
-"""Network interfaces with the MTU that they come up with, routes, and the TCP ports that are in use."""
+"""Network interfaces with the MTU that they come up with, their drivers' error counters and neighbours by LLDP; routes,
+and the TCP ports that are in use.
+
+The counters come from the ioctl that `ethtool -S` uses: no program and no root is needed. The neighbours come from the
+node's lldpd, whose json0 has one form for none, one and many.
+"""
 
 from __future__ import annotations
 
+import array
+import fcntl
+import json
+import re
 import socket
 import struct
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, Iterator, List, NamedTuple, Optional
 
 import psutil
 
-from . import ethtool, pci
-from .bootunit import setting_at_boot
-from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
+from . import pci
+from .boot import setting_at_boot
+from .children import run_tool
+from .rdma import ERROR_NAME
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, explain, is_unreadable
 from .udev import devices
+
+_SIOCETHTOOL = 0x8946
+_GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37  # linux/ethtool.h
+_SET_STATS = 1
+_NAME_LENGTH = 32
+# "[3]: rx_discards", "rx3_dropped", "rx-3.errors", "rx_queue_3_drops": one of many queues.
+_QUEUE = re.compile(r"^\[\d+\]:?\s*|(?<=rx)[-_]?(?:queue[-_])?\d+|(?<=tx)[-_]?(?:queue[-_])?\d+|(?<=^ch)\d+")
+
+
+def parse_names(block: bytes) -> list[str]:
+    """Return the names of ETHTOOL_GSTRINGS: 32 bytes for one, ended by NUL."""
+    rows = (block[at : at + _NAME_LENGTH] for at in range(0, len(block), _NAME_LENGTH))
+    return [row.split(b"\0", 1)[0].decode("ascii", "replace").strip() for row in rows]
+
+
+def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
+    """Return the error counters among a driver's statistics, those of its queues added up under one name with a `*`."""
+    found: dict[str, int] = {}
+    errors, queue = ERROR_NAME, _QUEUE
+    for name, value in zip(names, values):
+        if errors.search(name):
+            key = queue.sub("*", name, count=1)
+            found[key] = found.get(key, 0) + value
+    return found
+
+
+def _ethtool(handle: Any, interface: str, command: array.array[int]) -> None:
+    request = struct.pack("16sP16x", interface.encode()[:15], command.buffer_info()[0])
+    fcntl.ioctl(handle, _SIOCETHTOOL, request)
+
+
+def statistics(interface: str) -> dict[str, int]:
+    """Return the error counters of one interface."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        size = array.array("B", struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_STATS, 0))
+        _ethtool(handle, interface, size)
+        _, _, present, count = struct.unpack("=IIQI", size.tobytes())
+        if not present or not count:
+            raise Unreadable("missing", "{}: the driver has no statistics".format(interface))
+        names = array.array("B", struct.pack("=III", _GSTRINGS, _SET_STATS, count) + bytes(count * _NAME_LENGTH))
+        _ethtool(handle, interface, names)
+        values = array.array("B", struct.pack("=II", _GSTATS, count) + bytes(count * 8))
+        _ethtool(handle, interface, values)
+    numbers = struct.unpack("={}Q".format(count), values.tobytes()[8:])
+    return error_counters(parse_names(names.tobytes()[12:]), list(numbers))
+
+
+def error_counts(interface: str) -> dict[str, Any]:
+    """Return them by the keys of state.py, "ethtool/<interface>/<counter>"; none where the driver has none."""
+    try:
+        return {"ethtool/{}/{}".format(interface, name): value for name, value in statistics(interface).items()}
+    except Exception as error:
+        failure = explain(error)
+        return {} if failure.reason == "missing" else {"ethtool/{}/*".format(interface): failure.as_part()}
+
 
 _UP = 0x1
 _NETWORKD = ("/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network")
@@ -192,6 +258,35 @@ def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict
 
 def _counters(tree: Tree, name: str) -> dict[str, Any]:
     if tree.live:
-        return ethtool.counters(name)
+        return error_counts(name)
     values = tree.recorded("ethtool").get(name, {})
     return {"ethtool/{}/{}".format(name, key): value for key, value in values.items()}
+
+
+_SECONDS = 5.0
+_MOST, _LONGEST = 256, 120  # neighbours, characters of a text
+
+
+def parse_neighbours(text: str) -> List[Part]:
+    """Return the neighbours in what `lldpcli -f json0 show neighbors` prints."""
+    return list(_neighbours(json.loads(text)))[:_MOST]
+
+
+def _neighbours(document: Any) -> Iterator[Part]:
+    for interface in (entry for part in document["lldp"] for entry in part.get("interface", [])):
+        chassis, port = (interface.get(key, [{}])[0] for key in ("chassis", "port"))
+        yield {
+            "interface": str(interface["name"])[:_LONGEST],
+            "system": _of_lldp(chassis, "name") or _of_lldp(chassis, "id"),
+            "chassis": _of_lldp(chassis, "id"),
+            "port": _of_lldp(port, "id"),
+            "port_description": _of_lldp(port, "descr"),
+        }
+
+
+def _of_lldp(part: Any, key: str) -> str:
+    return str(part.get(key, [{}])[0].get("value", ""))[:_LONGEST]
+
+
+def read_neighbours(tree: Tree) -> List[Part]:
+    return parse_neighbours(run_tool([tree.tool("lldpcli"), "-f", "json0", "show", "neighbors"], _SECONDS))

@@ -1,15 +1,174 @@
-"""RDMA devices: port state, GID table, counters (/sys/class/infiniband, port 1)."""
+"""RDMA devices: port state, GID table, counters (/sys/class/infiniband, port 1), and what lossless RoCE needs.
+
+Data Center Bridging comes from the kernel over netlink, as `dcb pfc show` and `dcb app show` print it, without root;
+the numbers are of linux/dcbnl.h, linux/rtnetlink.h and linux/netlink.h. The driver's files have its congestion control.
+Nothing is changed: where a reading would have to change something first it is missing.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import re
-from typing import Any, Optional
+import socket
+import struct
+from typing import Any, Iterator, Optional
 
-from . import lossless, pci
+from . import pci
 from .tree import Part, Tree, Unreadable, attempt, attempt_or
 from .udev import Device, devices
+
+_NETLINK_ROUTE, _REQUEST, _ERROR = 0, 1, 2
+_GETDCB, _IEEE_GET = 78, 21
+_IFNAME, _IEEE = 1, 13  # enum dcbnl_attrs
+_PFC, _APP_TABLE, _TRUST_TABLE = 2, 3, 11  # enum ieee_attrs
+_APP = 1  # the kind of an entry of the application table: dcb_app
+_KIND = 0x3FFF  # the two highest bits of an attribute's kind are flags
+_DSCP = 5  # of dcb_app's selectors: the protocol is a DSCP
+_SELECTORS = {1: "ethertype", 2: "stream", 3: "dgram", 4: "any", _DSCP: "dscp", 255: "pcp"}
+_PRIORITIES = 8
+_PFC_SIZE = 136  # struct ieee_pfc: 3 octets, one of padding, delay, padding up to 8, then 2 x 8 counters of 64 bits
+_LONGEST = 65536  # octets of an answer; 64 DSCPs and all ports in use take 2 KiB
+_SECONDS = 2.0
+
+
+def _attributes(block: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 4 <= len(block):
+        length, kind = struct.unpack_from("=HH", block, at)
+        if length < 4 or at + length > len(block):
+            raise ValueError("an attribute of {} octets where {} are left".format(length, len(block) - at))
+        yield kind & _KIND, block[at + 4 : at + length]
+        at += (length + 3) & ~3
+
+
+def dcb_request(interface: str) -> bytes:
+    """Return the message that asks an interface's driver for everything of IEEE 802.1Q."""
+    name = interface.encode() + b"\0"
+    body = struct.pack("=BBH", 0, _IEEE_GET, 0) + struct.pack("=HH", 4 + len(name), _IFNAME) + name
+    body += bytes(-len(body) % 4)
+    return struct.pack("=IHHII", 16 + len(body), _GETDCB, _REQUEST, 1, 0) + body
+
+
+def parse_dcb(answer: bytes) -> dict[str, Any]:
+    """Return {"pfc": priorities with priority flow control, or None where the driver reports none; "pauses": {"rx":
+    [8], "tx": [8]} frames since the interface is up; "dscp": {"26": 3}; "trust": ["dscp"], or None where the kernel or
+    the driver does not report it (it does since Linux 6.3, for few drivers)}. Raises OSError with the kernel's errno,
+    ValueError."""
+    length, kind = struct.unpack_from("=IH", answer)
+    if kind == _ERROR:
+        number = -struct.unpack_from("=i", answer, 16)[0]
+        raise OSError(number, os.strerror(number))
+    if kind != _GETDCB or length > len(answer):
+        raise ValueError("the kernel answers something else than DCB: kind {}, {} octets".format(kind, length))
+    found: dict[str, Any] = {"pfc": None, "pauses": None, "dscp": {}, "trust": None}
+    for outer, nested in _attributes(answer[20:length]):
+        for inner, value in _attributes(nested) if outer == _IEEE else ():
+            if inner == _PFC:
+                found.update(_flow_control(value))
+            elif inner == _APP_TABLE:
+                found["dscp"] = _dscps(value)
+            elif inner == _TRUST_TABLE:
+                found["trust"] = [_SELECTORS.get(entry[0], str(entry[0])) for _, entry in _attributes(value) if entry]
+    return found
+
+
+def _flow_control(value: bytes) -> dict[str, Any]:
+    if len(value) < _PFC_SIZE:
+        raise ValueError("PFC of {} octets".format(len(value)))
+    enabled = value[1]
+    counts = struct.unpack_from("=16Q", value, 8)
+    return {
+        "pfc": [priority for priority in range(_PRIORITIES) if enabled >> priority & 1],
+        # requests: pauses that were sent; indications: pauses that were received.
+        "pauses": {"tx": list(counts[:_PRIORITIES]), "rx": list(counts[_PRIORITIES:])},
+    }
+
+
+def _dscps(table: bytes) -> dict[str, int]:
+    """Map each DSCP to its priority; of a DSCP that stands twice the kernel takes the highest."""
+    found: dict[int, int] = {}
+    for kind, entry in _attributes(table):
+        if kind != _APP or len(entry) < 4:
+            continue
+        selector, priority, protocol = struct.unpack_from("=BBH", entry)
+        if selector == _DSCP:
+            found[protocol] = max(priority, found.get(protocol, 0))
+    return {str(dscp): found[dscp] for dscp in sorted(found)}
+
+
+def ask_dcb(interface: str) -> dict[str, Any]:
+    """Ask the kernel about one interface (`parse`). Raises Unreadable where its driver knows nothing of DCB."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE) as link:
+        link.settimeout(_SECONDS)
+        link.bind((0, 0))
+        link.send(dcb_request(interface))
+        answer = link.recv(_LONGEST)
+    try:
+        return parse_dcb(answer)
+    except OSError as error:
+        error.filename = "DCB of " + interface
+        raise
+    except struct.error as error:
+        raise Unreadable("malformed", "DCB of {}: {}".format(interface, error)) from None
+
+
+# Parameters that say what is done, not those that tune how fast. bnxt_re: drivers/infiniband/hw/bnxt_re/debugfs.c
+# (Linux 6.15), and configfs of Broadcom's own driver, whose folder is there only while a user has made it. mlx5:
+# drivers/infiniband/hw/mlx5/cong.c. Each file asks the firmware, so that not all of them are read.
+PARAMETERS = (
+    "enable_cc", "ecn_enable", "ecn_marking", "tos_ecn", "cc_mode", "tos_dscp", "roce_dscp", "roce_prio",
+    "alt_vlan_dscp", "alt_vlan_pcp", "cnp_dscp", "cnp_prio",
+    "np_cnp_dscp", "np_cnp_prio_mode", "np_cnp_prio",
+)  # fmt: skip
+
+
+def congestion_folders(device: str, bdf: str) -> tuple[str, ...]:
+    """Return where a driver shows its congestion control, by RDMA device and PCI function."""
+    return (
+        "/sys/kernel/debug/bnxt_re/{}/cc_config".format(bdf),
+        "/sys/kernel/config/bnxt_re/{}/ports/1/cc".format(device),
+        "/sys/kernel/debug/mlx5/{}/cc_params".format(bdf),
+    )
+
+
+def _congestion(tree: Tree, device: str, bdf: str) -> dict[str, Any]:
+    closed: Optional[str] = None
+    for folder in congestion_folders(device, bdf):
+        try:
+            names = tree.names(folder)
+        except PermissionError as error:
+            closed = str(error.filename)
+            continue
+        found = {name: attempt(tree.number, folder + "/" + name) for name in PARAMETERS if name in names}
+        if found:
+            return found
+    if closed:
+        raise Unreadable("not permitted", closed)
+    raise Unreadable("missing", "no folder of congestion control: " + ", ".join(congestion_folders(device, bdf)))
+
+
+def _bridging(tree: Tree, interface: Any) -> Part:
+    if not isinstance(interface, str):
+        raise Unreadable(interface["unreadable"], interface["detail"])
+    return dict(tree.ask("dcb " + interface, _dcb, tree, interface))
+
+
+def _dcb(tree: Tree, interface: str) -> Part:
+    return ask_dcb(interface) if tree.live else dict(tree.recorded("dcb")[interface])
+
+
+def read_lossless(tree: Tree, device: str, bdf: str, interface: Any) -> Part:
+    """Read a port. `interface`: the device's network interface, or the unreadable part that has the reason."""
+    bridging = attempt(_bridging, tree, interface)
+    if "unreadable" in bridging:
+        settings = dict.fromkeys(("pfc", "dscp", "trust"), bridging)
+    else:
+        settings = {name: bridging[name] for name in ("pfc", "dscp", "trust")}
+        if settings["pfc"] is None:
+            settings["pfc"] = Unreadable("missing", "DCB of {}: its driver reports no PFC".format(interface)).as_part()
+    return dict(settings, congestion=attempt(_congestion, tree, device, bdf))
+
 
 CLASS = "/sys/class/infiniband"
 _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
@@ -102,7 +261,7 @@ def _one(tree: Tree, device: Device) -> Part:
         "netdev": netdev,
         "gids": filled,
         "max_read_request": attempt(pci.read_max_read_request, tree, bdf) if hardware else _no_pci(),
-        "lossless": lossless.read(tree, name, bdf, netdev) if hardware else _no_pci(),
+        "lossless": read_lossless(tree, name, bdf, netdev) if hardware else _no_pci(),
     }
 
 

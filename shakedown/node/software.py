@@ -1,14 +1,21 @@
-"""Software that a job finds on the node besides ROCm: MPI, and ROCm's communication library. Files are looked for and
-nothing is started, so it costs no time."""
+"""Software that jobs find on the node: MPI, RCCL, libibverbs with its providers, the container engine with its images.
+
+Docker is asked over its socket, which costs a tenth of its command line; podman has no daemon, so its command line is.
+Of all else files are looked for and nothing is started.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from typing import Optional
+import socket
+from typing import Any, Optional
 
 from . import rocm
-from .tree import Part, Tree, Unreadable, attempt, attempt_or
+from .children import run_tool
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, pick
 
 # PATH's folders, those of RHEL's openmpi and mpich packages, and where MPI is put that was built for ROCm.
 _MPI = ["/usr/bin", "/usr/local/bin", "/usr/lib64/openmpi/bin", "/usr/lib64/mpich/bin", "/opt/ompi/bin"]
@@ -48,3 +55,190 @@ def rccl(tree: Tree) -> str:
 
 def read(tree: Tree) -> Part:
     return {"mpi": attempt(mpi, tree), "rccl": attempt(rccl, tree)}
+
+
+_DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
+
+
+def parse_http(answer: bytes) -> Any:
+    """Return the JSON body of an HTTP/1.0 answer; raise Unreadable where the daemon reports an error."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = head.split(None, 2)
+    if len(status) < 2 or status[1] != b"200":
+        raise Unreadable("failed", "docker: " + head.split(b"\r\n", 1)[0].decode("utf-8", "replace"))
+    return json.loads(body.decode())
+
+
+def parse_images(entries: list[dict[str, Any]], tags: str) -> list[Part]:
+    """Parse the images of docker (`tags` is "RepoTags") or podman ("Names", and ids without their algorithm's name)."""
+    return [
+        {
+            "id": entry["Id"] if ":" in entry["Id"] else "sha256:" + entry["Id"],
+            "tags": [tag for tag in entry.get(tags) or [] if tag != "<none>:<none>"],
+            "digests": [digest for digest in entry.get("RepoDigests") or [] if not digest.startswith("<none>")],
+            "size_bytes": int(entry["Size"]),
+            "labels": version_labels(entry.get("Labels")),
+        }
+        for entry in entries
+    ]
+
+
+def version_labels(labels: Any) -> dict[str, str]:
+    """Return the labels that name a version; an image may have hundreds of others."""
+    pairs = [(str(key), str(value)) for key, value in (labels or {}).items() if str(key).lower().endswith("version")]
+    return {key: value[:100] for key, value in sorted(pairs)[:50]}
+
+
+def _ask_docker(path: str, request: str) -> Any:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as handle:
+        try:
+            handle.connect(path)
+        except OSError as error:
+            error.filename = path
+            raise
+        # 1.0: the daemon sends the body in one piece and closes.
+        handle.sendall("GET {} HTTP/1.0\r\nHost: docker\r\n\r\n".format(request).encode())
+        chunks = []
+        chunk = handle.recv(65536)
+        while chunk:
+            chunks.append(chunk)
+            chunk = handle.recv(65536)
+    return parse_http(b"".join(chunks))
+
+
+def _docker(tree: Tree, path: str) -> Part:
+    where = tree.path(path)
+    info = attempt(_ask_docker, where, "/info")
+    return {
+        "engine": info if "unreadable" in info else "docker",
+        "version": attempt(pick, info, "ServerVersion"),
+        "root": attempt(pick, info, "DockerRootDir"),
+        "images": attempt(lambda: parse_images(_ask_docker(where, "/images/json"), "RepoTags")),
+        "running": attempt(pick, info, "ContainersRunning"),
+    }
+
+
+def _storage_exists(tree: Tree) -> bool:
+    """Return whether podman has stored anything: its command line would create its folders, and the probe changes
+    nothing."""
+    home = os.path.expanduser("~")
+    if not tree.live or os.geteuid() == 0:
+        return tree.exists("/var/lib/containers/storage")
+    return os.path.exists(home + "/.local/share/containers/storage")
+
+
+def _podman(tree: Tree, tool: str) -> Part:
+    if not _storage_exists(tree):
+        version = attempt(lambda: run_tool([tool, "--version"], 5).split()[-1])
+        root = Unreadable("missing", "podman has not stored anything yet").as_part()
+        return {"engine": "podman", "version": version, "root": root, "images": [], "running": 0}
+    info = attempt(_ask_podman, tool, "info")
+    return {
+        "engine": info if "unreadable" in info else "podman",
+        "version": attempt(pick, info, "version", "Version"),
+        "root": attempt(pick, info, "store", "graphRoot"),
+        "images": attempt(lambda: parse_images(_ask_podman(tool, "images"), "Names")),
+        "running": attempt(pick, info, "store", "containerStore", "running"),
+    }
+
+
+def _ask_podman(tool: str, command: str) -> Any:
+    return json.loads(run_tool([tool, command, "--format", "json"], 5))
+
+
+def has_engine(tree: Tree) -> bool:
+    return bool(tree.first(*_DOCKER_SOCKETS)) or bool(attempt_or("", tree.tool, "podman"))
+
+
+def read_containers(tree: Tree) -> Part:
+    """Read docker where its socket is, else podman where its program is."""
+    path = tree.first(*_DOCKER_SOCKETS)
+    if path:
+        return _docker(tree, path)
+    podman = attempt_or(None, tree.tool, "podman")
+    if podman:
+        return _podman(tree, podman)
+    if not tree.live:
+        return dict(tree.recorded("containers"))
+    reason = Unreadable("missing", "no docker socket and no podman").as_part()
+    return dict.fromkeys(("engine", "version", "root", "images", "running"), reason)
+
+
+_VERBS_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib")
+_PROVIDER_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs", "/usr/lib/libibverbs",
+    "/usr/local/lib/libibverbs", "/usr/local/lib/x86_64-linux-gnu/libibverbs", "/usr/local/lib", "/usr/local/lib64",
+)  # fmt: skip
+_DRIVER_FOLDERS = ("/etc/libibverbs.d", "/usr/local/etc/libibverbs.d", "/usr/lib/libibverbs.d", "/lib/libibverbs.d")
+
+
+def parse_provider(name: str) -> Optional[tuple[str, int]]:
+    """Return ("bnxt_re", 34) for "libbnxt_re-rdmav34.so"; None for other files."""
+    named = re.fullmatch(r"lib(.+)-rdmav([0-9]+)\.so", name)
+    return (named[1], int(named[2])) if named else None
+
+
+def parse_abi(library: bytes) -> int:
+    """Return the number in the library's symbol version IBVERBS_PRIVATE_<n>, which its providers' names must carry."""
+    found = re.search(rb"IBVERBS_PRIVATE_([0-9]{1,9})", library)
+    if found is None:
+        raise Unreadable("malformed", "no IBVERBS_PRIVATE_<n> in the library")
+    return int(found[1])
+
+
+def parse_driver(lines: list[str]) -> str:
+    """Return the name after `driver` in a file of libibverbs.d."""
+    names = [line.split()[1] for line in lines if line.startswith("driver") and len(line.split()) > 1]
+    if not names:
+        raise Unreadable("malformed", "no driver line")
+    return names[0]
+
+
+def _library(tree: Tree) -> str:
+    path = tree.first(*(folder + "/libibverbs.so.1" for folder in _VERBS_FOLDERS))
+    if path is None:
+        raise Unreadable("missing", "libibverbs.so.1")
+    return path
+
+
+def _providers(tree: Tree) -> list[Part]:
+    found = []
+    for folder in _PROVIDER_FOLDERS:
+        for name in tree.names_if_permitted(folder):
+            provider = parse_provider(name)
+            if provider:
+                path = folder + "/" + name
+                found.append(
+                    {
+                        "path": path,
+                        "provider": provider[0],
+                        "abi": provider[1],
+                        "sha256": attempt(tree.ask, "sha256 " + path, _sha256, tree, path),
+                        "target": tree.target(path),
+                    }
+                )
+    return found
+
+
+def _sha256(tree: Tree, path: str) -> str:
+    return hashlib.sha256(tree.raw(path)).hexdigest()
+
+
+def _drivers(tree: Tree) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for folder in _DRIVER_FOLDERS:
+        for name in tree.names_if_permitted(folder):
+            driver = attempt_or(None, lambda p: parse_driver(tree.lines(p)), folder + "/" + name)
+            if driver:
+                found[folder + "/" + name] = driver
+    return found
+
+
+def read_verbs(tree: Tree) -> Part:
+    library = attempt(_library, tree)
+    return {
+        "library": library,
+        "abi": attempt(tree.ask, "abi", lambda: parse_abi(tree.raw(pick(library)))),
+        "providers": _providers(tree),
+        "drivers": _drivers(tree),
+    }

@@ -6,7 +6,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Iterable, Optional, Sequence, Tuple
 
-from .bootunit import setting_at_boot
+from .boot import setting_at_boot
 from .cmdline import argument
 from .setting import proc_path
 from .settings import find

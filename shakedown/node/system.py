@@ -1,10 +1,15 @@
-"""The operating system and the machine: /etc/os-release, uname, DMI, processors, memory, NUMA."""
+"""The operating system and the machine: /etc/os-release, uname, DMI, processors, memory, NUMA, the clock, and the user
+that the probe runs as. Of the user files alone are read: a directory server may hang."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import struct
 import time
+from typing import Optional
 
+from .children import run_tool
 from .setting import online_cpus
 from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
 
@@ -96,3 +101,152 @@ def numa_nodes(tree: Tree) -> int:
     if not nodes:
         raise Unreadable("missing", "/sys/devices/system/node")
     return len(nodes)
+
+
+_STA_UNSYNC, _STA_NANO = 0x0040, 0x2000  # linux/timex.h
+_OFFSET_AT, _STATUS_AT = 8, 40  # of struct timex on 64-bit machines
+_PID_FILES = {
+    "chronyd": ("/run/chrony/chronyd.pid", "/run/chronyd.pid", "/run/chrony.pid"),
+    "ntpd": ("/run/ntpd.pid", "/var/run/ntpd.pid"),
+    "ptp4l": ("/run/ptp4l.pid",),
+}
+_TIMESYNC = "/run/systemd/timesync"
+
+
+def parse_chrony(line: str) -> float:
+    """Return the clock's offset in seconds by `chronyc -c tracking`: field 5 of its comma-separated line."""
+    return float(line.split(",")[4])
+
+
+def _timex() -> tuple[bool, float]:
+    """Return (synchronised, offset in seconds) by adjtimex(2) with nothing to set: it only reads, without rights.
+    timedatectl shows the same bit."""
+    block = ctypes.create_string_buffer(256)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.adjtimex(block) < 0:
+        raise Unreadable("failed", "adjtimex: errno {}".format(ctypes.get_errno()))
+    (offset,) = struct.unpack_from("<q", block, _OFFSET_AT)
+    (status,) = struct.unpack_from("<i", block, _STATUS_AT)
+    return not status & _STA_UNSYNC, offset / (1e9 if status & _STA_NANO else 1e6)
+
+
+def _service(tree: Tree) -> str:
+    for name, files in _PID_FILES.items():
+        path = tree.first(*files)
+        if path and tree.exists("/proc/{}".format(attempt(tree.number, path))):
+            return name
+    if tree.exists(_TIMESYNC):
+        return "systemd-timesyncd"
+    raise Unreadable("missing", "no chronyd, ntpd, ptp4l or systemd-timesyncd")
+
+
+def read_clock(tree: Tree) -> Part:
+    if not tree.live:
+        return dict(tree.recorded("clock"))
+    timex = attempt(_timex)
+    known = not isinstance(timex, dict)
+    service = attempt(_service, tree)
+    offset = timex[1] if known else timex
+    if service == "chronyd":  # it steers by frequency alone, so the kernel's own offset stays at 0
+        lines: list[str] = attempt(lambda: run_tool([tree.tool("chronyc"), "-c", "-n", "tracking"], 3))
+        offset = attempt(parse_chrony, lines) if isinstance(lines, str) else lines
+    return {"synchronised": timex[0] if known else timex, "service": service, "offset_s": offset}
+
+
+GROUPS = ("render", "video", "docker")
+_LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}
+
+
+def parse_table(lines: list[str]) -> list[list[str]]:
+    """Return the rows of passwd(5) or group(5)."""
+    return [line.split(":") for line in lines if line.count(":") >= 3 and not line.startswith(("#", "+", "-"))]
+
+
+def parse_limits(lines: list[str]) -> dict[str, str]:
+    """Return the soft values of /proc/self/limits by item; memlock in kilobytes."""
+    found: dict[str, str] = {}
+    for item, label in _LIMITS.items():
+        for line in lines:
+            if line.startswith(label):
+                soft = line[len(label) :].split()[0]
+                found[item] = str(int(soft) // 1024) if item == "memlock" and soft.isdigit() else soft
+    return found
+
+
+def effective_limits(lines: list[str], user: str, groups: list[str]) -> dict[str, Optional[str]]:
+    """Return what lines of limits.conf(5) give a user as soft limits. A line for the user beats a line for a group,
+    which beats `*`; of equals the last wins. Root gets only what names root."""
+    best: dict[str, tuple[int, Optional[str]]] = dict.fromkeys(_LIMITS, (0, None))
+    for line in lines:
+        words = line.split("#", 1)[0].split()
+        if len(words) < 4 or words[2] not in best or words[1] not in ("soft", "-"):
+            continue
+        domain, value = words[0], words[3]
+        if domain == user:
+            rank = 3
+        elif user != "root" and domain.startswith("@") and domain[1:] in groups:
+            rank = 2
+        elif user != "root" and domain == "*":
+            rank = 1
+        else:
+            continue
+        if rank >= best[words[2]][0]:
+            best[words[2]] = (rank, "unlimited" if value in ("-1", "infinity") else value)
+    return {item: value for item, (_, value) in best.items()}
+
+
+def rows(tree: Tree, path: str) -> list[list[str]]:
+    return parse_table(attempt_or([], tree.lines, path))
+
+
+def _session() -> tuple[int, list[int], str]:
+    """Return the user's number, those of its groups, and the home that it has inherited."""
+    return os.geteuid(), sorted({os.getegid(), *os.getgroups()}), os.environ.get("HOME", "")
+
+
+def user_name(users: list[list[str]], uid: int) -> str:
+    return next((row[0] for row in users if row[2] == str(uid)), os.environ.get("USER", str(uid)))
+
+
+def home_of(rows: list[list[str]], user: str, inherited: str) -> Optional[str]:
+    """Return a user's home by passwd(5), else the one that sshd has set (a directory server's user), else None."""
+    homes = [row[5] for row in rows if row[0] == user and len(row) > 5]
+    return next((home for home in [*homes, inherited] if home.startswith("/")), None)
+
+
+def read_account(tree: Tree) -> Part:
+    users, groups = rows(tree, "/etc/passwd"), rows(tree, "/etc/group")
+    uid, gids, home = tree.ask("session", _session)
+    user = tree.ask("user", user_name, users, uid)
+    by_gid = {row[2]: row[0] for row in groups}
+    session = [str(gid) for gid in gids]
+    return {
+        "user": user,
+        "home": home_of(users, user, home),
+        "groups": [by_gid.get(gid, gid) for gid in session],
+        "at_login": groups_at_login(users, groups, user),
+        "members": {row[0]: [name for name in row[3].split(",") if name] for row in groups if row[0] in GROUPS},
+    }
+
+
+def groups_at_login(users: list[list[str]], groups: list[list[str]], user: str) -> list[str]:
+    """Return the groups that a new session of a user gets, the primary one included."""
+    primary = [row[3] for row in users if row[0] == user]
+    return [row[0] for row in groups if row[2] in primary or user in row[3].split(",")]
+
+
+def limits_lines(tree: Tree) -> list[str]:
+    """Return all that pam_limits reads, in its order: limits.conf, then limits.d by name."""
+    paths = ["/etc/security/limits.conf"] if tree.exists("/etc/security/limits.conf") else []
+    paths += [
+        "/etc/security/limits.d/" + name for name in tree.names("/etc/security/limits.d") if name.endswith(".conf")
+    ]
+    return [line for path in paths for line in tree.lines(path)]
+
+
+def read_limits(tree: Tree, account: Part) -> Part:
+    running = attempt(lambda: parse_limits(tree.lines("/proc/self/limits")))
+    at_boot = attempt(lambda: effective_limits(limits_lines(tree), account["user"], account["groups"]))
+    return {
+        item: {"running": attempt(pick, running, item), "persisted": attempt(pick, at_boot, item)} for item in _LIMITS
+    }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shakedown.node import safe_files
-from shakedown.node.agent import remedies, tell
+from shakedown.node.agent import remedies, run
 from shakedown.node.devices import ACCESS
 from shakedown.node.setting import Failed
 from shakedown.node.settings import SETTINGS
@@ -87,10 +87,10 @@ def test_what_somebody_keeps_changing_is_left_to_a_person(node: Tuned) -> None:
     assert json.loads((node.state / "before/numa_balancing.json").read_text())["restore"][0]["value"] == "1", (
         "the first"
     )
-    times = json.loads((node.state / tell.REMEDIED).read_text())
+    times = json.loads((node.state / remedies.REMEDIED).read_text())
     for shift in (-90000, 90000):  # tomorrow is another day, and what is yet to come was not today
         moved = {name: [at + shift for at in found] for name, found in times.items()}
-        (node.state / tell.REMEDIED).write_text(json.dumps(moved))
+        (node.state / remedies.REMEDIED).write_text(json.dumps(moved))
         (node.tree / NUMA).write_text("1\n")
         assert node.put_back()[0][1] == "numa_balancing 1 -> 0"
 
@@ -98,7 +98,7 @@ def test_what_somebody_keeps_changing_is_left_to_a_person(node: Tuned) -> None:
 @pytest.mark.parametrize("content", ["{", "[]", '{"numa_balancing": 3}', '{"numa_balancing": ["now"]}'])
 def test_where_nobody_knows_how_often_nothing_is_put_back_and_the_check_counts(node: Tuned, content: str) -> None:
     assert node.put_back() == []
-    (node.state / tell.REMEDIED).write_text(content)
+    (node.state / remedies.REMEDIED).write_text(content)
     (node.tree / NUMA).write_text("1\n")
     ((name, did, left),) = node.put_back()
     assert (name, did) == ("numa_balancing", "") and left.endswith("remedied.json is damaged: remove it")
@@ -168,7 +168,7 @@ def test_a_module_that_the_kernel_has_built_in_is_not_loaded() -> None:
 
 
 def test_records_are_where_the_operations_keep_theirs() -> None:
-    assert f"{safe_files.ROOTS_STATE}/{remedies.BEFORE}" == FOLDER == f"{tell.FOLDER}/{remedies.BEFORE}"
+    assert f"{safe_files.ROOTS_STATE}/{remedies.BEFORE}" == FOLDER == f"{run.FOLDER}/{remedies.BEFORE}"
     named = {name: remedies.recorded_as(SETTINGS[name], "") for name in ("numa_balancing", "thp", "pcie_acs")}
     assert named == {"numa_balancing": "numa_balancing", "thp": "boot.thp", "pcie_acs": "boot.acs"}
     assert (devices.KFD.mode, devices.KFD.group) == (ACCESS["kfd"]["mode"], ACCESS["kfd"]["group"])

@@ -12,7 +12,7 @@ import pytest
 
 from shakedown.agent import report
 from shakedown.node import records
-from shakedown.node.agent import tell
+from shakedown.node.agent import run
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.transport.program import command, program
 from tests.sent_scripts import NOBODY
@@ -118,7 +118,7 @@ def test_what_users_of_a_node_choose_is_no_line_of_its_own_in_the_journal(verdic
     chosen = "x\n<0>all is lost\x1b[2J"
     remedied = [{"finding": "a", "did": "", "left": chosen}, {"finding": "b", "did": chosen, "left": ""}]
     said = {**verdict[1], "findings": [], "said": {}, "remedied": remedied, "not_told": [chosen], "why": chosen}
-    lines = list(tell.journal(said))
+    lines = list(run.journal(said))
     assert len(lines) == 4 and not any("\n" in line or "\x1b" in line for line in lines)
     assert [line[:3] for line in lines[:3]] == ["<5>", "<5>", "<4>"]
 

@@ -22,7 +22,7 @@ from shakedown.checks.cabling import swapped
 from shakedown.checks.examination import Examination, Reading
 from shakedown.desired import DesiredState
 from shakedown.desired.problems import DesiredStateError
-from shakedown.node import neighbours
+from shakedown.node import interfaces
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.report.causes import causes
 from shakedown.state.findings import Finding
@@ -64,10 +64,10 @@ def judged(wanted: DesiredState, state: NodeState, name: str = "node01") -> Find
 
 
 def test_what_lldpcli_prints_is_read() -> None:
-    first, second = neighbours.parse((DATA / "json0_two.json").read_text())
+    first, second = interfaces.parse_neighbours((DATA / "json0_two.json").read_text())
     assert first == neighbour("ra0", "swB", "rb0", chassis="de:bb:ef:27:9b:9e", port_description="rb0")
     assert (second["interface"], second["port"]) == ("ra1", "rb1")
-    assert neighbours.parse(EMPTY) == neighbours.parse('{"lldp": []}') == []
+    assert interfaces.parse_neighbours(EMPTY) == interfaces.parse_neighbours('{"lldp": []}') == []
 
 
 def test_planned_neighbours_are_ok(wanted: DesiredState) -> None:
@@ -262,7 +262,7 @@ def test_a_real_lldpd_tells_the_neighbours_and_forgets_them(daemons: Path, tmp_p
     lldpcli.chmod(0o755)
 
     def ends() -> set[tuple[str, str, str]]:
-        found = neighbours.read(Tree(str(root)))
+        found = interfaces.read_neighbours(Tree(str(root)))
         NodeState.model_validate({**healthy().model_dump(), "neighbours": found})
         return {(part["interface"], part["system"], part["port"]) for part in found}
 
@@ -274,4 +274,4 @@ def test_a_real_lldpd_tells_the_neighbours_and_forgets_them(daemons: Path, tmp_p
     assert json.loads(control(daemons / "sdnode", "-f", "json0", "show", "neighbors"))
     lldpcli.write_text("#!/bin/sh\necho '[WARN/control] unable to connect to socket /run/lldpd.socket' >&2; exit 1\n")
     with pytest.raises(Unreadable, match="unable to connect"):
-        neighbours.read(Tree(str(root)))
+        interfaces.read_neighbours(Tree(str(root)))

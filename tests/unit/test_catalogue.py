@@ -12,7 +12,7 @@ from shakedown.catalogue import Entry, Log, entries, entry
 from shakedown.catalogue.kernel import compiled, matcher
 from shakedown.catalogue.model import pieces
 from shakedown.logs.signatures import FailureScanner
-from shakedown.node.kernel_match import LONGEST, Matcher
+from shakedown.node.kernel_verdict import LONGEST_MATCHED, Matcher
 from tests.training_logs import rccl
 from tests.unit.test_hostile_logs import TIMES, assert_linear, grown
 
@@ -178,4 +178,4 @@ def test_an_entry_of_the_kernel_takes_time_in_proportion_to_the_line(each: Entry
         return lambda: [single.match(line) for line in lines]
 
     if each.pattern or each.unless:
-        assert_linear(work, LONGEST // TIMES)  # no more of a message is looked at
+        assert_linear(work, LONGEST_MATCHED // TIMES)  # no more of a message is looked at

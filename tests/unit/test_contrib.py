@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from shakedown.node.agent import tell
+from shakedown.node.agent.run import FOLDER, SHORT
 from shakedown.operations.agent import HEALTH
 from shakedown.schedulers.kubernetes.nodes import VERIFIED
 
@@ -34,7 +34,7 @@ def test_systemd_takes_the_unit_and_its_timer(tmp_path: Path) -> None:
     done = run("systemd-analyze", "verify", "--man=no", *sorted(tmp_path.iterdir()))
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     unit = (tmp_path / "shakedown-drift.service").read_text("utf-8")
-    assert tell.FOLDER not in re.findall(r"/var/lib/[\w-]+", unit), "that folder is the agent's, and root's"
+    assert FOLDER not in re.findall(r"/var/lib/[\w-]+", unit), "that folder is the agent's, and root's"
     (tmp_path / "shakedown-drift.service").write_text(unit.replace("SuccessExitStatus=", "SuccessExit="))
     assert "Unknown key" in run("systemd-analyze", "verify", "--man=no", *sorted(tmp_path.iterdir())).stderr
 
@@ -84,7 +84,7 @@ def test_node_problem_detector_would_take_the_plugin() -> None:
     assert about["type"] == "permanent"
     assert [set(entry) for entry in config["conditions"]] == [{"type", "reason", "message"}]
     assert config["conditions"][0]["type"] == about["condition"]
-    assert (about["path"], about["args"]) == (HEALTH, ["--fail"]) and whole["max_output_length"] == tell.SHORT
+    assert (about["path"], about["args"]) == (HEALTH, ["--fail"]) and whole["max_output_length"] == SHORT
 
 
 def a_node(tmp_path: Path, code: int, words: str, shown: str = "") -> dict[str, str]:

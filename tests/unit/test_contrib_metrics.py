@@ -18,7 +18,7 @@ import yaml
 from shakedown.common.prometheus_names import LABELS, NAMES
 from shakedown.desired.models import Agent, Waiver
 from shakedown.gates import Gate
-from shakedown.node.agent import tell
+from shakedown.node.agent.run import VERDICTS, metrics
 from shakedown.report.formats import Findings, text_of
 from shakedown.state.findings import Finding, Remedy, Verdict
 from tests.monitoring import Prometheus, node_exporter, prometheus
@@ -133,10 +133,10 @@ def a_site(tmp_path: Path) -> Iterator[Prometheus]:
     run.record.gates.append(Gate(name="scaling", verdict=Verdict.FAIL, job="together"))
     (folder / "shakedown-run.prom").write_text(text_of(run, "prometheus"))
     known = {name: {"help": NAMES[name], "labels": LABELS[name]} for name in LABELS}
-    counts = {word: int(word == "ok") for word in tell.VERDICTS}
+    counts = {word: int(word == "ok") for word in VERDICTS}
     told = {"node": "node2", "inventory": "rack.py", "verdict": "ok", "at": datetime.now(UTC).timestamp(), "why": ""}
     told |= {"counts": counts, "findings": [{"name": "thp", "verdict": "ok"}], "desired": "a", "program": "b"}
-    (folder / "shakedown-agent.prom").write_text(tell.metrics(told, known))
+    (folder / "shakedown-agent.prom").write_text(metrics(told, known))
     with (
         node_exporter(folder, tmp_path / "exporter.log") as exporter,
         prometheus(tmp_path, exporter, {"rule_files": [str(RULES)]}) as server,

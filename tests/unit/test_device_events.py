@@ -21,7 +21,7 @@ from shakedown.gates.nodes import no_kernel_fault
 from shakedown.gates.observed import NodeWatch
 from shakedown.jobs.job import Event
 from shakedown.logs.kept_logs import KeptLog
-from shakedown.node.telemetry import devices
+from shakedown.node.telemetry import kernel
 from shakedown.runs.diagnosis import KeptLogs, signs_of
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, JobRecord
@@ -39,7 +39,7 @@ LOST, AGAIN = ("ionic 0000:09:00.0 ens3: link " + words for words in ("lost its 
 
 BEGINS = """
 import ctypes, os, sys, time
-from shakedown.node.telemetry import devices
+from shakedown.node.telemetry import kernel
 from shakedown.node.tree import Tree
 PATH = sys.argv[1]
 def drain(command=""):
@@ -47,7 +47,7 @@ def drain(command=""):
     time.sleep(0.3)
     seen.drain()
 def watch(interface=None):
-    return devices.Devices(PATH, Tree(), time.monotonic(), time.time(), interface)
+    return kernel.Devices(PATH, Tree(), time.monotonic(), time.time(), interface)
 """
 # A rack's GPU, NIC and drive as umockdev shows them to libudev; each step is one event of the kernel.
 MOCKED = """
@@ -89,7 +89,7 @@ drain("ip link del used")
 seen.close(time.monotonic())
 """
 BURST = """
-devices._BUFFER = 4096
+kernel._BUFFER = 4096
 os.system("ip link add used type veth peer name other && ip link set other up && ip link set used up")
 time.sleep(0.3)
 seen = watch("used")
@@ -172,7 +172,7 @@ seen._write(3, {WEDGED!r})
 seen.close(time.monotonic())
 """
     window = watched(tmp_path, script)
-    assert len(window.lines) == devices.PER_MINUTE + 1 and texts(window)[-1] == f"<3>{WEDGED}"
+    assert len(window.lines) == kernel.PER_MINUTE + 1 and texts(window)[-1] == f"<3>{WEDGED}"
     assert "940 records beyond the limit" in window.incomplete
     assert max(map(len, window.lines)) < 1100
 

@@ -11,7 +11,7 @@ import pytest
 
 from shakedown import checks
 from shakedown.checks import gpu_health
-from shakedown.node import health
+from shakedown.node import smi
 from shakedown.node.tree import Tree, attempt
 from shakedown.state.findings import Finding
 from tests.states import HEALTH, desired, healthy, unreadable, with_, with_health
@@ -147,8 +147,8 @@ def test_records_of_real_machines(output: dict[str, Any]) -> None:
     records = []
     for afid, severity in (pair.split(":") for pair in output["text"].split(",")):
         raw = {"bytes": [67, 80, -1, -128], "size": 4}
-        opened: Any = health.Gpus(Tree("/"), Decoder(int(afid)), (26, 0, 2), {})
-        afids = attempt(health._afids, opened, raw)
+        opened: Any = smi.Gpus(Tree("/"), Decoder(int(afid)), (26, 0, 2), {})
+        afids = attempt(smi._afids, opened, raw)
         assert afids == [int(afid)] if int(afid) < 35 else afids["unreadable"] == "malformed"
         records.append({**record(SEVERITIES[severity]), "afids": afids})
     changes = {"gpus.0.error_records": records, "gpus.0.driver": output.get("driver", "6.12.12")}

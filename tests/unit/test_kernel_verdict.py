@@ -22,8 +22,7 @@ from shakedown.gates.judgement import watched_counters
 from shakedown.gates.nodes import no_kernel_fault
 from shakedown.gates.observed import NodeWatch
 from shakedown.node.kernel_log import FIRST, KEPT, LAST, Record, candidates, form
-from shakedown.node.kernel_match import Matcher
-from shakedown.node.kernel_verdict import judge
+from shakedown.node.kernel_verdict import Matcher, judge
 from shakedown.state.findings import Finding, Verdict
 from shakedown.transport import bundle
 from tests.gates import judged

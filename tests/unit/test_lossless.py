@@ -18,17 +18,17 @@ from pydantic import ValidationError
 from shakedown.checks import lossless as checks
 from shakedown.checks.fleet import outliers
 from shakedown.desired.models import DesiredState
-from shakedown.node import dcb, lossless, rdma
+from shakedown.node import rdma
 from shakedown.node.tree import Tree
 from shakedown.state.findings import Finding, Verdict
 from tests.node_trees import make_tree
 from tests.states import desired, healthy, unreadable, with_
 
 ROOT = Path(__file__).parents[2]
-OUR_READER = "import json, sys; from shakedown.node import dcb; print(json.dumps(dcb.ask('lo')))"
+OUR_READER = "import json, sys; from shakedown.node import rdma; print(json.dumps(rdma.ask_dcb('lo')))"
 OUR_SAMPLER = (
     "import json; from shakedown.node.tree import Tree\n"
-    "from shakedown.node.telemetry.network import Congestion\n"
+    "from shakedown.node.telemetry.machine import Congestion\n"
     "source = Congestion(Tree('/'), ['lo']); print(json.dumps([source.names, source.read()]))"
 )
 
@@ -69,7 +69,7 @@ def test_pauses_are_sampled_where_the_driver_counts_them(kernel: Path) -> None:
 
 
 def test_an_interface_whose_driver_knows_nothing_of_it_has_none() -> None:
-    part = lossless.read(Tree("/"), "rxe0", "0000:01:00.0", "lo")
+    part = rdma.read_lossless(Tree("/"), "rxe0", "0000:01:00.0", "lo")
     assert part["pfc"]["unreadable"] == part["dscp"]["unreadable"] == "missing" and "DCB of lo" in part["pfc"]["detail"]
 
 
@@ -77,7 +77,7 @@ def test_an_interface_whose_driver_knows_nothing_of_it_has_none() -> None:
 def test_no_answer_of_a_kernel_ends_the_reading(octets: bytes, right: bool) -> None:
     answer = struct.pack("=IHHII", 16 + len(octets), 78, 0, 1, 0) + octets if right else octets
     try:
-        found = dcb.parse(answer)
+        found = rdma.parse_dcb(answer)
     except (ValueError, OSError, struct.error):
         return
     assert set(found) == {"pfc", "pauses", "dscp", "trust"}
@@ -103,7 +103,9 @@ def test_a_folder_that_is_closed_to_this_user_is_told_as_that_unless_another_one
     folder = tmp_path / "sys/kernel/config/bnxt_re/bnxt_re0/ports/1/cc"
     folder.mkdir(parents=True)
     (folder / ("ecn_enable" if open_one else "unheard_of")).write_text("1\n")
-    found = lossless.read(Closed(str(tmp_path)), "bnxt_re0", "0000:01:00.0", {"unreadable": "missing", "detail": "x"})
+    found = rdma.read_lossless(
+        Closed(str(tmp_path)), "bnxt_re0", "0000:01:00.0", {"unreadable": "missing", "detail": "x"}
+    )
     assert found["pfc"] == found["trust"] == {"unreadable": "missing", "detail": "x"}, "no interface is known"
     if open_one:
         assert found["congestion"] == {"ecn_enable": 1}
@@ -116,7 +118,7 @@ def test_a_driver_that_tells_no_flow_control_is_not_one_that_has_it_off(tmp_path
         def recorded(self, name: str) -> Any:
             return {"ens1": {"pfc": None, "dscp": {}, "trust": None}}
 
-    part = lossless.read(Recorded(str(tmp_path)), "bnxt_re0", "0000:01:00.0", "ens1")
+    part = rdma.read_lossless(Recorded(str(tmp_path)), "bnxt_re0", "0000:01:00.0", "ens1")
     assert part["pfc"]["unreadable"] == "missing" and part["dscp"] == {}
 
 

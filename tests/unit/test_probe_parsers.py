@@ -15,23 +15,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.node import (
-    account,
-    clock,
-    cmdline,
-    containers,
-    disks,
-    ethtool,
-    interfaces,
-    kernel_log,
-    modules,
-    pci,
-    rdma,
-    software,
-    sysctl,
-    system,
-    verbs,
-)
+from shakedown.node import cmdline, disks, interfaces, kernel_log, pci, rdma, software, sysctl, system
 from shakedown.node.settings import SETTINGS
 from shakedown.node.sysctl import NextBoot
 from shakedown.node.tree import Tree, Unreadable
@@ -128,7 +112,7 @@ class TestGroups:
     def test_a_new_login_has_its_primary_group_and_those_that_name_it(self, tree: Tree, write: Write) -> None:
         write("/etc/passwd", f"ada:x:{os.geteuid()}:7:Ada:/home/ada:/bin/sh\n")
         write("/etc/group", "crew:x:7:\nrender:x:8:bob,ada\nvideo:x:9:bob\n")
-        part = account.read(tree)
+        part = system.read_account(tree)
         assert (part["user"], part["at_login"]) == ("ada", ["crew", "render"])
 
 
@@ -136,13 +120,13 @@ class TestLimits:
     LINES = ("* soft nofile 1024", "@video - nofile 4096 # jobs", "job hard nofile 9", "* - memlock -1")
 
     def test_user_before_group_before_all(self) -> None:
-        assert account.effective_limits([*self.LINES], "job", ["video"]) == {"nofile": "4096", "memlock": "unlimited"}
-        assert account.effective_limits(["job soft nofile 7", *self.LINES], "job", ["video"])["nofile"] == "7"
-        assert account.effective_limits([*self.LINES], "job", [])["nofile"] == "1024"
+        assert system.effective_limits([*self.LINES], "job", ["video"]) == {"nofile": "4096", "memlock": "unlimited"}
+        assert system.effective_limits(["job soft nofile 7", *self.LINES], "job", ["video"])["nofile"] == "7"
+        assert system.effective_limits([*self.LINES], "job", [])["nofile"] == "1024"
 
     def test_root_gets_only_what_names_root(self) -> None:
-        assert account.effective_limits([*self.LINES], "root", ["video"]) == {"nofile": None, "memlock": None}
-        assert account.effective_limits(["root - nofile 8"], "root", [])["nofile"] == "8"
+        assert system.effective_limits([*self.LINES], "root", ["video"]) == {"nofile": None, "memlock": None}
+        assert system.effective_limits(["root - nofile 8"], "root", [])["nofile"] == "8"
 
 
 UNIT: dict[str, Any] = {"enabled": True, "settings": {"mtu.ens1": "9000"}}
@@ -218,7 +202,7 @@ class TestContainers:
 
     def test_docker(self, tree: Tree, serve: Callable[[int, dict[str, Any]], None]) -> None:
         serve(200, {"/info": INFO, "/images/json": IMAGES})
-        part = containers.read(tree)
+        part = software.read_containers(tree)
         assert (part["engine"], part["version"], part["root"], part["running"]) == (
             "docker", "27.5.1", "/var/lib/docker", 2,
         )  # fmt: skip
@@ -235,22 +219,24 @@ class TestContainers:
 
     def test_a_daemon_in_trouble(self, tree: Tree, serve: Callable[[int, dict[str, Any]], None]) -> None:
         serve(500, {"/info": {"message": "no"}, "/images/json": {"message": "no"}})
-        part = containers.read(tree)
+        part = software.read_containers(tree)
         assert {part[name]["unreadable"] for name in part} == {"failed"}
 
     def test_a_socket_that_nobody_serves(self, tree: Tree, tmp_path: Path) -> None:
         (tmp_path / "run").mkdir()
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(tmp_path / "run/docker.sock"))
-        part = containers.read(tree)
+        part = software.read_containers(tree)
         assert part["engine"]["unreadable"] == "failed" and "refused" in part["engine"]["detail"]
 
     def test_podman(self, tree: Tree, tmp_path: Path, write: Write) -> None:
         write("/usr/bin/podman", PODMAN)
         (tmp_path / "usr/bin/podman").chmod(0o755)
-        assert containers.read(tree)["images"] == [], "nothing is stored, and asking would make podman's folders"
+        assert software.read_containers(tree)["images"] == [], (
+            "nothing is stored, and asking would make podman's folders"
+        )
         (tmp_path / "var/lib/containers/storage").mkdir(parents=True)
-        part = containers.read(tree)
+        part = software.read_containers(tree)
         assert (part["engine"], part["version"], part["running"]) == ("podman", "5.4.0", 1)
         assert part["images"] == [
             {"id": "sha256:ab", "tags": ["a:1"], "digests": ["a@sha256:2"], "size_bytes": 5, "labels": {}}
@@ -277,9 +263,9 @@ def test_only_the_controls_of_the_acs_register_count(tree: Tree, tmp_path: Path)
 
 def test_error_counters_of_queues_are_added_up() -> None:
     names = ["rx_discards", "[0]: rx_drops", "[1]: rx_drops", "rx0_cqe_err", "rx12_cqe_err", "tx_packets"]
-    assert ethtool.error_counters(names, [1, 2, 3, 4, 5, 6]) == {"rx_discards": 1, "*rx_drops": 5, "rx*_cqe_err": 9}
+    assert interfaces.error_counters(names, [1, 2, 3, 4, 5, 6]) == {"rx_discards": 1, "*rx_drops": 5, "rx*_cqe_err": 9}
     block = b"".join(name.encode().ljust(32, b"\0") for name in names)
-    assert ethtool.parse_names(block) == names
+    assert interfaces.parse_names(block) == names
 
 
 def test_routes_and_masks() -> None:
@@ -316,7 +302,7 @@ def test_modules(tree: Tree, write: Write) -> None:
     write(
         "/lib/modules/6.8/modules.builtin", "kernel/drivers/infiniband/core/rdma_cm.ko\nkernel/drivers/md/dm-mod.ko\n"
     )
-    part = modules.read(tree, "6.8", {"running": ["modprobe.blacklist=nouveau,bnxt_re"]})
+    part = cmdline.read_modules(tree, "6.8", {"running": ["modprobe.blacklist=nouveau,bnxt_re"]})
     assert part["persisted"] == ["ib_uverbs"] and part["builtin"] == ["dm_mod", "rdma_cm"]
     assert part["blacklisted"] == ["amdgpu", "bnxt_re", "ib_umad", "nouveau"]
 
@@ -326,23 +312,23 @@ def test_small_parsers() -> None:
     assert system.family_of({"ID": "arch"}) == "other"
     assert rdma.mapped_ipv4("0000:0000:0000:0000:0000:ffff:c0a8:0105") == "192.168.1.5"
     assert rdma.mapped_ipv4("fe80:0000:0000:0000:0000:ffff:c0a8:0105") is None
-    assert verbs.parse_provider("libbnxt_re-rdmav34.so") == ("bnxt_re", 34)
-    assert verbs.parse_provider("libbnxt_re.so") is None
-    assert verbs.parse_driver(["# a provider of the NIC's maker", "driver bnxt_re"]) == "bnxt_re"
+    assert software.parse_provider("libbnxt_re-rdmav34.so") == ("bnxt_re", 34)
+    assert software.parse_provider("libbnxt_re.so") is None
+    assert software.parse_driver(["# a provider of the NIC's maker", "driver bnxt_re"]) == "bnxt_re"
     with pytest.raises(Unreadable, match="no driver line"):
-        verbs.parse_driver(["driver"])
-    assert clock.parse_chrony("A,B,3,1795241529.9,0.000012,-0.1") == 0.000012
+        software.parse_driver(["driver"])
+    assert system.parse_chrony("A,B,3,1795241529.9,0.000012,-0.1") == 0.000012
 
 
 def test_the_clock_is_steered_by_the_service_that_runs(tree: Tree, write: Write) -> None:
     with pytest.raises(Unreadable, match="missing"):
-        clock._service(tree)
+        system._service(tree)
     write("/run/systemd/timesync/synchronized", "")
-    assert clock._service(tree) == "systemd-timesyncd"
+    assert system._service(tree) == "systemd-timesyncd"
     write("/run/chrony/chronyd.pid", "77\n")
-    assert clock._service(tree) == "systemd-timesyncd", "a file of a process that is gone"
+    assert system._service(tree) == "systemd-timesyncd", "a file of a process that is gone"
     write("/proc/77/stat", "")
-    assert clock._service(tree) == "chronyd"
+    assert system._service(tree) == "chronyd"
 
 
 @pytest.mark.parametrize(("service", "offset"), [("chronyd", 0.25), ("ntpd", -0.5)])
@@ -350,19 +336,19 @@ def test_a_clock_is_as_far_off_as_the_one_says_who_knows(
     monkeypatch: pytest.MonkeyPatch, service: str, offset: float
 ) -> None:
     """chronyd steers by frequency alone, and the kernel's own offset stays at 0."""
-    monkeypatch.setattr(clock, "_timex", lambda: (True, -0.5))
-    monkeypatch.setattr(clock, "_service", lambda tree: service)
-    monkeypatch.setattr(clock, "run_tool", lambda command, seconds: "A,B,3,1795241529.9,0.25,-0.1")
+    monkeypatch.setattr(system, "_timex", lambda: (True, -0.5))
+    monkeypatch.setattr(system, "_service", lambda tree: service)
+    monkeypatch.setattr(system, "run_tool", lambda command, seconds: "A,B,3,1795241529.9,0.25,-0.1")
     monkeypatch.setattr(Tree, "tool", lambda self, name: f"/usr/bin/{name}")
-    assert clock.read(Tree()) == {"synchronised": True, "service": service, "offset_s": offset}
+    assert system.read_clock(Tree()) == {"synchronised": True, "service": service, "offset_s": offset}
 
 
 def test_podman_has_stored_something_where_its_user_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert not containers._storage_exists(Tree())
+    assert not software._storage_exists(Tree())
     (tmp_path / ".local/share/containers/storage").mkdir(parents=True)
-    assert containers._storage_exists(Tree())
+    assert software._storage_exists(Tree())
 
 
 MOUNTS = """
@@ -434,9 +420,9 @@ def test_mpi_and_rccl_are_found_where_they_are_put(tree: Tree, write: Write) -> 
 
 
 def test_only_labels_that_name_a_version_are_kept_and_not_without_end() -> None:
-    assert containers.versions(None) == {} == containers.versions({"maintainer": "x"})
-    assert containers.versions({"A.VERSION": "1" * 1000}) == {"A.VERSION": "1" * 100}
-    assert len(containers.versions({f"{number}.version": "1" for number in range(1000)})) == 50
+    assert software.version_labels(None) == {} == software.version_labels({"maintainer": "x"})
+    assert software.version_labels({"A.VERSION": "1" * 1000}) == {"A.VERSION": "1" * 100}
+    assert len(software.version_labels({f"{number}.version": "1" for number in range(1000)})) == 50
 
 
 @pytest.mark.parametrize(
@@ -449,5 +435,5 @@ def test_only_labels_that_name_a_version_are_kept_and_not_without_end() -> None:
     ],
 )
 def test_the_home_is_what_passwd_says_and_else_what_sshd_set(user: str, inherited: str, home: str | None) -> None:
-    rows = account.parse_table(["ada:x:1000:1000::/export/ada:/bin/bash", "odd:x:1001:1001::home:/bin/sh"])
-    assert account.home_of(rows, user, inherited) == home
+    rows = system.parse_table(["ada:x:1000:1000::/export/ada:/bin/bash", "odd:x:1001:1001::home:/bin/sh"])
+    assert system.home_of(rows, user, inherited) == home

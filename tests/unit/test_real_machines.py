@@ -16,8 +16,8 @@ from shakedown.catalogue.lines import read
 from shakedown.desired import profiles
 from shakedown.gates.nodes import counters as counters_gate
 from shakedown.gates.observed import Counters
-from shakedown.node import devices, gpu, kfd, rdma
-from shakedown.node.ethtool import error_counters
+from shakedown.node import devices, gpu, rdma
+from shakedown.node.interfaces import error_counters
 from shakedown.node.kernel_verdict import judge
 from shakedown.node.rdma import ERROR_NAME
 from shakedown.node.tree import Tree, is_unreadable
@@ -51,7 +51,7 @@ def test_gpus_are_counted_whole_whatever_they_are_partitioned_into(machine: dict
         lines = {"simd_count": simds, "domain": domain, "location_id": place, "device_id": device}
         (folder / "properties").write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
     nodes = sum(row[0] > 0 for row in machine["kfd"])
-    assert kfd.read(Tree(str(tmp_path))) == {
+    assert gpu.read_kfd(Tree(str(tmp_path))) == {
         "gpus": machine["gpus"],
         "gpu_nodes": nodes,
         "cpu_nodes": machine["cpu_nodes"],
@@ -91,7 +91,7 @@ def test_a_kernel_s_own_driver_has_no_version_and_is_known_all_the_same(tmp_path
 
 def test_the_trees_of_our_own_have_what_a_kernel_prints(tmp_path: Path) -> None:
     tree = make_tree(tmp_path, count=8, gid_entries=4, cpus=1)
-    assert kfd.read(Tree(str(tree))) == {"gpus": 8, "gpu_nodes": 8, "cpu_nodes": 2}
+    assert gpu.read_kfd(Tree(str(tree))) == {"gpus": 8, "gpu_nodes": 8, "cpu_nodes": 2}
     # rocm-smi and KFD of several sites' machines agree in this figure to the byte.
     assert GPUS["mi300x"].vram == 206141652992
 

@@ -10,7 +10,7 @@ import pytest
 
 from shakedown.checks.support import _by_labels
 from shakedown.facts.settings import RocmProgram
-from shakedown.node import cmdline, kfd, rocm, smi, software
+from shakedown.node import cmdline, gpu, rocm, smi, software
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.state.node import Image
 from shakedown.trials.workload import programs, rvs
@@ -104,7 +104,7 @@ def test_every_part_is_found_in_every_layout(tmp_path: Path, layout: str) -> Non
     make, version, home, more = LAYOUTS[layout]
     make(tmp_path)
     tree, root = Tree(str(tmp_path)), str(tmp_path)
-    assert kfd.rocm_version(tree) == version
+    assert gpu.rocm_version(tree) == version
     assert smi.library_path(tree) == f"{home}/lib/libamd_smi.so"
     assert rocm.find(root, "bin/rocminfo") == f"{home}/bin/rocminfo"
     assert rocm.find(root, "bin/rvs") == f"{more}/bin/rvs"
@@ -117,21 +117,21 @@ def test_the_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     packages(tmp_path)
     tree = Tree(str(tmp_path))
     monkeypatch.setenv("ROCM_PATH", "/opt/rocm/core-7.14/")
-    assert kfd.rocm_version(tree) == "7.14.0"
+    assert gpu.rocm_version(tree) == "7.14.0"
     monkeypatch.setenv("ROCM_PATH", "/opt/rocm")
-    assert kfd.rocm_version(tree) == "10.0.0", "which has links, and no version of its own"
+    assert gpu.rocm_version(tree) == "10.0.0", "which has links, and no version of its own"
     monkeypatch.setenv("ROCM_PATH", "/opt/gone")
-    assert kfd.rocm_version(tree) == "10.0.0"
+    assert gpu.rocm_version(tree) == "10.0.0"
 
 
 def test_a_link_that_leads_nowhere_is_passed_by(tmp_path: Path) -> None:
     tarballs(tmp_path)
     (tmp_path / "opt/rocm/core").symlink_to("core-9.9")
-    assert kfd.rocm_version(Tree(str(tmp_path))) == "10.0.0"
+    assert gpu.rocm_version(Tree(str(tmp_path))) == "10.0.0"
 
 
 def test_without_rocm_the_reason_is_that_it_is_missing(tmp_path: Path) -> None:
-    for reading in (kfd.rocm_version, smi.library_path, software.rccl):
+    for reading in (gpu.rocm_version, smi.library_path, software.rccl):
         with pytest.raises(Unreadable, match="missing"):
             reading(Tree(str(tmp_path)))
 

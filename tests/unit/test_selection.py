@@ -19,7 +19,7 @@ import yaml
 
 from shakedown.common.prometheus_names import AGENT_REPORT, LABELS, NAMES
 from shakedown.desired.problems import InventoryError
-from shakedown.node.agent import tell
+from shakedown.node.agent import run
 from shakedown.runner import selection
 from shakedown.runner.selection import Memory, Read, Series, round_of
 from shakedown.state.findings import Verdict
@@ -146,9 +146,9 @@ KNOWN = {name: {"help": NAMES[name], "labels": LABELS[name]} for name in NAMES}
 def textfile(node: str, at: float, verdict: str = "ok", names: tuple[str, ...] = ("clock",)) -> str:
     """What the agent's own code leaves of a check."""
     findings = [{"name": name, "verdict": verdict, "remedy": None} for name in names]
-    counts = {word: (len(names) if word == verdict else 0) for word in tell.VERDICTS}
+    counts = {word: (len(names) if word == verdict else 0) for word in run.VERDICTS}
     result = {"node": node, "inventory": "rack.py", "at": at, "verdict": verdict, "why": "", "findings": findings}
-    return tell.metrics({**result, "counts": counts, "desired": "a", "program": "b"}, KNOWN)
+    return run.metrics({**result, "counts": counts, "desired": "a", "program": "b"}, KNOWN)
 
 
 def configuration(address: str, folder: Path, nodes: list[str], interval: str) -> dict[str, Any]:

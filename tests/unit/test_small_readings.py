@@ -15,7 +15,7 @@ from shakedown.evidence.diagnosis.signs import of_another
 from shakedown.facts import agent
 from shakedown.facts.provider import ProviderLibraries
 from shakedown.isolation.causes import Shape
-from shakedown.node import data, ethtool
+from shakedown.node import data, interfaces
 from shakedown.node.kernel_log import kernel_messages
 from shakedown.node.pci import DEVICES, registers
 from shakedown.node.safe_files import walk
@@ -124,6 +124,6 @@ def test_an_interface_without_statistics_says_so(monkeypatch: pytest.MonkeyPatch
     def call(handle: Any, interface: str, command: Any) -> None:
         command[:] = type(command)("B", struct.pack("=IIQI", 0, 0, present, count))
 
-    monkeypatch.setattr(ethtool, "_call", call)
+    monkeypatch.setattr(interfaces, "_ethtool", call)
     with pytest.raises(Unreadable, match="no statistics"):
-        ethtool.statistics("ens1")
+        interfaces.statistics("ens1")

@@ -21,7 +21,7 @@ import pytest
 from shakedown import checks
 from shakedown.agent.compile import compiled
 from shakedown.desired import DesiredState
-from shakedown.node import children, drives, sysctl
+from shakedown.node import children, disks, sysctl
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.report.causes import causes
 from shakedown.state.findings import Finding, Verdict
@@ -48,7 +48,7 @@ def judged(*parts: dict[str, Any], wanted: DesiredState = ASKED) -> Finding:
 
 @pytest.mark.parametrize("name", ["nvme_cli_1", "nvme_cli_2", "nvme_cli_2_flags"])
 def test_each_form_of_nvme_cli_is_read(name: str) -> None:
-    found = drives.parse_nvme(sample(name))
+    found = disks.parse_nvme(sample(name))
     assert judged(drive(**found)).verdict == Verdict.OK
     assert found == {
         "critical_warning": 0,
@@ -57,7 +57,7 @@ def test_each_form_of_nvme_cli_is_read(name: str) -> None:
         "percentage_used": sample(name)["percent_used"],
         "media_errors": 0,
     }
-    assert drives.whole_number("1,024") == drives.whole_number("0x400") == 1024
+    assert disks.whole_number("1,024") == disks.whole_number("0x400") == 1024
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_each_form_of_nvme_cli_is_read(name: str) -> None:
     ],
 )
 def test_each_form_of_smartctl_is_judged(name: str, verdict: str, words: str) -> None:
-    finding = judged(drive("sda", "disk", **drives.parse_smartctl(sample(name))))
+    finding = judged(drive("sda", "disk", **disks.parse_smartctl(sample(name))))
     assert finding.verdict == verdict and words in finding.evidence
     assert "sda (PM9A3, S64H1): " in finding.evidence
     assert finding.verdict == "ok" or (finding.remedy and "serial number" in finding.remedy.text)
@@ -87,7 +87,7 @@ def test_each_form_of_smartctl_is_judged(name: str, verdict: str, words: str) ->
 )
 def test_a_drive_that_says_nothing_is_unknown(name: str, why: str) -> None:
     with pytest.raises(Unreadable) as problem:
-        drives.parse_smartctl(sample(name))
+        disks.parse_smartctl(sample(name))
     finding = judged({**drive("sda", "disk"), "health": problem.value.as_part()}, drive("nvme0", media_errors=0))
     assert finding.verdict == Verdict.UNKNOWN and why in finding.evidence and finding.remedy
 
@@ -195,7 +195,7 @@ def root(tmp_path: Path) -> Path:
 def test_each_drive_is_asked_by_the_program_that_is_there(root: Path) -> None:
     tool(root, "nvme", f'echo "$@" >> {root}/asked; cat {DATA}/nvme_cli_2.json')
     tool(root, "smartctl", f'echo "$@" >> {root}/asked; cat {DATA}/smartctl_ata_failing.json; exit 216')
-    found = {part["name"]: part for part in drives.read(Tree(str(root)))}
+    found = {part["name"]: part for part in disks.read_drives(Tree(str(root)))}
     assert {name: part["kind"] for name, part in found.items()} == {"nvme0": "nvme", "sda": "disk", "vda": "virtual"}
     assert found["sda"]["serial"] == "S5TEN" and found["nvme0"]["model"] == "PM9A3"
     assert found["nvme0"]["health"]["media_errors"] == 0 and found["sda"]["health"]["failing"] == 1
@@ -217,22 +217,22 @@ def test_each_drive_is_asked_by_the_program_that_is_there(root: Path) -> None:
 def test_a_program_that_fails_costs_its_drive_alone(
     root: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, why: str, words: str
 ) -> None:
-    monkeypatch.setattr(drives, "_SECONDS", 1.0)
+    monkeypatch.setattr(disks, "_HEALTH_SECONDS", 1.0)
     if script:
         tool(root, "nvme", script)
         tool(root, "smartctl", f"cat {DATA}/smartctl_scsi.json")
-    nvme, disk, _ = drives.read(Tree(str(root)))
+    nvme, disk, _ = disks.read_drives(Tree(str(root)))
     assert nvme["health"]["unreadable"] == why and words in nvme["health"]["detail"]
     assert (disk["health"].get("failing") == 0) is bool(script)
 
 
 def test_a_program_that_outlives_its_time_keeps_its_drive_s_mark(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one in state D does, which SIGKILL does not end: here it has left its group."""
-    monkeypatch.setattr(drives, "_SECONDS", 1.5)
+    monkeypatch.setattr(disks, "_HEALTH_SECONDS", 1.5)
     tool(root, "nvme", f"setsid sleep 30 & echo $! > {root}/pid; echo started >> {root}/starts; sleep 30")
     tool(root, "smartctl", f"cat {DATA}/smartctl_scsi.json")
     try:
-        first, second = (drives.read(Tree(str(root)))[0]["health"] for _ in range(2))
+        first, second = (disks.read_drives(Tree(str(root)))[0]["health"] for _ in range(2))
         assert "no answer" in first["detail"] and "of an earlier check still hangs" in second["detail"]
         assert (root / "starts").read_text() == "started\n", "no second program beside it"
     finally:

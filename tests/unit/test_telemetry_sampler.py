@@ -21,7 +21,7 @@ from shakedown.evidence.telemetry.kernel import timed
 from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.summary import NodeTelemetry, summary
 from shakedown.jobs.payload import sampler_files
-from shakedown.node.telemetry.output import Output
+from shakedown.node.telemetry.sampler import Output
 from tests.libamd_smi.build import build, configure
 from tests.node_trees import make_tree
 from tests.nodes import until
@@ -119,8 +119,8 @@ def test_an_older_gpu_says_only_whether_it_is_throttled_right_now(tree: Path, sa
 @pytest.mark.parametrize("what", ["hang", "crash"])
 def test_a_library_that_hangs_or_crashes_costs_what_only_it_knows(tree: Path, sampled: Sampled, what: str) -> None:
     configure(tree / "opt/rocm/lib", **{what: "amdsmi_get_gpu_metrics_info"})
-    (sampled.files / "sampler/shakedown/node/telemetry/library.py").write_text(
-        Path("shakedown/node/telemetry/library.py").read_text().replace("_START_S = 20.0", "_START_S = 1.0")
+    (sampled.files / "sampler/shakedown/node/telemetry/gpus.py").write_text(
+        Path("shakedown/node/telemetry/gpus.py").read_text().replace("_START_S = 20.0", "_START_S = 1.0")
     )
     sampled.start("--root", str(tree))
     sampled.until_samples(3)

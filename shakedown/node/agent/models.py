@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, List, Optional
 
-from ..kernel_match import Matcher
+from ..kernel_verdict import Matcher
 
 STANDS_FOR = (
     "pydantic", "shakedown.state.node", "shakedown.desired", "shakedown.desired.models", "shakedown.desired.profiles",

@@ -18,18 +18,18 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from shakedown.common.text import file_name
 
+from ..cmdline import kernel_name
 from ..devices import ACCESS
-from ..modules import kernel_name
 from ..safe_files import Busy, Unsafe, locks, sound
 from ..setting import Failed
 from ..settings import SETTINGS, find
 from ..tree import Tree, explain
-from . import tell
 
 Did = Dict[str, Any]
 
 DAY_S = 86400
 PATIENCE_S = 5.0
+REMEDIED = "remedied.json"
 BEFORE = "before"  # the folder of the records in the state folder, as operations/record.py has it
 LIMIT = 1 << 20  # bytes
 
@@ -80,7 +80,7 @@ def _repairs(document: Did, tree: Tree, wanted: List[Any], builtin: List[str], s
                 yield {"finding": finding.name, "did": "", "left": left}
                 continue
             done.append(now)
-            sound(state, 0o755).write(tell.REMEDIED, json.dumps(dates).encode(), 0o600)
+            sound(state, 0o755).write(REMEDIED, json.dumps(dates).encode(), 0o600)
             yield {
                 "finding": finding.name,
                 "did": "; ".join(make(tree, change, state) for change in before),
@@ -98,14 +98,14 @@ def past(state: str, now: float) -> Dict[str, List[float]]:
     """Return when each finding was repaired within the last day. Raises Failed for a damaged record, Unsafe,
     OSError."""
     try:
-        content = sound(state).read_own(tell.REMEDIED, LIMIT)
+        content = sound(state).read_own(REMEDIED, LIMIT)
     except FileNotFoundError:
         content = None
     try:
         record = json.loads((content or b"{}").decode())
         return {name: [at for at in dates if now - DAY_S < at <= now] for name, dates in record.items()}
     except (ValueError, TypeError, AttributeError):
-        raise Failed("{}/{} is damaged: remove it".format(state, tell.REMEDIED)) from None
+        raise Failed("{}/{} is damaged: remove it".format(state, REMEDIED)) from None
 
 
 class Change:

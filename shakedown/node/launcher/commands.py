@@ -17,7 +17,7 @@ import traceback
 import zlib
 from typing import Any, Dict, List
 
-from . import control, folder, leftovers, lock, needs, processes, standstill, watchdog
+from . import control, folder, lock, needs, processes, standstill, watchdog
 
 FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
 _DIGEST_S = 3.0  # for the digest of a log: the controller waits for 8 s
@@ -88,7 +88,7 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, 
     try:
         held = lock.take(job["run_id"])
         control.sweep()
-        left = leftovers.sweep()  # first, since it may be what fills the disk
+        left = folder.sweep_old()  # first, since it may be what fills the disk
         path = folder.create(job["run_id"], {**job.pop("files"), **sources}, job["folders"])
         job = _substitute(job, path)
         # Run ids are seen by everybody who lists processes: a mark with nothing else in it any user could carry, and

@@ -1,15 +1,197 @@
-"""GPUs: AMD's library where it answers, amdgpu's own files where it does not."""
+"""GPUs: AMD's library where it answers, amdgpu's own files where it does not.
+
+A process of its own asks the library, which may hang or crash, over a pipe, a byte for each sample. It reads the
+driver's table of metrics by the library's structure: the package's own function takes a millisecond for each GPU.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
+import os
+import signal
 import time
 from functools import partial
-from typing import Any, Callable, Dict, Tuple
+from multiprocessing.connection import Connection
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .. import gpu, pci
-from ..tree import Part, Tree, Unreadable, attempt, is_unreadable
-from .library import REASONS, Library
-from .reading import Source, Values, together
+from .. import gpu, pci, smi
+from ..tree import Part, Tree, Unreadable, attempt, explain, is_unreadable
+from .machine import Source, Values, together
+
+_START_S = 20.0  # importing the package and asking it for the GPUs
+_ANSWER_S = 2.0
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h: the kernel kills the process when its parent dies
+# Channel -> fields of amdsmi_gpu_metrics_t, the first one that has a value. MI300 has the current ones, MI200 averages.
+_FIELDS = {
+    "power_w": ("current_socket_power", "average_socket_power"),
+    "temperature_c": ("temperature_hotspot",),
+    "memory_temperature_c": ("temperature_mem",),
+    "gfx_clock_mhz": ("current_gfxclks", "current_gfxclk", "average_gfxclk_frequency"),
+    "memory_clock_mhz": ("current_uclk", "average_uclk_frequency"),
+    "busy_pct": ("average_gfx_activity",),
+}
+REASONS = ("power", "current", "thermal", "vr_thermal", "hbm_thermal", "prochot")
+# Reason -> accumulator of MI300 and newer: how many of the firmware's `accumulation_counter` turns it was limited in,
+# as amd-smi's own percentages are computed (amd_smi.cc, amdsmi_get_violation_status).
+_RESIDENCY = {
+    "power": "ppt_residency_acc",
+    "thermal": "socket_thm_residency_acc",
+    "vr_thermal": "vr_thm_residency_acc",
+    "hbm_thermal": "hbm_thm_residency_acc",
+    "prochot": "prochot_residency_acc",
+}
+# Reason -> bits of indep_throttle_status on older ones (Linux, drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h).
+_BITS = {
+    "power": range(8),
+    "current": range(16, 24),
+    "thermal": (32, 33, 35, 36, 37, 42, 43),
+    "vr_thermal": (38, 39, 40, 41, 44, 45),
+    "hbm_thermal": (34,),
+    "prochot": (46, 47),
+}
+_MASKS = {reason: sum(1 << bit for bit in bits) for reason, bits in _BITS.items()}
+
+
+class Library:
+    """The process that asks the library. `ask` gives each GPU's values by its BDF; `reason` says why it gives none any
+    more."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.reason: Optional[Part] = None
+        self.cpu_s = 0.0  # what the process has used
+        self._process: Optional[multiprocessing.process.BaseProcess] = None
+        self._deadline = _START_S
+        try:
+            smi.library_path(tree)
+        except Unreadable as error:
+            self.reason = error.as_part()
+            return
+        self._pipe, far_end = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("fork").Process(target=_serve, args=(tree, far_end, self._pipe))
+        self._process.start()
+        far_end.close()
+
+    def ask(self, with_ras: bool) -> Dict[str, Dict[str, Any]]:
+        """Return the channels that have a value, by the GPU's BDF. Empty where the library does not answer."""
+        if self.reason is not None:
+            return {}
+        try:
+            self._pipe.send(with_ras)
+            if not self._pipe.poll(self._deadline):
+                raise Unreadable("timed out", "amdsmi: no answer in %g s" % self._deadline)
+            gpus, error, self.cpu_s = self._pipe.recv()
+        except (OSError, EOFError):
+            self._end(Unreadable("failed", "amdsmi: its process died").as_part())
+            return {}
+        except Unreadable as problem:
+            self._end(problem.as_part())
+            return {}
+        self._deadline = _ANSWER_S
+        if error:
+            self._end(error)
+        found: Dict[str, Dict[str, Any]] = gpus
+        return found
+
+    def _end(self, reason: Part) -> None:
+        self.reason = reason
+        self.close()
+
+    def close(self) -> None:
+        """End the process; one that the kernel does not let die is not waited for."""
+        if self._process is not None:
+            self._pipe.close()
+            self._process.kill()
+            self._process.join(0.5)
+            self._process = None
+
+
+def lower_priority() -> None:
+    """Take nice 19, the idle class of the disk scheduler, and SCHED_IDLE: a three-hundredth of a CPU that has other
+    work. What the kernel refuses stays as it was."""
+    for change in (lambda: os.nice(19), _idle_disk, lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))):
+        attempt(change)
+
+
+def _idle_disk() -> None:
+    psutil = Tree().psutil
+    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
+    """Live the process's whole life. Its standard streams are closed: a library may print."""
+    other_end.close()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sampler ends it, and asks for a last sample before
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    gpus, error = [], None
+    try:
+        gpus = _handles(tree)
+    except Exception as problem:
+        error = explain(problem).as_part()
+    lowered = False
+    while True:
+        with_ras = pipe.recv()  # raises EOFError when the sampler has gone
+        pipe.send(
+            ({bdf: _reported(module, handle, with_ras) for bdf, module, handle in gpus}, error, time.process_time())
+        )
+        if not lowered:
+            lower_priority()
+            lowered = True
+
+
+def _handles(tree: Tree) -> List[Tuple[str, Any, Any]]:
+    """Return (BDF, the package, handle) of each GPU."""
+    gpus = smi.open_library(tree, smi.library_path(tree))
+    return [(bdf, gpus.module, handle) for bdf, handle in gpus.handles.items()]
+
+
+def _reported(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
+    """Return what one GPU reports now. Of the throttling these are raw counts: the sampler sees them grow."""
+    wrapper = module.amdsmi_interface.amdsmi_wrapper
+    metrics = wrapper.amdsmi_gpu_metrics_t()
+    status = wrapper.amdsmi_get_gpu_metrics_info(handle, ctypes.byref(metrics))
+    found: Dict[str, Any] = {}
+    if status:
+        found["unreadable"] = smi.explain_error(module.AmdSmiLibraryException(status)).as_part()
+    else:
+        for channel, fields in _FIELDS.items():
+            value = next(
+                (reading for reading in (_field(metrics, name) for name in fields) if reading is not None), None
+            )
+            if value is not None:
+                found[channel] = value
+        turns = _field(metrics, "accumulation_counter")
+        counts = {reason: _field(metrics, name) for reason, name in _RESIDENCY.items()}
+        if turns is not None and any(count is not None for count in counts.values()):
+            found["residency"] = [turns, {reason: count for reason, count in counts.items() if count is not None}]
+        elif _field(metrics, "indep_throttle_status") is not None:
+            status = _field(metrics, "indep_throttle_status")
+            found["status"] = [reason for reason, mask in _MASKS.items() if status & mask]
+    if with_ras:
+        count = attempt(smi.ecc_totals, module, handle)
+        if "correctable_count" in count:
+            found["ras_correctable"] = count["correctable_count"]
+            found["ras_uncorrectable"] = count["uncorrectable_count"]
+    return found
+
+
+def _field(metrics: Any, name: str) -> Any:
+    """Return a field (of several XCDs' clocks the mean); None where it is missing, or all its bits are set: no
+    value."""
+    value = getattr(metrics, name, None)
+    if value is None:
+        return None
+    if isinstance(value, ctypes.Array):
+        most = (1 << (8 * ctypes.sizeof(value._type_))) - 1
+        known = [number for number in value if number not in (0, most)]
+        return sum(known) / len(known) if known else None
+    size = getattr(type(metrics), name).size
+    return None if value == (1 << (8 * size)) - 1 else int(value)
+
 
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
 # Channel -> files of a hwmon folder, the first that is there, and what one of their units is. temp2 is the junction

@@ -1,18 +1,29 @@
-"""The kernel's log of exactly the job's window, as a file of its own.
+"""The kernel's log and device events of exactly the job's window, each as a file of its own.
 
 The watchdog has opened /dev/kmsg and gone to its end before the job began: what is read from there is the job's, record
 by record, whatever the clocks say. Where this user may not read it, the journal is asked at the end, by time.
+
+Beside it stand the events of devices that leave, return, are reset or lose their link. pyudev hears the kernel's own
+events: source `udev` would repeat them where udevd runs, and be silent in a container. A carrier has no such event, so
+rtnetlink reports the links. Silence proves nothing: older drivers send no event.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Iterable, Iterator, Optional
+import re
+import socket
+import struct
+import time
+from functools import partial
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional
 
+from .. import udev
 from ..children import run_tool
-from ..kernel_log import ERROR, Record, form, kernel_messages, parse_record
-from ..tree import Tree, Unreadable, attempt, explain
+from ..kernel_log import ERROR, LONGEST, Record, form, kernel_messages, parse_record
+from ..tree import Tree, Unreadable, attempt, attempt_or, explain
+from . import machine
 
 LIMIT = 4 << 20  # bytes of the file; a storm of messages is counted beyond that
 _JOURNAL_S = 4.0
@@ -149,3 +160,185 @@ def _of_journal(text: str) -> Iterator[Record]:
             yield Record(0, int(fields["PRIORITY"]) & 7, int(microseconds) / 1e6, text.split("\n", 1)[0])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # no record, or one without a message
+
+
+SUBSYSTEMS = ("drm", "infiniband", "pci", "net", "nvme")
+DEVICES_LIMIT = 256 << 10  # bytes of the file
+PER_MINUTE = 60  # records of each priority
+_EVENTS = 500  # events at a time
+_BUFFER = 4 << 20  # bytes that a burst may fill; the kernel's default holds a few hundred events
+_ERRORS = 20  # of a socket, one after the other, before it is given up
+_NOTICE = 6  # priority of what takes nothing away
+_QUIET = ("add", "bind", "move", "online")
+# What identifies a device. Other properties say what happened, for example WEDGED= or ERROR_EVENT=.
+_IDENTITY = re.compile(
+    r"ACTION|DEV(?:NAME|PATH|TYPE|LINKS|PATH_OLD)|DRIVER|IF(?:INDEX|NAME)|INTERFACE|MAJOR|MINOR|MODALIAS|NAME|"
+    r"PCI_(?:CLASS|ID|SLOT_NAME|SUBSYS_ID)|SEQNUM|SUBSYSTEM|SYNTH_UUID|TAGS|CURRENT_TAGS|USEC_INITIALIZED|ID_.*|"
+    r"NVME_(?:TRTYPE|TRADDR|TRSVCID|HOST_TRADDR|HOST_IFACE)"
+)
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_LINK_GROUP, _NEWLINK = 1, 16  # RTMGRP_LINK, RTM_NEWLINK (linux/rtnetlink.h)
+_RUNNING = 0x40  # IFF_RUNNING (linux/if.h)
+
+
+class Devices(Window):
+    """`handles` are readable when there is something to drain. `interface`: the interface that the job uses; other
+    interfaces without hardware are left out, as containers make and remove them all the time."""
+
+    def __init__(self, path: str, tree: Tree, begin: float, wall: float, interface: Optional[str]) -> None:
+        super().__init__(path, DEVICES_LIMIT)
+        self._begins(begin, wall, "kernel")
+        self._tree = tree
+        self._interface = interface
+        self._minute, self._counts = begin, dict.fromkeys((ERROR, _NOTICE), 0)
+        self._errors, self._lost = 0, False
+        self.handles: Dict[Any, Callable[[Any], bool]] = {}
+        self._known: Dict[str, Dict[str, udev.Device]] = {}  # subsystem -> path -> device
+        self._carriers: Dict[str, bool] = {}
+        if not tree.live:
+            self.unreadable = Unreadable("missing", "a recorded tree has no events")
+            return
+        for listen, take in (
+            (partial(udev.monitor, SUBSYSTEMS, _BUFFER), self._take_device),
+            (_rtnetlink, self._take_links),
+        ):
+            try:
+                self.handles[listen()] = take
+            except Exception as error:  # no libudev, no permission: the other socket, and the samples, go on
+                self.unreadable = explain(error)
+        self._known = attempt_or({}, self._listed)  # behind the sockets, so that no event is between
+        self._carriers = attempt_or({}, self._running)
+
+    def drain(self) -> None:
+        """Write the events that have come. Where some were lost, compare the lists once the buffer is empty: until then
+        the kernel drops more, and reports no further error."""
+        for handle, take in list(self.handles.items()):
+            for _ in range(_EVENTS):
+                try:
+                    if take(handle):
+                        self._errors = 0
+                        continue
+                except BlockingIOError:
+                    pass
+                except Exception as error:  # ENOBUFS: a burst was longer than the buffer
+                    self._lost = True
+                    self._errors += 1
+                    attempt(_clear, handle)
+                    if self._errors < _ERRORS:
+                        continue
+                    self.unreadable = explain(error)
+                    del self.handles[handle]
+                if self._lost:
+                    self._lost = False
+                    attempt(self._compare)
+                break
+
+    def close(self, end: float) -> None:
+        """Write the last events, and the window's end."""
+        self.drain()
+        super().close(end)
+
+    def _take_device(self, monitor: Any) -> bool:
+        device = monitor.poll(0)
+        if device is None:
+            return False
+        found = udev.Device(device.sys_name, device.sys_path, dict(device.properties))
+        self._event(str(device.action), str(device.subsystem), found)
+        return True
+
+    def _event(self, action: str, subsystem: str, device: udev.Device, remark: str = "") -> None:
+        """Write an event down."""
+        if not self._concerns(subsystem, device):
+            return
+        head = self._head(device.path, device.properties.get("DRIVER"))
+        self._note(action, subsystem, device)
+        more = ["%s=%s" % pair for pair in sorted(device.properties.items()) if not _IDENTITY.fullmatch(pair[0])]
+        quiet = action in _QUIET or (action == "change" and not more)
+        words = ["%s: uevent %s %s %s" % (head, action, subsystem, device.name), *more, remark]
+        self._write(_NOTICE if quiet else ERROR, " ".join(words))
+
+    def _concerns(self, subsystem: str, device: udev.Device) -> bool:
+        return subsystem != "net" or device.parent != "virtual" or device.name == self._interface
+
+    def _head(self, path: str, driver: Optional[str] = None) -> str:
+        """Return driver and PCI function of a device, as the kernel names the device in its log."""
+        function = next(reversed(_ADDRESS.findall(path)), "")
+        every = (found for found in self._known.get("pci", {}).values() if found.name == function)
+        driver = driver or next((found.properties.get("DRIVER") for found in every), None)
+        return " ".join(filter(None, (driver, function))) or "virtual"
+
+    def _note(self, action: str, subsystem: str, device: udev.Device) -> None:
+        """Keep the list of devices as it is now."""
+        known = self._known.setdefault(subsystem, {})
+        known.pop("/sys" + device.properties.get("DEVPATH_OLD", ""), None)  # it has another name now
+        if action == "remove":
+            known.pop(device.path, None)
+        elif action in _QUIET:
+            known[device.path] = device
+        if subsystem == "net" and action in ("add", "remove"):
+            self._carriers.pop(device.name, None)
+            self._carriers.update({device.name: False} if action == "add" else {})
+
+    def _take_links(self, links: socket.socket) -> bool:
+        data, at = links.recv(1 << 16), 0
+        while at + 32 <= len(data):
+            size, kind = struct.unpack_from("=IH", data, at)
+            index, flags = struct.unpack_from("=iI", data, at + 20)
+            if kind == _NEWLINK:
+                self._link(attempt(socket.if_indextoname, index), bool(flags & _RUNNING))
+            at += max(size + 3 & ~3, 16)
+        return True
+
+    def _link(self, name: Any, running: bool) -> None:
+        """Write down that a link has lost its carrier or has it again; an unknown interface is not watched."""
+        if not isinstance(name, str) or self._carriers.get(name, running) == running:
+            return
+        self._carriers[name] = running
+        path = next((path for path, found in self._known.get("net", {}).items() if found.name == name), "")
+        words = "has its carrier again" if running else "lost its carrier"
+        self._write(_NOTICE if running else ERROR, "%s %s: link %s" % (self._head(path), name, words))
+
+    def _listed(self) -> Dict[str, Dict[str, udev.Device]]:
+        return {name: {found.path: found for found in udev.devices(self._tree, name)} for name in SUBSYSTEMS}
+
+    def _running(self) -> Dict[str, bool]:
+        every = self._tree.psutil.net_if_stats()
+        return {name: every[name].isup for name in machine.interfaces(self._tree, self._interface) if name in every}
+
+    def _compare(self) -> None:
+        """List the devices again, and write down how they differ from what the events said."""
+        self._say("# lost an unknown number of events")
+        before, now = self._known, self._listed()
+        for subsystem in SUBSYSTEMS:
+            old, new = before.get(subsystem, {}), now[subsystem]
+            for path in [*(old.keys() - new.keys()), *(new.keys() - old.keys())]:
+                action = "remove" if path in old else "add"
+                self._event(action, subsystem, old.get(path) or new[path], "(seen in the list)")
+        for name, running in self._running().items():
+            self._link(name, running)
+
+    def _write(self, priority: int, text: str) -> None:
+        now = time.monotonic()
+        if now - self._minute >= 60:
+            self._minute, self._counts = now, dict.fromkeys(self._counts, 0)
+        self._counts[priority] += 1
+        if self._counts[priority] > PER_MINUTE:
+            self._beyond += 1
+        else:
+            self._record(Record(0, priority, now, " ".join(text.split())[:LONGEST]))
+
+
+def _rtnetlink() -> socket.socket:
+    found = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
+    found.bind((0, _LINK_GROUP))
+    return found
+
+
+def _clear(handle: Any) -> None:
+    """Clear the error of a socket: as long as it is pending, poll reports it and nothing else (pyudev#194)."""
+    duplicate = socket.socket(fileno=os.dup(handle.fileno()))
+    try:
+        duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    finally:
+        duplicate.close()

@@ -1,12 +1,43 @@
-"""CPU and memory by psutil; pressure, which psutil leaves out, from /proc."""
+"""Channels and how they are read: CPU, memory and interfaces by psutil; pressure and RDMA devices from files."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-from ..tree import Tree
-from .reading import Source, Values, together
+from .. import rdma
+from ..tree import Tree, Unreadable, attempt, is_unreadable
+from ..udev import devices
+
+Reading = Callable[[], Any]
+Values = Dict[str, Any]
+
+
+class Source:
+    """Some channels that are read together: `names` are fixed when the sampler begins, `read` gives the values that
+    could be had, and an unreadable part in place of one that could not. `every`: only each so-many-th sample."""
+
+    every = 1
+
+    def __init__(self) -> None:
+        self.names: List[str] = []
+
+    def read(self) -> Values:
+        raise NotImplementedError
+
+
+def rounded(value: Any) -> Any:
+    """Return a value as it is written: others than whole numbers to the thousandth. None: no value, or not finite."""
+    if isinstance(value, float):
+        return round(value, 3) if abs(value) < 1e300 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def together(names: Iterable[str], reading: Reading) -> Values:
+    """Return what a reading gives for several channels, or in each of them why it gives nothing."""
+    values = attempt(reading)
+    return dict.fromkeys(names, values) if is_unreadable(values) else values
+
 
 _PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
 
@@ -46,3 +77,152 @@ class Machine(Source):
         lines = (line.split() for line in self._tree.lines("/proc/pressure/" + kind))
         totals = {words[0]: int(words[-1].partition("=")[2]) / 1e6 for words in lines}
         return {"pressure/%s_%s_s" % (kind, share): totals[share] for share in shares}
+
+
+_WORDS = 4  # bytes: the unit of port_rcv_data and port_xmit_data (InfiniBand specification, PortCounters)
+# Counter -> psutil's name of it. Carrier errors are among the errors, and frames that were missed among those dropped
+# (Linux, Documentation/networking/statistics.rst).
+_NET_ERRORS = {"rx_errors": "errin", "tx_errors": "errout", "rx_dropped": "dropin", "tx_dropped": "dropout"}
+# Of port 1: the first of each is mlx5's and bnxt_re's, the second ionic's (tests/data/machines/counters.toml
+# has the drivers' whole lists).
+COUNTERS = {
+    "cnp_sent": ("np_cnp_sent", "tx_rdma_cnp_pkts"),
+    "cnp_received": ("rp_cnp_handled", "rx_rdma_cnp_pkts"),
+    "ecn_marked": ("np_ecn_marked_roce_packets", "rx_rdma_ecn_pkts"),
+}
+RISEN = 500  # changes of a counter that are reported
+
+
+def interfaces(tree: Tree, used: Optional[str]) -> List[str]:
+    """Return interfaces with hardware behind them, and the one that the job uses."""
+    found = {device.name for device in devices(tree, "net") if device.parent != "virtual"}
+    return sorted(found | {used} if used else found)
+
+
+class Rates(Source):
+    """Bytes in and out since the counters began: of RDMA devices (port 1) and of interfaces."""
+
+    def __init__(self, tree: Tree, used: Optional[str]) -> None:
+        super().__init__()
+        self._tree = tree
+        self._interfaces = interfaces(tree, used)
+        self._ports: Dict[str, Reading] = {}
+        for device in devices(tree, "infiniband"):
+            for word, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
+                path = "%s/%s/ports/1/counters/%s" % (rdma.CLASS, device.name, counter)
+                self._ports["rdma/%s/%s_bytes" % (device.name, word)] = partial(_words, tree, path)
+        self.names = list(self._ports)
+        self.names += ["net/%s/%s_bytes" % (name, word) for name in self._interfaces for word in ("rx", "tx")]
+
+    def read(self) -> Values:
+        found = {name: attempt(reading) for name, reading in self._ports.items()}
+        counters = attempt(io_counters, self._tree)
+        for name in self._interfaces:
+            for word, field in (("rx", "bytes_recv"), ("tx", "bytes_sent")):
+                found["net/%s/%s_bytes" % (name, word)] = of_interface(counters, name, field)
+        return found
+
+
+def io_counters(tree: Tree) -> Any:
+    """Return psutil's counters by interface, of this network namespace."""
+    return tree.psutil.net_io_counters(pernic=True, nowrap=False)
+
+
+def of_interface(counters: Any, name: str, field: str) -> Any:
+    """Return a counter, or the unreadable part that has the reason."""
+    if is_unreadable(counters):
+        return counters
+    missing = Unreadable("missing", "interface " + name).as_part()
+    return getattr(counters[name], field) if name in counters else missing
+
+
+def _words(tree: Tree, path: str) -> int:
+    return _WORDS * tree.number(path)
+
+
+class Errors(Source):
+    """The error counters of each device, added up; those that rise are reported by name. Some drivers ask the device
+    for each of them, so they are read less often than bytes."""
+
+    every = 5
+
+    def __init__(self, tree: Tree, used: Optional[str]) -> None:
+        super().__init__()
+        self._tree = tree
+        self._paths: Dict[str, List[str]] = {}
+        for device in devices(tree, "infiniband"):
+            port = "%s/%s/ports/1/" % (rdma.CLASS, device.name)
+            self._paths["rdma/" + device.name] = [
+                port + folder + "/" + counter
+                for folder in ("counters", "hw_counters")
+                for counter in tree.names_if_permitted(port + folder)
+                if rdma.ERROR_NAME.search(counter)
+            ]
+        self._interfaces = interfaces(tree, used)
+        self.names = [device + "/errors" for device in [*self._paths, *("net/" + name for name in self._interfaces)]]
+        self._known: Dict[str, int] = {}
+        self._risen: List[Values] = []
+        self._reported = 0
+
+    def risen(self) -> List[Values]:
+        """Return the changes since the last call."""
+        found, self._risen = self._risen, []
+        return found
+
+    def read(self) -> Values:
+        readings = {
+            device: {path.rpartition("/")[2]: attempt(self._tree.number, path) for path in paths}
+            for device, paths in self._paths.items()
+        }
+        counters = attempt(io_counters, self._tree)
+        for name in self._interfaces:
+            readings["net/" + name] = {
+                counter: of_interface(counters, name, field) for counter, field in _NET_ERRORS.items()
+            }
+        return {device + "/errors": self._sum(device, values) for device, values in readings.items()}
+
+    def _sum(self, device: str, values: Dict[str, Any]) -> Any:
+        known = {device + "/" + name: value for name, value in values.items() if not is_unreadable(value)}
+        for counter, value in known.items():
+            before = self._known.setdefault(counter, value)
+            if value > before and self._reported < RISEN:
+                self._reported += 1
+                self._risen.append({"counter": counter, "from": before, "to": value})
+            self._known[counter] = value
+        if known:
+            return sum(known.values())
+        return next(iter(values.values()), Unreadable("missing", device + ": it has no error counter").as_part())
+
+
+class Congestion(Source):
+    """Counts of each RDMA device that has them, and of each interface whose driver reports its priority flow
+    control."""
+
+    every = 5
+
+    def __init__(self, tree: Tree, interfaces: List[str]) -> None:
+        super().__init__()
+        self._counters: Dict[str, Callable[[], int]] = {}
+        for device in (found.name for found in devices(tree, "infiniband")):
+            folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
+            there = tree.names_if_permitted(folder)
+            for what, names in COUNTERS.items():
+                for name in names:
+                    if name in there:
+                        self._counters["rdma/%s/%s" % (device, what)] = partial(tree.number, folder + "/" + name)
+        self._paused = [name for name in interfaces if tree.live and not is_unreadable(attempt(_pauses, name))]
+        self.names = list(self._counters)
+        self.names += ["net/%s/pauses_%s" % (name, way) for name in self._paused for way in ("rx", "tx")]
+
+    def read(self) -> Values:
+        values = {name: attempt(reading) for name, reading in self._counters.items()}
+        for name in self._paused:
+            found = attempt(_pauses, name)
+            for way in ("rx", "tx"):
+                values["net/%s/pauses_%s" % (name, way)] = found if is_unreadable(found) else found[way]
+        return values
+
+
+def _pauses(interface: str) -> Dict[str, int]:
+    """Return the frames of all priorities together, since the interface is up."""
+    return {way: sum(counts) for way, counts in rdma.ask_dcb(interface)["pauses"].items()}

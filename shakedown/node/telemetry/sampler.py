@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import select
@@ -19,14 +20,80 @@ import traceback
 from typing import Any, Dict, List, Optional, Set
 
 from ..tree import Tree, attempt_or, is_unreadable
-from . import network
-from .devices import Devices
-from .gpus import Gpus
-from .kernel import KernelLog
-from .library import lower_priority
-from .machine import Machine
-from .output import Output
-from .reading import Source, rounded, together
+from . import machine
+from .gpus import Gpus, lower_priority
+from .kernel import Devices, KernelLog
+from .machine import Machine, Source, rounded, together
+
+LIMIT = 4 << 20  # bytes: 8 GPUs and 8 NICs fill it in about two hours at 2 s
+_RESERVE = 64 << 10  # for the last lines, and for reports of counters and readings
+_SAMPLE = b'{"t":'  # how a sample begins; other lines name their kind first
+
+
+class Output:
+    """Appends lines; at the limit every second sample goes and `thinned` grows by one: the caller then samples half as
+    often. Counts and sums are written as they stand, not as differences, so that nothing is lost with a sample."""
+
+    def __init__(self, path: str, limit: int = LIMIT) -> None:
+        self.thinned = 0
+        self.samples = 0
+        self._path = path
+        self._limit = limit
+        self._size = 0
+        self._file = self._open(path)
+
+    def sample(self, document: Dict[str, Any]) -> None:
+        """Append a sample: its first key is `t`. Raises OSError."""
+        data = _as_line(document)
+        if self._size + len(data) > self._limit - _RESERVE:
+            self._thin()
+        if self._size + len(data) <= self._limit - _RESERVE:
+            self._append(data)
+            self.samples += 1
+
+    def tell(self, document: Dict[str, Any]) -> None:
+        """Append anything else. Its first key is `kind`. Raises OSError."""
+        data = _as_line(document)
+        if self._size + len(data) <= self._limit:
+            self._append(data)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _append(self, data: bytes) -> None:
+        self._size += len(data)
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def _thin(self) -> None:
+        """Leave out every second sample but the first."""
+        with open(self._path, "rb") as file:
+            lines = file.readlines()
+        kept, count = [], 0
+        for line in lines:
+            if line.startswith(_SAMPLE):
+                count += 1
+                if count % 2 == 0:
+                    self.samples -= 1
+                    continue
+            kept.append(line)
+        beside = self._path + ".partial"
+        new = self._open(beside, os.O_TRUNC)
+        os.close(self._file)
+        self._file, self._size = new, 0
+        self._append(b"".join(kept))
+        os.replace(beside, self._path)
+        self.thinned += 1
+
+    @staticmethod
+    def _open(path: str, more: int = 0) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(path, flags | more, 0o600)
+
+
+def _as_line(document: Dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
 
 SCHEMA = 1
 SHARE = 0.008  # of one core: what samples may cost; where they cost more they are taken less often
@@ -45,13 +112,13 @@ class Sampler:
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._output = Output(os.path.join(folder, "telemetry.jsonl"))
         self._gpus = Gpus(tree)
-        self._errors = network.Errors(tree, interface)
+        self._errors = machine.Errors(tree, interface)
         self._sources: List[Source] = [
             Machine(tree),
             self._gpus,
-            network.Rates(tree, interface),
+            machine.Rates(tree, interface),
             self._errors,
-            network.Congestion(tree, network.interfaces(tree, interface)),
+            machine.Congestion(tree, machine.interfaces(tree, interface)),
         ]
         self._channels = [name for source in self._sources for name in source.names]
         self._reported: Set[str] = set()

@@ -7,7 +7,7 @@ from typing import Any
 
 from shakedown.catalogue import Log, entries
 from shakedown.common.data import read_toml
-from shakedown.node.account import GROUPS
+from shakedown.node.system import GROUPS
 from shakedown.runs.records import RunRecord
 
 _USERS = {"user", "owner", *GROUPS}  # a group's key has its members
