@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shakedown.common.text import counted, decimal, printable
+from shakedown.evidence.stragglers.model import lines as straggler_lines
 from shakedown.hosts import folded
 from shakedown.logs.metrics import METRICS
 from shakedown.report import own_times
@@ -55,12 +56,13 @@ def _lines(shown: Overview) -> Iterator[str]:
 
 def _own_times(shown: Overview) -> Iterator[str]:
     """Nodes beside each other, where anything of it is not as usual."""
-    for compared in own_times.of(shown.jobs):
-        for line in compared.lines:
-            yield f"\n{words(compared.job)}: {words(line)}"
-        if compared.rows and compared.lines:
-            rows = [(row.standing, code(row.node), *map(words, row.cells[2:])) for row in compared.rows]
-            yield from table(own_times.HEADER, rows)
+    for job in shown.jobs:
+        lines = list(straggler_lines(job.stragglers)) if job.stragglers else []
+        yield from (f"\n{words(job.node or 'all nodes together')}: {words(line)}" for line in lines)
+        rows = own_times.rows(job.stragglers) if job.stragglers and lines else []
+        if rows:
+            cells = [(level, code(node), *map(words, rest)) for level, node, *rest in rows]
+            yield from table(own_times.HEADER, cells)
 
 
 def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:

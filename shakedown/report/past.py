@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from shakedown.common.text import decimal, short
+from shakedown.common.text import counted, decimal, short
 from shakedown.hosts import named
 from shakedown.logs.metrics import METRICS
 from shakedown.report.terminal import COLOURS, table
@@ -116,26 +116,21 @@ def _when(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
-def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
+def calibration(rows: Sequence[Row], runs: Sequence[str]) -> Iterator[RenderableType]:
     """Yield what earlier runs say of each figure: their centre with its error, how far one run is off it, and what the
     next one must not be worse than."""
     shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")
     for row in rows:
         found, unit = row.baseline, row.unit
         if found.centre is None or found.error is None or found.spread is None or found.bound is None:
-            shown.add_row(
-                _plain(row.job), row.metric, str(found), decimal(found.value), "-", "-", "not judged yet", unit
-            )
+            shown.add_row(Text(row.job), row.metric, str(found), decimal(found.value), "-", "-", "not judged yet", unit)
             continue
         numbers = (decimal(found.centre), short(found.error), short(found.spread))
         bound = f"{found.direction} {decimal(found.bound)}"
-        shown.add_row(_plain(row.job), row.metric, str(found.count), *numbers, bound, unit)
+        shown.add_row(Text(row.job), row.metric, str(found.count), *numbers, bound, unit)
     yield shown
     yield from (Text(f"\n{epoch}") for epoch in dict.fromkeys(row.epoch for row in rows))
-
-
-def _plain(text: str) -> Text:
-    return Text(text)
+    yield Text(f"\n{counted(len(runs), 'run')}: {', '.join(runs)}")
 
 
 def reliability(found: Reliability) -> Iterator[RenderableType]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from shakedown.common.text import counted, decimal
+from shakedown.report import terminal
 from shakedown.report.terminal import safe
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def table(nodes: Mapping[str, NodeTelemetry]) -> Table | None:
     head, rows = cells(nodes)
     if not rows:
         return None
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in head:
-        made.add_column(title, overflow="fold")
+    made = terminal.table(*head)
     for row in rows:
         made.add_row(*map(safe, row))
     return made

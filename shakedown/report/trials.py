@@ -36,7 +36,10 @@ def tables(record: TrialsRecord) -> Iterator[Any]:
     """Yield what was measured: each node's figures, then every pair's."""
     if record.judged:
         yield _nodes(record)
-        yield from _of_the_fleet(record.judged)
+        for name, unit, values in fleet(record.judged):
+            if len(values) > 1:
+                middle, spread = decimal(median(values), 4), f"{decimal(values[0], 4)} to {decimal(values[-1], 4)}"
+                yield terminal.safe(f"{name}: median {middle} {unit}, {spread}, {counted(len(values), 'part')}")
     for matrix in [*record.matrices, *record.matrices_again]:
         if matrix.cells or matrix.missing:
             fresh = ", in a fresh run" if matrix in record.matrices_again else ""
@@ -76,16 +79,13 @@ def _cell(parts: Sequence[Judged]) -> str:
     return f"[{colour}]{text}[/]" if colour else text
 
 
-def _of_the_fleet(judged: Sequence[Judged]) -> Iterator[str]:
-    """Yield what all parts have, in a line for each figure."""
+def fleet(judged: Sequence[Judged]) -> Iterator[tuple[str, str, list[float]]]:
+    """Yield each figure that was measured: its name, its unit, and the values of all parts in order."""
     for trial, figure in dict.fromkeys((part.trial, part.figure) for part in judged):
-        parts = [part for part in judged if (part.trial, part.figure) == (trial, figure) and part.median is not None]
+        parts = [part for part in judged if (part.trial, part.figure) == (trial, figure)]
         values = sorted(part.median for part in parts if part.median is not None)
-        if len(values) > 1:
-            spread = f"{decimal(values[0], 4)} to {decimal(values[-1], 4)}"
-            middle = f"{decimal(median(values), 4)} {parts[0].unit}"
-            text = f"{trial}.{figure}: median {middle}, {spread}, {counted(len(values), 'part')}"
-            yield terminal.safe(text)
+        if values:
+            yield f"{trial}.{figure}", parts[0].unit, values
 
 
 def _title(matrix: Matrix) -> str:

@@ -17,8 +17,8 @@ from shakedown.ledger.history import fleet
 from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import Findings, Judged, Remembered, Run, text_of
 from shakedown.report.overview import overview
-from shakedown.report.page import squares, times
-from shakedown.report.page.tiles import tiles
+from shakedown.report.page import squares
+from shakedown.report.page.squares import tiles
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.records import RunNode
 from shakedown.state.findings import Finding, Remedy, Verdict
@@ -74,8 +74,8 @@ def test_a_page_has_no_number_with_an_exponent(tmp_path: Path) -> None:
 def test_times_are_those_of_the_site_with_their_zone(berlin: None, tmp_path: Path) -> None:
     text = text_of(a_run(tmp_path), "html")
     assert '<time datetime="2026-11-23T05:00:00+01:00">2026-11-23 05:00:00 CET</time>' in text
-    assert "CEST" in times.local("2026-07-01T12:00:00+00:00")
-    assert times.local("<b>") == "&lt;b&gt;" and times.local("2026-07-01T12:00:00") == "2026-07-01T12:00:00"
+    assert "CEST" in squares.local("2026-07-01T12:00:00+00:00")
+    assert squares.local("<b>") == "&lt;b&gt;" and squares.local("2026-07-01T12:00:00") == "2026-07-01T12:00:00"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_times_are_those_of_the_site_with_their_zone(berlin: None, tmp_path: Pat
     ],
 )
 def test_a_span_is_two_units(last: str, words: str) -> None:
-    assert times.span("2026-11-23T04:00:00+00:00", last) == words
+    assert squares.span("2026-11-23T04:00:00+00:00", last) == words
 
 
 def test_the_figures_at_the_top(tmp_path: Path) -> None:

@@ -155,21 +155,7 @@ class InService:
     show_all: bool = False  # each node with its steps
 
 
-Document = TypeVar(
-    "Document",
-    Findings,
-    Judged,
-    Run,
-    Desired,
-    Plans,
-    SiteLayer,
-    Remembered,
-    Compared,
-    Calibrated,
-    Reliable,
-    Waivers,
-    InService,
-)
+Document = TypeVar("Document")
 _FORMATS: dict[str, dict[type, Callable[[Any], Iterable[Part]]]] = {}
 
 

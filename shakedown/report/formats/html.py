@@ -13,11 +13,9 @@ def pages() -> tuple[Callable[[Any], str], Callable[[Run], str]]:
     return render.page_of, acceptance.page_of
 
 
-def _show(document: Findings | Judged | Run | Remembered) -> Iterator[str]:
+def _show(document: Any) -> Iterator[str]:
     yield pages()[0](document)
 
 
-shows(Findings)(_show)
-shows(Judged)(_show)
-shows(Run)(_show)
-shows(Remembered)(_show)
+for kind in (Findings, Judged, Run, Remembered):
+    shows(kind)(_show)

@@ -6,19 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from shakedown.report.formats import (
-    Calibrated,
-    Compared,
-    Desired,
-    Findings,
-    InService,
-    Judged,
-    Reliable,
-    Remembered,
-    Run,
-    Waivers,
-    shows,
-)
+from shakedown.report import formats
+from shakedown.report.formats import Desired, shows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +21,10 @@ def _show(document: Any) -> Iterator[RenderableType]:
     yield from rendered(document)
 
 
-KINDS: tuple[Any, ...] = (Findings, Judged, Run, Remembered, Compared, Calibrated, Reliable, Waivers, InService)
+KINDS: tuple[type, ...] = (
+    *(formats.Findings, formats.Judged, formats.Run, formats.Remembered, formats.Compared),
+    *(formats.Calibrated, formats.Reliable, formats.Waivers, formats.InService),
+)
 for kind in KINDS:
     shows(kind)(_show)
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.common.text import decimal, printable
+from shakedown.logs.metrics import METRICS
 from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Run
 from shakedown.report.overview import WORDS, overview
-from shakedown.report.page import figures, render
+from shakedown.report.page import render
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.records import RunRecord
 from shakedown.state.findings import Verdict
@@ -112,10 +113,16 @@ def _text(reading: Any) -> str:
 
 
 def _figures(document: Run) -> Iterator[Figure]:
-    for table in figures.tables(overview(document)):
-        for row in table.rows:
-            verdict = row.gate.verdict if row.gate else ""
-            yield Figure(row.name, row.median, row.unit, row.expected, table.job, verdict)
+    shown = overview(document)
+    gates = {(gate.job, gate.name): gate for gate in shown.gates}
+    for job in render.measured(shown):
+        for name, metric in METRICS.items():
+            if figure := job.figures.get(name) if job.figures else None:
+                bound = job.plan.expect.get(name) if job.plan else None
+                limit = "nothing" if bound is None else f"{metric.direction} {decimal(bound)}"
+                gate = gates.get((job.name, name))
+                of = job.node or "all nodes together"
+                yield Figure(name, decimal(figure.value), metric.unit, limit, of, gate.verdict if gate else "")
 
 
 def _trials(record: RunRecord) -> Iterator[Figure]:

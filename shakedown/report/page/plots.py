@@ -1,14 +1,26 @@
-"""The page's plots of a run: its jobs over their iterations, and nodes by findings or by nodes as coloured cells."""
+"""The page's plots: jobs over their iterations, figures beside those of earlier runs, the nodes' telemetry over time,
+and nodes by findings or by nodes as coloured cells.
+"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from statistics import median
 
-from shakedown.common.text import counted, decimal
+from shakedown.common.text import counted, decimal, printable
+from shakedown.evidence.results import Timing
+from shakedown.evidence.telemetry.summary import each_device
+from shakedown.gates.baselines.model import Baseline
+from shakedown.gates.registry import OF_THE_END
+from shakedown.ledger.history import History
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
+from shakedown.report.page.squares import moment
 from shakedown.report.page.svg import Chart, Point, cells, heat_colour
-from shakedown.runs.records import JobRecord
+from shakedown.runs import copies
+from shakedown.runs.records import Evidence, JobRecord
 from shakedown.state.findings import Verdict
+from shakedown.trials.models import Matrix, TrialsRecord
 
 LINES = 8  # in one plot: more cannot be told apart
 SERIES = {
@@ -36,7 +48,7 @@ class Plot:
     image: str  # data URI
 
 
-def of(shown: Overview) -> list[Plot]:
+def of_iterations(shown: Overview) -> list[Plot]:
     """Draw a run's jobs over their iterations."""
     jobs = [job for job in shown.jobs if job.iterations][:LINES]
     failed = {gate.job for gate in shown.gates if gate.verdict == Verdict.FAIL}
@@ -101,3 +113,213 @@ def heat(pairs: Sequence[Sequence[float | None]], names: Sequence[str]) -> str:
     scale = high - low or 1.0
     rows = [b"".join(bytes(4) if v is None else heat_colour((v - low) / scale) for v in row) for row in pairs]
     return cells(rows, names, names, (440, 380), (low, high))
+
+
+def of_trials(record: TrialsRecord) -> list[Plot]:
+    """Draw what every pair of nodes measured."""
+    again = ", in a fresh run"
+    which = [*((matrix, "") for matrix in record.matrices), *((matrix, again) for matrix in record.matrices_again)]
+    return [_pairs(matrix, words) for matrix, words in which if matrix.cells]
+
+
+def _pairs(matrix: Matrix, which: str) -> Plot:
+    rows = [
+        [
+            median(values) if (values := matrix.cells.get(sender, {}).get(receiver)) else None
+            for receiver in matrix.nodes
+        ]
+        for sender in matrix.nodes
+    ]
+    title = f"{matrix.trial}: {matrix.figure}{f' over {matrix.rail}' if matrix.rail else ''} [{matrix.unit}]{which}"
+    slow = ", ".join(f"{a} to {b}" for a, b in matrix.slow[:8]) or "no pair"
+    alt = f"{title}, sender by receiver, {counted(len(matrix.nodes), 'node')}; slow in every repetition: {slow}"
+    alt += f"; nothing came from {counted(len(matrix.missing), 'pair')}" if matrix.missing else ""
+    names = [printable(name, 40) for name in matrix.nodes]
+    return Plot(printable(title, 200), printable(alt, 2000), heat(rows, names))
+
+
+JOBS = 4  # of which there are plots: nodes by themselves may be hundreds
+BAND = 1.96
+"""Standard deviations on either side of the centre: 95 % of runs lie there where they differ as a normal
+distribution."""
+
+Run = tuple[datetime, float]
+
+
+def of_earlier(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
+    """Return a plot for each figure that earlier runs have; of the job over all nodes first."""
+    now = moment(shown.started)
+    made = []
+    for job in sorted(shown.jobs, key=lambda job: job.node is not None)[:JOBS]:
+        past = evidence.get(job.name, Evidence()).past
+        for name, metric in METRICS.items():
+            figure = job.figures.get(name) if job.figures else None
+            runs = [(run.at, run.figures[name]) for run in past.of_metric(name)] if past else []
+            if figure is not None and runs and now is not None:
+                where = f" of {job.node}" if job.node else ""
+                title = f"earlier runs{where}: {name} [{metric.unit}]"
+                expected = job.plan.expect.get(name) if job.plan else None
+                known = job.baselines.get(name)
+                made.append(history(printable(title, 200), runs, (now, figure.value), known, expected))
+    return made
+
+
+def history(
+    title: str, runs: Sequence[Run], this: Run | None, baseline: Baseline | None = None, expected: float | None = None
+) -> Plot:
+    """Draw earlier runs as points over the days, this one as a mark of its own, the band of the baseline, and what is
+    expected."""
+    chart = Chart(days=True)
+    if expected is not None:
+        chart.bound(expected, f"expected {decimal(expected)}")
+    if baseline is not None and baseline.centre is not None and baseline.spread is not None:
+        low, high = (baseline.centre + sign * BAND * baseline.spread for sign in (-1, 1))
+        chart.band(low, high, baseline.centre, "95 % of runs")
+        if baseline.bound is not None:
+            chart.bound(baseline.bound, f"{baseline.direction} {decimal(baseline.bound, 4)}")
+    chart.points([(at.timestamp(), value) for at, value in runs], "earlier")
+    if this is not None:
+        worse = baseline is not None and bool(baseline.lost)
+        chart.diamond((this[0].timestamp(), this[1]), "this run", worse)
+    values = [value for _, value in runs]
+    alt = f"{title}: {counted(len(runs), 'run')} from {decimal(min(values))} to {decimal(max(values))}"
+    if this is not None:
+        alt += f", this one {decimal(this[1])}"
+    if baseline is not None:
+        alt += f"; {baseline}"
+    return Plot(title, printable(alt, 2000), chart.image())
+
+
+def weeks(history: History | None) -> list[Plot]:
+    """Return what a ledger's runs measured: for each figure the jobs over all nodes, those of one recipe on as many
+    nodes as one line. Runs that did not pass are in it as well: that is what is looked for here."""
+    made: list[Plot] = []
+    for name, metric in METRICS.items() if history else ():
+        assert history is not None
+        lines: dict[str, list[Run]] = {}
+        for row in reversed(history.runs):
+            for job in row.jobs:
+                if name in job.figures:
+                    what = f"{printable(job.recipe, 60)}, {counted(job.nodes, 'node')}"
+                    lines.setdefault(what, []).append((row.at, job.figures[name]))
+        if lines:
+            made.append(_over_weeks(f"{name} [{metric.unit}]", dict(list(lines.items())[:LINES])))
+    return made
+
+
+def _over_weeks(title: str, lines: Mapping[str, Sequence[Run]]) -> Plot:
+    chart = Chart(days=True)
+    for number, (name, runs) in enumerate(lines.items()):
+        chart.line([(at.timestamp(), value) for at, value in runs], number, name, marked=len(runs) < 200)
+    ends = [
+        f"{name}: {counted(len(runs), 'run')}, {decimal(runs[0][1], 4)} to {decimal(runs[-1][1], 4)}"
+        for name, runs in lines.items()
+    ]
+    return Plot(title, f"{title} over time; {'; '.join(ends)}", chart.image())
+
+
+# Channel -> title and scale: what people look at first. Of a node with several devices the mean of them.
+CHANNELS = {
+    "gpu/*/power_w": ("GPU power [W]", 1.0),
+    "gpu/*/temperature_c": ("GPU temperature [°C]", 1.0),
+    "gpu/*/gfx_clock_mhz": ("GPU clock [MHz]", 1.0),
+    "gpu/*/vram_used_bytes": ("GPU memory in use [GiB]", 2.0**-30),
+    "rdma/*/tx_bytes": ("RDMA, sent [Gb/s]", 1.0),
+    "cpu/busy_s": ("CPUs busy", 1.0),
+    "memory/available_bytes": ("memory available [GiB]", 2.0**-30),
+    "pressure/cpu_some_s": ("waiting for a CPU [%]", 1.0),
+}
+MARKS = 6  # iterations that are named above a plot
+
+
+@dataclass(frozen=True)
+class _Moment:
+    at: float  # seconds since the job began
+    words: str
+
+
+def of_telemetry(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
+    """Return the plots of the job over all nodes, or else of the first that was sampled."""
+    if shown.directory is None:
+        return []
+    for job in sorted(shown.jobs, key=lambda job: job.node is not None):
+        kept = evidence.get(job.name)
+        if kept is not None and job.telemetry:
+            names = _chosen(shown, job)
+            logs = {name: kept.logs.get(name, []) for name in names}
+            found = copies.watched(shown.directory, logs, kept.timing)
+            series = {name: samples for name, samples in found.series.items() if samples is not None and samples.times}
+            zero = kept.timing.started_at
+            lines: dict[str, dict[str, list[Point]]] = {}
+            for name, samples in series.items():
+                clock = kept.timing.clocks.get(name)
+                for kind in CHANNELS:
+                    points = _mean(list(each_device(samples, kind).values()))
+                    if points and clock is not None and zero is not None:
+                        lines.setdefault(kind, {})[name] = [(clock.at(when) - zero, value) for when, value in points]
+            moments = list(_moments(shown, job, kept.timing))
+            few = "" if len(job.telemetry) <= len(names) else f", {len(names)} of {counted(len(job.telemetry), 'node')}"
+            return [_plot(kind, points, moments, kept.timing, few) for kind, points in lines.items()]
+    return []
+
+
+def _chosen(shown: Overview, job: JobRecord) -> list[str]:
+    """Return the nodes that have a line: those of a diagnosis, and those that are furthest from the others."""
+    names = [sign.node for sign in shown.signs if sign.node in job.telemetry]
+    for kind in CHANNELS:
+        known = sorted(
+            (node.channels[kind].median, name) for name, node in job.telemetry.items() if kind in node.channels
+        )
+        names += [name for _, name in (known[:1] + known[-1:])]
+    return [name for name in dict.fromkeys([*names, *job.telemetry]) if name][:LINES]
+
+
+def _mean(devices: Sequence[Sequence[Point]]) -> list[Point]:
+    """Over the devices of a node, at the times at which all of them told."""
+    values: dict[float, list[float]] = {}
+    for points in devices:
+        for when, value in points:
+            values.setdefault(when, []).append(value)
+    return [
+        (when, sum(readings) / len(readings))
+        for when, readings in sorted(values.items())
+        if len(readings) == len(devices)
+    ]
+
+
+def _moments(shown: Overview, job: JobRecord, timing: Timing) -> Iterator[_Moment]:
+    """Where the job failed: when the first sign of it was seen, and when it ended."""
+    if timing.started_at is None:
+        return
+    first = next((sign for sign in shown.signs if sign.at is not None), None)
+    if first is not None and isinstance(first.at, datetime):
+        where = f" on {printable(first.node, 60)}" if first.node else ""
+        yield _Moment(first.at.timestamp() - timing.started_at, f"{printable(first.name, 40)}{where}")
+    elif timing.finished_at is not None and any(
+        gate.verdict == Verdict.FAIL and gate.name in OF_THE_END for gate in shown.gates if gate.job == job.name
+    ):
+        yield _Moment(timing.finished_at - timing.started_at, "the job ended")
+
+
+def _plot(
+    kind: str, lines: Mapping[str, Sequence[Point]], moments: Sequence[_Moment], timing: Timing, few: str
+) -> Plot:
+    title, scale = CHANNELS[kind]
+    zero = timing.started_at or 0.0
+    chart = Chart("seconds since the job began")
+    for number, (name, points) in enumerate(lines.items()):
+        chart.line([(when, value * scale) for when, value in points], number, name, marked=len(points) == 1)
+    for failure in moments:
+        chart.mark(failure.at, failure.words)
+    if timing.iterations:
+        step = max(len(timing.iterations) // MARKS, 1)
+        chart.above = [(when - zero, str(number)) for number, when in timing.iterations[step - 1 :: step]]
+        chart.above_label = "iteration"
+    ends = [f"{name} {_range([value * scale for _, value in points])}" for name, points in lines.items()]
+    alt = f"{title} over time{few}: {'; '.join(ends)}"
+    alt += "".join(f"; {failure.words} at {failure.at:.0f} s" for failure in moments)
+    return Plot(f"{title}{few}", printable(alt, 2000), chart.image(legend=len(lines) > 1))
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{decimal(min(values), 4)} to {decimal(max(values), 4)}"

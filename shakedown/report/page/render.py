@@ -5,22 +5,29 @@ import hashlib
 import json
 from functools import cache
 from importlib.resources import files
+from statistics import median
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from shakedown.common.text import printable
+from shakedown.common.text import counted, decimal, printable
+from shakedown.evidence.stragglers.model import lines
 from shakedown.isolation.tree import result_lines, tree
+from shakedown.logs.metrics import METRICS
 from shakedown.report import own_times, telemetry
 from shakedown.report.formats import Findings, Judged, Remembered, Run
 from shakedown.report.overview import WORDS, Overview, overview
-from shakedown.report.page import earlier, excerpts, figures, grid, measured, over_time, plots, rows, squares, times
-from shakedown.report.page.tiles import tiles
+from shakedown.report.page import excerpts, plots, rows, squares
+from shakedown.report.page.squares import tiles
 from shakedown.report.terminal import value_text
+from shakedown.report.trials import fleet
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence
+from shakedown.runs.records import Evidence, JobRecord
 
 TEXT = 2000  # characters of one text of a node that are shown
+JOBS = 64  # whose figures have rows; nodes by themselves may be hundreds
+# As verdicts, standings have the same colour and mark.
+STANDINGS = {"named": "fail", "fail": "fail", "undecided": "unknown", "unknown": "unknown", "notice": "warn"}
 FEW = 12  # nodes and entries that a person looks through without a search
 
 
@@ -34,11 +41,12 @@ def page(shown: Overview) -> str:
     index = rows.Index(shown.names)
     logs = excerpts.of(shown)
     evidence = _evidence(shown)
-    sampled = [job for job in shown.jobs if job.telemetry][: figures.JOBS]
+    trials = shown.trials
+    reasons = trials.incomplete.values() if trials else ()
     cards = rows.cards(shown, index)
-    fleet = rows.fleet(shown, index)
+    nodes_of_ledger = rows.fleet(shown, index)
     links = {node: (card.id, card.action.what) for node, card in cards.of_node.items()}
-    nodes = squares.squares(shown, links or {node: (row.id, row.seen[0].why) for node, row in fleet.items()})
+    nodes = squares.squares(shown, links or {node: (row.id, row.seen[0].why) for node, row in nodes_of_ledger.items()})
     template = environment().get_template("page.html")
     return template.render(
         shown=shown,
@@ -48,31 +56,46 @@ def page(shown: Overview) -> str:
         policy=policy(),
         index=index,
         names=Markup(_json(index.names)),
-        searched=len(cards.shown) > FEW or (len(index.names) > FEW and (cards.shown or fleet)),
+        searched=len(cards.shown) > FEW or (len(index.names) > FEW and (cards.shown or nodes_of_ledger)),
         tiles=tiles(shown, nodes),
         racks=squares.racks(nodes, shown.groups),
         cards=cards,
         lines={words: f"{log.anchor}-{log.failed}" for log in logs if log.failed for words in _places(log)},
         gates=rows.gates(shown, index),
-        figures=figures.tables(shown),
+        measured=measured(shown),
+        metrics=METRICS,
+        gate_of={(gate.job, gate.name): gate for gate in shown.gates},
         plots=[
-            *plots.of(shown),
-            *earlier.of(shown, evidence),
-            *(earlier.weeks(shown.history) if shown.history else []),
+            *plots.of_iterations(shown),
+            *plots.of_earlier(shown, evidence),
+            *(plots.weeks(shown.history) if shown.history else []),
         ],
-        over_time=over_time.of(shown, evidence),
-        telemetry=[(job.node or "all nodes together", *telemetry.cells(job.telemetry)) for job in sampled],
-        trials=measured.of(shown.trials),
-        own_times=own_times.of(shown.jobs),
+        over_time=plots.of_telemetry(shown, evidence),
+        telemetry=[(job.node, *telemetry.cells(job.telemetry)) for job in shown.jobs if job.telemetry][:JOBS],
+        trials=trials,
+        fleet_of_trials=list(fleet(trials.judged)) if trials else (),
+        pairs=plots.of_trials(trials) if trials else (),
+        incomplete=[printable(f"{node}: {why}", 500) for found in reasons for node, why in found.items()],
+        own_times=[
+            (job.node, list(lines(job.stragglers)), own_times.rows(job.stragglers))
+            for job in shown.jobs
+            if job.stragglers is not None
+        ],
         own_times_header=own_times.HEADER,
         search=shown.isolation,
         search_tree=tree(shown.isolation) if shown.isolation else (),
         conclusions=result_lines(shown.isolation.result) if shown.isolation and shown.isolation.result else (),
-        grid=grid.of(shown, index),
+        grid=rows.of(shown, index),
         nodes=rows.nodes(shown, index),
-        fleet={row.id: row for row in fleet.values()}.values(),
+        fleet={row.id: row for row in nodes_of_ledger.values()}.values(),
         logs=logs,
     )
+
+
+def measured(shown: Overview) -> list[JobRecord]:
+    """Return the jobs that measured something; the job over all nodes comes first."""
+    jobs = [job for job in shown.jobs if job.figures and job.iterations]
+    return sorted(jobs, key=lambda job: job.node is not None)[:JOBS]
 
 
 def _evidence(shown: Overview) -> dict[str, Evidence]:
@@ -122,9 +145,13 @@ def environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.globals["marks"] = {verdict.value: mark for verdict, mark in grid.MARKS.items()}
+    made.globals["marks"] = {verdict.value: mark for verdict, mark in rows.MARKS.items()}
     made.globals["outcomes"] = {"pass": "ok", "fail": "fail", "unknown": "unknown"}
     made.filters["text"] = lambda text: printable(str(text), TEXT)
-    made.filters["local"] = times.local
+    made.globals["standings"] = STANDINGS | {"warn": "warn", "ok": "ok"}
+    made.filters["counted"] = counted
+    made.filters["decimal"] = decimal
+    made.filters["median"] = median
+    made.filters["local"] = squares.local
     made.filters["value"] = lambda value, unit=None: printable(value_text(value, unit), TEXT)
     return made
