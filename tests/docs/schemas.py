@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 from pydantic import TypeAdapter
 
 from shakedown.jobs.launch import LaunchPlan
@@ -18,6 +17,7 @@ from shakedown.runs.signing.statement import Statement
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState
 from tests.docs.markdown import as_json, summary, table
+from tests.json_schema import Draft202012Validator
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 _ITERATIONS = "`iterations.jsonl`, `shakedown parse`"
@@ -76,5 +76,5 @@ def problems_of(run: Path) -> list[str]:
 def problems(kind: str, text: str) -> list[str]:
     """What of a document is not as the published schema of its kind has it."""
     published = json.loads((FOLDER / MODELS[kind][0]).read_text("utf-8"))
-    validator = jsonschema.Draft202012Validator(published)
+    validator = Draft202012Validator(published)
     return [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(json.loads(text))]

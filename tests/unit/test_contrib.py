@@ -8,13 +8,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
 from shakedown.node.agent.run import FOLDER, SHORT
 from shakedown.operations.agent import HEALTH
 from shakedown.schedulers.kubernetes.nodes import VERIFIED
+from tests.json_schema import Draft202012Validator, ValidationError
 
 CONTRIB = Path(__file__).parents[2] / "contrib"
 DATA = Path(__file__).parents[1] / "data" / "contrib"
@@ -57,9 +57,9 @@ def test_the_readiness_rule_fits_the_controller_s_schema_and_wants_the_condition
     crd = json.loads((DATA / "node_readiness_rule.json").read_text("utf-8"))
     assert rule["apiVersion"] == f"{crd['group']}/{crd['version']}" and rule["kind"] == crd["kind"]
     spec = rule["spec"]
-    jsonschema.Draft202012Validator(crd["spec"]).validate(spec)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(crd["spec"]).validate({**spec, "enforcementMode": "always"})
+    Draft202012Validator(crd["spec"]).validate(spec)
+    with pytest.raises(ValidationError):
+        Draft202012Validator(crd["spec"]).validate({**spec, "enforcementMode": "always"})
     assert spec["conditions"] == [{"type": VERIFIED, "requiredStatus": "True"}]
     assert spec["enforcementMode"] == "continuous" and spec["dryRun"] is True
     # The rules of its CRD that a JSON schema does not have.

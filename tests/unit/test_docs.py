@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from shakedown.desired import profiles
@@ -18,6 +17,7 @@ from shakedown.runner.features import resolve
 from shakedown.state.findings import Finding, Verdict
 from tests.docs import commands, house, links, schemas, shell
 from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted, written
+from tests.json_schema import Draft202012Validator
 from tests.slurm_commands import Programs
 
 WANTED = wanted()
@@ -130,7 +130,7 @@ def test_the_readme_names_every_profile() -> None:
 
 def test_a_schema_refuses_what_is_not_of_it() -> None:
     finding = Finding(name="thp", node="node1", verdict=Verdict.OK).model_dump(mode="json")
-    validator = jsonschema.Draft202012Validator(schemas.schema(Finding))
+    validator = Draft202012Validator(schemas.schema(Finding))
     assert not list(validator.iter_errors(finding))
     assert list(validator.iter_errors({**finding, "verdict": "fine"}))
     assert list(validator.iter_errors({**finding, "more": 1}))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from shakedown.trials import trials
-from shakedown.trials.workload import between, rendezvous
 from shakedown.trials.workload.link import Link, LinkError
 from shakedown.trials.workload.registry import TRIALS, Measured, Place, Trial
 
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+# Torch is imported when a test begins: each process of a parallel run collects this file.
 SAMPLES = Path(__file__).parents[1] / "data/trials"
 PAIR = "perftest/0/0/0-1"
 
@@ -24,14 +27,20 @@ PAIR = "perftest/0/0/0-1"
 @pytest.fixture
 def store() -> TCPStore:
     """The first node's store, on a free port."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
     return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
 
 def joined(store: TCPStore) -> TCPStore:
+    from shakedown.trials.workload import rendezvous
+
     return rendezvous.join("127.0.0.1", store.port, 60)
 
 
 def test_nodes_wait_for_each_other_and_not_for_one_that_never_comes(store: TCPStore) -> None:
+    from shakedown.trials.workload import rendezvous
+
     came: list[int] = []
 
     def come(node: int) -> None:
@@ -53,9 +62,10 @@ def test_nodes_wait_for_each_other_and_not_for_one_that_never_comes(store: TCPSt
 
 
 def test_the_store_is_kept_until_every_node_is_through() -> None:
-    with_port = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    port = with_port.port
-    del with_port
+    from shakedown.trials.workload import rendezvous
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
     keeping = threading.Thread(target=rendezvous.keep, args=("127.0.0.1", port, 2, 120.0))
     keeping.start()
     nodes = [rendezvous.join("127.0.0.1", port, 60) for _ in range(2)]
@@ -69,6 +79,8 @@ def test_the_store_is_kept_until_every_node_is_through() -> None:
 
 def test_no_figure_goes_through_the_store(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger on the training network can change what stands there: what was measured does not."""
+    from shakedown.trials.workload import between
+
     figure = 4711.0815
 
     def measured(place: Place) -> Iterator[Measured]:
@@ -117,6 +129,8 @@ with socket.create_server(("127.0.0.1", port)) as listener:
 
 def pair(store: TCPStore, prefix: str = PAIR, limit_s: float = 30) -> list[list[Measured] | Exception]:
     """What each of two nodes measures, or what became of it."""
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
     found: list[list[Measured] | Exception] = [[], []]
 
     def measure(rank: int) -> None:
@@ -174,6 +188,8 @@ def test_a_program_that_fails_fails_both_ends_and_one_that_is_missing_is_no_fail
 
 
 def test_a_node_does_not_wait_for_ever_for_what_the_other_one_never_says(store: TCPStore) -> None:
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
     link = Link(PrefixStore(PAIR, joined(store)), 0, "127.0.0.1", "dev0", 1, 0.2, {})
     with pytest.raises(LinkError, match=r"did not answer within 0\.2 s"):
         link.hear("1/port")

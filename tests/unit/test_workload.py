@@ -14,17 +14,15 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 from statistics import fmean, linear_regression
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 
 from shakedown.desired.models import Smoke
 from shakedown.gates import judge_log, read_log
 from shakedown.jobs.workload.arguments import Arguments
-from shakedown.jobs.workload.data import MockData
 from shakedown.jobs.workload.flops import training_flops
-from shakedown.jobs.workload.report import Iteration, summary
 from shakedown.logs.figures import loss_scale
 from shakedown.logs.iterations import Iteration as ParsedIteration
 from shakedown.recipes.options import choose
@@ -32,6 +30,10 @@ from shakedown.recipes.recipe import recipes
 from shakedown.state.findings import Verdict
 from tests import torchrun
 from tests.training_logs import parse_line
+
+if TYPE_CHECKING:  # torch is imported when a test begins: each process of a parallel run collects this file
+    from shakedown.jobs.workload.data import MockData
+    from shakedown.jobs.workload.report import Iteration
 
 STEPS = 12
 
@@ -138,9 +140,18 @@ def test_in_half_precision_a_scale_that_is_low_enough_is_not_searched_for() -> N
     assert [(line.loss_scale, line.skipped_iterations) for line in torchrun.iterations(output)] == [(4096.0, 0)] * 3
 
 
-def test_samples_that_are_used_up_come_again() -> None:
+@pytest.fixture
+def mock_data() -> type[MockData]:
+    from shakedown.jobs.workload.data import MockData
+
+    return MockData
+
+
+def test_samples_that_are_used_up_come_again(mock_data: type[MockData]) -> None:
+    import torch
+
     cpu = torch.device("cpu")
-    data = MockData(vocab_size=64, seq_length=16, seed=1, count=3)
+    data = mock_data(vocab_size=64, seq_length=16, seed=1, count=3)
     batches = data.micro_batches(2, 0, 1, cpu)
     seen = torch.cat([next(batches) for _ in range(3)])
     assert np.array_equal(seen.numpy(), data.samples([0, 1, 2, 0, 1, 2]))
@@ -196,42 +207,48 @@ def test_a_rank_with_unusable_arguments_says_so_and_fails() -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
-def test_every_layout_trains_on_the_same_global_batches(replicas: int) -> None:
-    data = MockData(vocab_size=64, seq_length=16, seed=1)
+def test_every_layout_trains_on_the_same_global_batches(mock_data: type[MockData], replicas: int) -> None:
+    import torch
+
+    data = mock_data(vocab_size=64, seq_length=16, seed=1)
     cpu = torch.device("cpu")
     iterators = [data.micro_batches(2, rank, replicas, cpu) for rank in range(replicas)]
     seen = torch.cat([next(each) for _ in range(8 // replicas) for each in iterators])
     assert np.array_equal(seen.numpy(), data.samples(list(range(16))))
 
 
-def test_tokens_follow_their_predecessor_nine_times_in_ten() -> None:
-    tokens = MockData(vocab_size=64, seq_length=2000, seed=1).samples([0, 1, 2, 3])
+def test_tokens_follow_their_predecessor_nine_times_in_ten(mock_data: type[MockData]) -> None:
+    tokens = mock_data(vocab_size=64, seq_length=2000, seed=1).samples([0, 1, 2, 3])
     assert tokens.shape == (4, 2001)
     assert (tokens >= 0).all() and (tokens < 64).all()
     follows = np.random.default_rng(1).permutation(64)[tokens[:, :-1]]
     assert (follows == tokens[:, 1:]).mean() == pytest.approx(0.9 + 0.1 / 64, abs=0.02)
 
 
-ITERATION = Iteration(
-    number=2,
-    total=20,
-    global_batch_size=16,
-    seq_length=128,
-    world_size=2,
-    elapsed_ms=658.3,
-    flops=10**12,
-    memory_fraction=0.5462,
-    learning_rate=1e-4,
-    lm_loss=12.50274,
-    loss_scale=1.0,
-    grad_norm=2.772,
-    skipped=0,
-    nan=0,
-)
+@pytest.fixture
+def iteration() -> Iteration:
+    from shakedown.jobs.workload.report import Iteration
+
+    return Iteration(
+        number=2,
+        total=20,
+        global_batch_size=16,
+        seq_length=128,
+        world_size=2,
+        elapsed_ms=658.3,
+        flops=10**12,
+        memory_fraction=0.5462,
+        learning_rate=1e-4,
+        lm_loss=12.50274,
+        loss_scale=1.0,
+        grad_norm=2.772,
+        skipped=0,
+        nan=0,
+    )
 
 
-def test_the_line_is_that_of_the_rocm_fork() -> None:
-    assert ITERATION.line(datetime(2026, 9, 24, 9, 43, 42)) == (
+def test_the_line_is_that_of_the_rocm_fork(iteration: Iteration) -> None:
+    assert iteration.line(datetime(2026, 9, 24, 9, 43, 42)) == (
         " [2026-09-24 09:43:42] iteration        2/      20 | consumed samples:           32 |"
         " elapsed time per iteration (ms): 658.3 | mem usages: 0.5462 | throughput per GPU (TFLOP/s/GPU): 0.7595 |"
         " tokens per GPU (tokens/s/GPU): 1555.5 | learning rate: 1.000000E-04 | global batch size:    16 |"
@@ -240,19 +257,21 @@ def test_the_line_is_that_of_the_rocm_fork() -> None:
     )
 
 
-def test_a_skipped_iteration_has_neither_loss_nor_norm() -> None:
-    line = parse_line(replace(ITERATION, skipped=1, grad_norm=None).line(datetime.now()) + "\n")
+def test_a_skipped_iteration_has_neither_loss_nor_norm(iteration: Iteration) -> None:
+    line = parse_line(replace(iteration, skipped=1, grad_norm=None).line(datetime.now()) + "\n")
     assert line is not None
     assert (line.lm_loss, line.grad_norm, line.skipped_iterations) == (None, None, 1)
 
 
-def test_a_nan_loss_is_left_out_and_an_infinite_one_is_not() -> None:
-    nan = parse_line(replace(ITERATION, lm_loss=math.nan, nan=1).line(datetime.now()) + "\n")
-    infinite = parse_line(replace(ITERATION, lm_loss=math.inf, nan=1).line(datetime.now()) + "\n")
+def test_a_nan_loss_is_left_out_and_an_infinite_one_is_not(iteration: Iteration) -> None:
+    nan = parse_line(replace(iteration, lm_loss=math.nan, nan=1).line(datetime.now()) + "\n")
+    infinite = parse_line(replace(iteration, lm_loss=math.inf, nan=1).line(datetime.now()) + "\n")
     assert nan is not None and nan.lm_loss is None and nan.nan_iterations == 1
     assert infinite is not None and infinite.lm_loss == math.inf
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_too_few_iterations_have_no_mean(count: int) -> None:
-    assert all(line.endswith(": nan") for line in summary(list(islice([ITERATION] * 9, count))))
+def test_too_few_iterations_have_no_mean(iteration: Iteration, count: int) -> None:
+    from shakedown.jobs.workload.report import summary
+
+    assert all(line.endswith(": nan") for line in summary(list(islice([iteration] * 9, count))))
