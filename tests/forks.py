@@ -1,9 +1,9 @@
 """Programs over pyinfra as processes of their own that begin at once.
 
 Importing pyinfra and this project takes most of two seconds of CPU, and some hundred tests begin such a process. Here
-one process imports what needs no patch of gevent's and forks for each program: a child has its own arguments,
-environment, folder and files, and imports the rest. What a user's process imports, and in which order, is tested in
-processes from nothing: in test_ending, the interrupts while things are loaded; in test_guard, other people's deploys.
+one process imports what needs no patch of gevent's, another one pyinfra and the rest too. They fork for each program: a
+child has its own arguments, environment, folder and files. What a user's process imports, and in which order, is tested
+in processes from nothing: interrupts while things are loaded, in test_ending; other people's deploys, in test_guard.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+_FORK, _WAIT = os.fork, os.waitpid  # before gevent replaces them
+
 
 class Program:
     """One that runs: as much of `subprocess.Popen` as its callers need. Its output goes to files, in no terminal."""
@@ -33,7 +35,10 @@ class Program:
     def __init__(self, argv: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
         self.argv = argv
         self.returncode: int | None = None
-        self._server = _server()
+        from shakedown.cli import needs
+
+        own = argv[0].endswith("/shakedown")
+        self._server = _server(not own or "gevent" in needs("".join(argv[1:2])))
         with contextlib.ExitStack() as files:
             self._out, self._err = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             names = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (self._out, self._err)]
@@ -86,10 +91,29 @@ def run(argv: list[str], cwd: Path, environment: Mapping[str, str], timeout: flo
         return program.wait(0), out, err
 
 
+def called(
+    program: str, *words: str | Path, cwd: Path | None = None, timeout: float = 120, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """A program of this environment, by its name, with variables of its own: as `subprocess.run` answers."""
+    argv = [str(Path(sys.executable).with_name(program)), *map(str, words)]
+    return subprocess.CompletedProcess(argv, *run(argv, cwd or Path.cwd(), os.environ | variables, timeout))
+
+
+def python(code: str, *words: str | Path, timeout: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Python code over pyinfra's command line, which patches the process that imports it."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+        file.write(code)
+        file.flush()
+        argv = [file.name, *map(str, words)]
+        return subprocess.CompletedProcess(argv, *run(argv, Path.cwd(), os.environ | variables, timeout))
+
+
 class _Server:
-    def __init__(self) -> None:
+    def __init__(self, patched: bool) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, __file__, *(["patched"] if patched else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         atexit.register(self.end)
 
@@ -117,14 +141,14 @@ class _Server:
 
 
 @functools.cache
-def _server() -> _Server:
-    return _Server()
+def _server(patched: bool) -> _Server:
+    return _Server(patched)
 
 
 def _serve() -> dict[str, Any]:
     """In the process that forks: never returns there. In each child: what to run.
 
-    Only calls that gevent has not replaced: its event loop is to begin in the child.
+    Only calls that are not gevent's: its event loop is to begin in the child.
     """
     waiting = b""
     while True:
@@ -135,11 +159,11 @@ def _serve() -> dict[str, Any]:
             waiting += chunk
         line, _, waiting = waiting.partition(b"\n")
         request: dict[str, Any] = json.loads(line)
-        pid = os.fork()
+        pid = _FORK()
         if pid == 0:
             return request
         os.write(1, json.dumps({"pid": pid}).encode() + b"\n")
-        _, status = os.waitpid(pid, 0)
+        _, status = _WAIT(pid, 0)
         os.write(1, json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
 
 
@@ -159,25 +183,35 @@ def _become(request: dict[str, Any]) -> None:
 
 
 LOADED = """
-ClusterShell.NodeSet click jinja2 packaging.requirements paramiko rich.console sqlalchemy.dialects.sqlite sqlalchemy.orm
-typeguard shakedown.checks shakedown.gates.judge shakedown.jobs.plan.make shakedown.ledger.claims shakedown.runs.judging
-shakedown.report.summary shakedown.runner.features shakedown.schedulers.registry
+ClusterShell.NodeSet click jinja2 packaging.requirements paramiko rich.console rich.live sqlalchemy.dialects.sqlite
+sqlalchemy.orm typeguard shakedown.checks shakedown.gates.judge shakedown.jobs.plan.make shakedown.jobs.supervise
+shakedown.ledger.claims shakedown.report.files shakedown.report.summary shakedown.runner.features
+shakedown.runs.judging shakedown.schedulers.registry
 """
+PATCHED = "shakedown.runner.pyinfra.patched pyinfra_cli.main shakedown.runner.stages shakedown.runner.preview"
 
 
-def _load() -> None:
-    """What programs import, and what is installed: gevent and pyinfra ask for that some thirty times."""
+def _load(patched: bool) -> None:
+    """What programs import, what they read of our own data, and what is installed: gevent and pyinfra ask for that some
+    thirty times."""
     for name in LOADED.split():
         importlib.import_module(name)
+    from shakedown.checks import checks
+    from shakedown.transport import bundle
+
+    checks()
+    bundle.launch_command()
     assert not {"gevent", "pyinfra", "shakedown.runner.session"}.intersection(sys.modules)
     installed = metadata.entry_points()
     metadata.entry_points = lambda **wanted: installed.select(**wanted)  # type: ignore[assignment]
+    for name in PATCHED.split() if patched else ():
+        importlib.import_module(name)
 
 
 if __name__ == "__main__":
     import runpy
 
-    _load()
+    _load("patched" in sys.argv)
     gc.freeze()
     _become(_serve())
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -21,6 +21,7 @@ from shakedown.report.formats import Calibrated
 from shakedown.runner.training import plan_of
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import JobRecord
+from tests import forks
 from tests.unit.test_compared import a_run, earlier, figure, rack
 
 STEADY = (386.1, 384.9, 385.4, 383.8, 385.9)
@@ -136,6 +137,5 @@ def test_a_signal_ends_the_run_under_way_and_then_the_rest(tmp_path: Path) -> No
 def test_input_that_cannot_be_used_is_told_before_the_first_run(tmp_path: Path) -> None:
     inventory = tmp_path / "rack.py"
     inventory.write_text('nodes = (["@local"], {"gpu": "cpu", "smoke": {"recipe": "gpt-smal"}})\n')
-    command = [sys.executable, "-c", "from shakedown.cli import main; main()", "calibrate", str(inventory)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    result = forks.called("shakedown", "calibrate", inventory)
     assert result.returncode == 2 and "gpt-smal" in result.stderr and "calibrate: run" not in result.stderr

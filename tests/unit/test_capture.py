@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from shakedown.checks.examination import Examination, Reading
 from shakedown.node.book import NOWHERE, lines_of_use
 from shakedown.runs import capture
 from shakedown.state.node import NodeState
+from tests import forks
 from tests.node_trees import FAULTS, make_tree
 from tests.states import desired
 
@@ -227,10 +229,7 @@ def test_a_capture_that_would_not_replay_is_not_written(tmp_path: Path) -> None:
 
 
 def test_this_machine_is_captured_and_its_findings_are_shown_again(tmp_path: Path) -> None:
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [str(Path(sys.executable).with_name("shakedown")), *words]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-
+    call = partial(forks.called, "shakedown", cwd=tmp_path)
     target = ["@local", "--data", "gpu=mi300x", "--data", "nic=thor2"]
     done = call("capture", target[0], "@local", *target[1:], "--output", "mine.json.gz")
     assert done.returncode == 0, done.stderr

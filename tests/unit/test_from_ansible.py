@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shakedown.runner.pyinfra.from_ansible import translate
+from tests import forks
 
 YAML = """
 all:
@@ -52,8 +51,7 @@ def made(source: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str], list[
     text, left_out = translate(source)
     target = source.with_name(f"{source.stem}_{source.suffix[1:]}.py")
     target.write_text(text)
-    command = [sys.executable, "-c", MAKES, str(target)]  # pyinfra's command line patches the process that imports it
-    read = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    read = json.loads(forks.python(MAKES, target).stdout)
     return read["hosts"], read["groups"], left_out
 
 

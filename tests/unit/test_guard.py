@@ -143,14 +143,7 @@ def test_a_rollback_needs_no_desired_state(tmp_path: Path) -> None:
     (tmp_path / "site.py").write_text('n = ["@local"]\n')
     ran = pyinfra(tmp_path, "site.py", PROJECT / "deploy/rollback.py", "--dry", "-y")
     assert ran.returncode == 0, ran.stderr
-    own = subprocess.run(
-        [Path(sys.executable).with_name("shakedown"), "rollback", "site.py", "--dry"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    own = started(tmp_path, "shakedown", "rollback", "site.py", "--dry")
     assert own.returncode == 0 and "changed: nothing (dry run)" in own.stderr, own.stderr
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,11 +17,11 @@ from shakedown.report.formats import Findings, Judged, Run, text_of
 from shakedown.runs.isolation import Isolation, Problem, Result, Suspect
 from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Finding, Remedy, Verdict
+from tests import forks
 from tests.monitoring import duplicates, node_exporter, scraped, series
 from tests.reports import a_run, drifted
 from tests.states import desired
 
-SHAKEDOWN = Path(sys.executable).with_name("shakedown")
 SITE = """
 odd = {"gpu": "cpu", "system": {"disk_free": {"/": "900T"}}, "waivers": {"room": {
     "finding": "disk_free", "hosts": ["@local"], "reason": "r", "owner": "anna", "until": "%s"}}}
@@ -49,12 +47,10 @@ def test_two_inventories_in_one_folder_lose_no_series(tmp_path: Path) -> None:
     for site in ("a", "b"):
         (tmp_path / site / "inventories").mkdir(parents=True)
         (tmp_path / site / "inventories" / "rack.py").write_text(SITE % until)
-        environment = {**os.environ, "SHAKEDOWN_RUNS": str(tmp_path / site / "runs")}
         for name, words in {"drift": [], "agents": ["--from-agents"]}.items():
-            command = [SHAKEDOWN, "drift", "inventories/rack.py", *words, "--output", folder / f"{site}-{name}.prom"]
-            done = subprocess.run(
-                command, cwd=tmp_path / site, env=environment, capture_output=True, text=True, timeout=120
-            )
+            words = ["drift", "inventories/rack.py", *words, "--output", folder / f"{site}-{name}.prom"]
+            place = tmp_path / site
+            done = forks.called("shakedown", *words, cwd=place, SHAKEDOWN_RUNS=str(place / "runs"))
             assert done.returncode in (0, 3, 4), done.stderr
         (kept,) = [path for path in (tmp_path / site / "runs").iterdir() if path.is_dir()]
         text = (folder / f"{site}-drift.prom").read_text()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import stat
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,11 +33,10 @@ from shakedown.report.overview import overview
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import judge_run
 from shakedown.state.findings import Verdict
+from tests import forks
 from tests.reports import HOSTILE, a_full_run, a_run, drifted, finding, hostile, keep, many
 
 ALL = sorted(FILES)
-CALL = "from shakedown.cli import main; main()"
-ROOT = Path(__file__).parents[2]
 
 
 def cases(text: str) -> dict[tuple[str, str], list[str]]:
@@ -325,9 +321,7 @@ def test_run_writes_its_report_where_it_is_asked_to(tmp_path: Path) -> None:
     """A dry run keeps nothing: its report is of the findings."""
     site = 'nodes = (["@local"], {"gpu": "cpu", "tuning": {"numa_balancing": None}})\n'
     (tmp_path / "site.py").write_text(site)
-    command = [sys.executable, "-c", CALL, "run", "site.py", "--dry", "--no-smoke", "--format", "json"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = forks.called("shakedown", "run", "site.py", "--dry", "--no-smoke", "--format", "json", cwd=tmp_path)
     document = json.loads(done.stdout)
     assert document["nodes"] == 1
     assert done.returncode == Verdict(document["verdict"]).exit_code, done.stderr

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ from shakedown.runs.records import RunRecord
 from shakedown.runs.rolling import plan
 from shakedown.runs.rolling.model import Rolling, Turn
 from shakedown.state.findings import Verdict
+from tests import forks
 
 NODES = [f"node{number:02}" for number in range(1, 33)]
 
@@ -121,7 +119,6 @@ def record(folder: Path, **fields: object) -> Path:
     return folder
 
 
-# In a process of its own: pyinfra's command line has gevent patch the one that imports it.
 ASKED = """
 import json, sys
 from shakedown.runner import engine, rolling
@@ -149,9 +146,7 @@ def test_a_command_line_wins_over_the_run_that_it_resumes_and_that_over_the_desi
         (None, None, str(record(tmp_path / "whole"))),
         (None, None, str(record(tmp_path / "else", rolling=Rolling(batch="1")))),
     ]
-    command = [sys.executable, "-c", ASKED, str(site), json.dumps(questions)]
-    environment = {**os.environ, "SHAKEDOWN_RUNS": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = forks.python(ASKED, site, json.dumps(questions), SHAKEDOWN_RUNS=str(tmp_path))
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told[:2] == [["50%", None, 2, ""], ["4", "0", 2, str(earlier)]]

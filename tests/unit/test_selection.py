@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from shakedown.node.agent import run
 from shakedown.runner import selection
 from shakedown.runner.selection import Memory, Read, Series, round_of
 from shakedown.state.findings import Verdict
+from tests import forks
 from tests.monitoring import prometheus
 
 SAMPLE = Path(__file__).parents[2] / "contrib/prometheus/scrape.yml"
@@ -263,11 +262,10 @@ def test_the_command_reads_once_and_then_what_changed(tmp_path: Path) -> None:
     """A node that cannot be reached stays one, whatever Prometheus holds; a file that others can write is refused."""
     said = {"a": textfile("a", time.time())}
     (tmp_path / "rack.py").write_text('a = [("a", {"ssh_hostname": "127.0.0.1", "ssh_port": 1, "gpu": "cpu"})]\n')
-    environment = {**os.environ, "SHAKEDOWN_RUNS": str(tmp_path / "runs")}
 
     def drift(url: str) -> subprocess.CompletedProcess[str]:
-        words = [str(Path(sys.executable).with_name("shakedown")), "drift", "rack.py", "--prometheus", url]
-        return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        words = ("drift", "rack.py", "--prometheus", url)
+        return forks.called("shakedown", *words, cwd=tmp_path, SHAKEDOWN_RUNS=str(tmp_path / "runs"))
 
     with exporter(said) as address, prometheus(tmp_path, address, configuration(address, tmp_path, ["a"], "1s")) as p:
         url = p.url.removesuffix("/api/v1")

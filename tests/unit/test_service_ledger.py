@@ -29,6 +29,7 @@ from shakedown.service.board import shown as of_node
 from shakedown.service.model import Step
 from shakedown.service.status import history
 from shakedown.state.findings import Finding, Verdict
+from tests import forks
 from tests.reports import HOSTILE
 from tests.unit.test_service import a_record, accused, known, step
 
@@ -172,9 +173,8 @@ def test_a_ledger_that_cannot_be_read_is_told_in_words_and_no_node_is_in_service
     site, book_of_sorts = tmp_path / "site.py", tmp_path / "ledger"
     site.write_text("r = (['@local'], {'gpu': 'cpu'})\n")
     book_of_sorts.write_text("no database\n")
-    command = [sys.executable, "-c", "from shakedown.cli import main; main()", "service", str(site)]
-    environment = {**os.environ, "SHAKEDOWN_LEDGER": str(book_of_sorts), "SHAKEDOWN_RUNS": str(tmp_path / "runs")}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    places = {"SHAKEDOWN_LEDGER": str(book_of_sorts), "SHAKEDOWN_RUNS": str(tmp_path / "runs")}
+    done = forks.called("shakedown", "service", site, cwd=tmp_path, **places)
     assert done.returncode == 4, done.stderr
     assert f"shakedown: ledger {book_of_sorts}: " in done.stderr and "Traceback" not in done.stderr
     assert "in service" not in done.stdout

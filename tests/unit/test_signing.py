@@ -11,7 +11,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from shakedown.runs.signing import envelope, nodes, sshsig, statement
 from shakedown.runs.signing.envelope import NotSigned
 from shakedown.runs.signing.known_hosts import KnownHosts
 from shakedown.runs.signing.sshsig import fingerprint
-from tests import sshd
+from tests import forks, sshd
 from tests.archives import a_run, contents
 from tests.docs.blocks import DOCS
 from tests.signed import NAMES, a_signed_run, keys, payload_of, sign
@@ -461,8 +460,7 @@ def in_a_site(folder: Path, key: Path, *words: str, data: str = "") -> subproces
     """Call the command in a site with one node, this machine."""
     text = f"nodes = (['@local'], {{'gpu': 'cpu', 'signing': {{'key_file': {str(key)!r}}}, {data}}})\n"
     (folder / "site.py").write_text(text)
-    command = [str(Path(sys.executable).with_name("shakedown")), *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return forks.called("shakedown", *words, cwd=folder)
 
 
 def test_a_check_that_is_kept_is_signed_when_the_inventory_names_a_key(tmp_path: Path, site: tuple[Path, Path]) -> None:
@@ -508,8 +506,7 @@ def checked(folder: Path, site: tuple[Path, Path], node: sshd.Node, **signing: o
     """Check one node over SSH; return the run's directory, and what the command reported."""
     data = {"gpu": "cpu", "signing": {"key_file": str(site[0]), **signing}, **node.data()}
     (folder / "rack.py").write_text(f"nodes = (['node01'], {data!r})\n")
-    command = [str(Path(sys.executable).with_name("shakedown")), "drift", "rack.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = forks.called("shakedown", "drift", "rack.py", cwd=folder)
     assert (folder / "runs").is_dir(), done.stderr
     (run,) = [path for path in (folder / "runs").iterdir() if (path / "run.json").exists()]
     return run, done.stdout + done.stderr
