@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import wrap
 
 import click
 
@@ -71,7 +72,8 @@ def demo(
         unusable(f"{folder}: {error.strerror or error}")
     directory = folder / record.run_id
     code = show_document(Run(record, show_all, directory, seen=output is None), form, output, record.verdict)
-    _say(f"the whole report: shakedown report {directory} --output report.html")
+    _say("the report as a page:")
+    _say(f"shakedown report {directory} --output report.html")
     sys.exit(code)
 
 
@@ -86,4 +88,6 @@ def _known(names: Iterable[str]) -> tuple[str, ...]:
 def _say(text: str, kind: str = "phase") -> None:
     """Say on standard error how it stands."""
     if kind != "iteration":
-        click.echo(f"{SIMULATED}: {text if len(text) < 90 else text[:89] + '…'}", err=True)
+        lines = wrap(text, 89, break_long_words=False, break_on_hyphens=False)
+        for line in lines if kind == "phase" else lines[:1]:
+            click.echo(f"{SIMULATED}: {line}", err=True)

@@ -26,7 +26,23 @@ _WORD = r"(?<!\w)@?\w[\w.-]*"
 _JOINTS = re.compile(r"([@.-]+)")
 _V4 = ipaddress.ip_network("198.18.0.0/15")  # for benchmarks of network devices (RFC 2544): nobody's
 _NETWORKS = 240 << 24  # where networks are put: 240.0.0.0/4 is reserved (RFC 1112), and has room for those of 4 bits on
+_REMEMBERED = 100_000  # pieces of text, of at most some MB
 _FEW = 3  # characters: a shorter name is a word that stands elsewhere by chance
+
+
+class _Pieces(dict[str, str]):
+    """What has become of each piece of a text, forgotten when it is much."""
+
+    def __init__(self, make: Callable[[str], str]) -> None:
+        self._make = make
+
+    def __missing__(self, piece: str) -> str:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        made = self._make(piece)
+        if len(piece) < 100:
+            self[piece] = made
+        return made
 
 
 class Pseudonyms:
@@ -54,9 +70,24 @@ class Pseudonyms:
         self._spared = set(self.spared)
         self._most = max((len(_JOINTS.split(name)) for name in self._known), default=0)  # parts of the longest name
         self._words = re.compile("|".join([*sorted(odd, key=len, reverse=True), _HOME, _WORD]))
+        spaced = "|".join(name for name in sorted(odd, key=len, reverse=True) if re.search(r"\s", name))
+        self._spaced = re.compile(f"({spaced})") if spaced else None
+        self._pieces = _Pieces(self._piece)
 
     def text(self, text: str) -> str:
-        """Return the text with every one replaced."""
+        """Return the text with every one replaced.
+
+        No form goes over a space, and a log repeats its words: each piece between spaces is worked out once.
+        """
+        if self._spaced is None:
+            return self._of_pieces(text)
+        parts = self._spaced.split(text)  # a name and what is between two, in turn
+        return "".join(self._known[part] if at % 2 else self._of_pieces(part) for at, part in enumerate(parts))
+
+    def _of_pieces(self, text: str) -> str:
+        return "\n".join([" ".join([self._pieces[piece] for piece in line.split(" ")]) for line in text.split("\n")])
+
+    def _piece(self, text: str) -> str:
         return self._words.sub(self._word, _FORMS.sub(self._form, text))
 
     def _form(self, found: re.Match[str]) -> str:
