@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shakedown.isolation.search import search
+from shakedown.isolation.strategy import search
 from shakedown.runs.isolation import Group, Isolation, Noise, Problem, Training
 
 _BAD = re.compile(r"bad with a probability of ([0-9.e-]+)")

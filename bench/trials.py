@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shakedown.evidence import peers
-from shakedown.trials import confirm, matrix, rounds
+from shakedown.trials import judge, matrix, plan
 from shakedown.trials.models import Named
 
 SLOWER = 0.10
-PEERS = rounds.PEERS
+PEERS = plan.PEERS
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def of_pairs(nodes: int, noise: Noise, slow: float, runs: int, seed: int = 1) ->
         }
 
         def run(which: list[int], seed: str, own: dict[tuple[int, int], float] = own) -> list[Named]:
-            met = [(which[a], which[b]) for entry in rounds.schedule(len(which), seed) for a, b in entry]
+            met = [(which[a], which[b]) for entry in plan.schedule(len(which), seed) for a, b in entry]
             values = {
                 (f"n{a}", f"n{b}"): in_a_run(chosen, noise, own[a, b]) for pair in met for a, b in (pair, pair[::-1])
             }
@@ -103,8 +103,8 @@ def of_pairs(nodes: int, noise: Noise, slow: float, runs: int, seed: int = 1) ->
 
         first = run(list(range(nodes)), "bench")
         suspects = {int(node[1:]) for entry in first for node in entry.nodes}
-        again = run(rounds.beside(sorted(suspects), nodes, [], "bench"), "again") if first else []
-        named = {(entry.kind, entry.what) for entry in first if any(confirm.same(entry, other) for other in again)}
+        again = run(plan.beside(sorted(suspects), nodes, [], "bench"), "again") if first else []
+        named = {(entry.kind, entry.what) for entry in first if any(judge.same(entry, other) for other in again)}
         found += slow < 1 and ("sender", "n0") in named
         innocent += bool(named - {("sender", "n0")}) if slow < 1 else bool(named)
     return Row(nodes, f"pairs, {noise.name}", slow, found / runs, innocent / runs)

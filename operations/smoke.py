@@ -21,9 +21,9 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
-from shakedown.jobs.job import Event
+from shakedown.jobs.launch import Event
+from shakedown.jobs.remote import Connected, Interrupted, Where
 from shakedown.jobs.supervise import Job, run_job
-from shakedown.jobs.where import Connected, Interrupted, Where
 
 _CONTROL = {"_stdin", "_timeout", "_success_exit_codes", "_get_pty"}  # the calls here set them
 _SLACK_S = 3.0  # over a command's own limit: for a channel that does not open, which `_timeout` does not cover
@@ -166,17 +166,7 @@ def _carry_out(job: Job, where: Where, interrupted: Interrupted) -> None:
     assert job.plan is not None
     try:
         with where.start(job.plan.run_id, [node.name for node in job.plan.nodes]) as remote:
-            job.result = run_job(
-                job.plan,
-                remote,
-                job.log_dir,
-                secrets=job.secrets,
-                on_event=job.on_event,
-                interrupted=lambda: interrupted() or where.lost(),
-                scheduler=Greenlets(),
-                timeouts=job.timeouts,
-                quota=job.quota,
-            )
+            job.result = run_job(job, remote, interrupted=lambda: interrupted() or where.lost(), scheduler=Greenlets())
     except Exception as error:
         _note_error(job, error)
 

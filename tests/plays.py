@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.evidence.results import JobResult
-from shakedown.jobs.job import Event, Timeouts
-from shakedown.jobs.supervise import run_job
+from shakedown.jobs.launch import Event, Timeouts
+from shakedown.jobs.supervise import Job, run_job
 from tests.nodes import launch_plan
 from tests.turns import Rack, Script, Turns
 
@@ -39,15 +39,9 @@ class Play:
         self.folder, self.events, self.phases, self.at = self.folder / "play", [], [], {}
         self.began = self.turns.now
         self.plan = launch_plan({name: ["true"] for name in nodes}, **(plan or {}))
-        result = run_job(
-            self.plan,
-            self.rack,
-            self.logs or self.folder / "logs",
-            on_event=self._on_event,
-            interrupted=lambda: self.interrupted(),
-            scheduler=self.turns,
-            timeouts=timeouts,
-        )
+        logs = self.logs or self.folder / "logs"
+        job = Job(lambda: self.plan, logs, plan=self.plan, on_event=self._on_event, timeouts=timeouts)
+        result = run_job(job, self.rack, interrupted=lambda: self.interrupted(), scheduler=self.turns)
         self.took = self.turns.now - self.began
         return result
 

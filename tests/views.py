@@ -19,7 +19,7 @@ from shakedown.gates.node_log import NodeLog
 from shakedown.node import interfaces, pci
 from shakedown.node.tree import Tree, attempt
 from shakedown.runs.isolation import Result
-from shakedown.service import board, decide, evidence, limits, marks, status
+from shakedown.service import board, decide, evidence, marks, model
 from shakedown.service.model import Known
 from shakedown.state.findings import Finding, Verdict
 
@@ -60,7 +60,7 @@ def service_proposals(
     now: int,
     alone: bool = False,
 ) -> list[decide.Proposal]:
-    histories = {node: status.history(events, alone) for node, events in known.items()}
+    histories = {node: model.history(events, alone) for node, events in known.items()}
     return decide.proposals(histories, known, facts, allowed, bounds, now)
 
 
@@ -72,7 +72,7 @@ def service_marks(
     alone: bool = False,
 ) -> list[Any]:
     names = marks.names_in(nodes, hosts)  # type: ignore[arg-type]
-    histories = {node: status.history(events, alone) for node, events in known.items()}
+    histories = {node: model.history(events, alone) for node, events in known.items()}
     found = marks.marks(histories, known, nodes, names, bounds)  # type: ignore[arg-type]
     return [names, *(f"{mark} [{mark.name} {mark.there}]" for mark in found)]
 
@@ -89,7 +89,7 @@ def service_board(
         board.shown(
             node,
             events,
-            status.history(events, alone),
+            model.history(events, alone),
             next_steps.get(node),
             scheduled.get(node),  # type: ignore[arg-type]
             unread=unread,
@@ -102,7 +102,7 @@ def service_board(
 
 
 def service_limits(known: dict[str, Known], named: list[str], now: int, allowed: int) -> list[str]:
-    return [limits.too_many_named(named, allowed), limits.too_many_failed(known, now, allowed)]
+    return [decide.too_many_named(named, allowed), decide.too_many_failed(known, now, allowed)]
 
 
 def service_evidence(run: Run) -> list[Any]:

@@ -19,7 +19,7 @@ from shakedown.desired import DesiredState, profiles
 from shakedown.desired.merging import at_home
 from shakedown.desired.models import Agent, Tuning
 from shakedown.node import sysctl
-from shakedown.recipes.images import room
+from shakedown.recipes.documents import room
 from shakedown.recipes.recipe import Family, families, recipes
 from shakedown.state.images import parse
 from shakedown.state.node import Account

@@ -8,7 +8,7 @@ from shakedown.checks import check
 from shakedown.checks.compare import data, installed, unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import ContainerEngine, DesiredState
-from shakedown.recipes.images import room
+from shakedown.recipes.documents import room
 from shakedown.state import images
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.mounts import file_system

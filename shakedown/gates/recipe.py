@@ -4,7 +4,7 @@ from shakedown.catalogue import advice
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.observed import Expected, Training
 from shakedown.gates.registry import gate
-from shakedown.recipes.images import published, same_version
+from shakedown.recipes.documents import published, same_version
 from shakedown.state.findings import Verdict
 from shakedown.state.images import parse
 

@@ -1,11 +1,16 @@
 """The causes that make trainings fail, in one model: any nodes, or one fault that several nodes share.
 
 A training fails with 1 - missed if the fault touches its group, and with false_fail if not. Bad nodes are independent
-and may be many: belief propagation (`belief.py`). Beside them, alone, with bad nodes and in pairs, are: a link, which
+and may be many: belief propagation (`marginals`). Beside them, alone, with bad nodes and in pairs, are: a link, which
 touches the groups with both of its ends; the uplink of a rack, which touches those with nodes of it and of another; the
 trunk between two racks, which touches those with nodes of both. A size, from which on every group fails, and a node
 that fails only now and then stand alone. Their likelihoods are exact, and sums of outcomes over products of
 memberships: a few matrix products for all of them together.
+
+Belief propagation: a group is an OR of its nodes behind a noisy channel. On groups that are nested or overlap in few
+nodes the sum-product algorithm comes close to the exact posterior (group testing as inference: Aldridge, Johnson,
+Scarlett 2019, arXiv 1902.06002, 3.3), at a cost of the number of memberships. The probability alone never names a node:
+see `Knowledge.named`.
 """
 
 from __future__ import annotations
@@ -19,7 +24,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from shakedown.isolation.belief import marginals
 from shakedown.runs.isolation import Noise, Problem, Training
 
 Floats = npt.NDArray[np.float64]
@@ -246,3 +250,50 @@ def _weighed(shape: Shape, members: Floats, failed: npt.NDArray[np.bool_], noise
 def _with_prior(likelihood: Floats, kind: str, there: Floats) -> Floats:
     share = _SHARED[kind] / max(float(there.sum()), 1.0)
     return np.asarray(np.where(there > 0, likelihood + np.log(share), -np.inf), dtype=np.float64)
+
+
+_SWEEPS = 40
+_STILL = 1e-4  # log odds: a smaller change ends the sweeps
+_BOUND = 40.0  # log odds: beyond it a double has no room
+
+
+def marginals(
+    prior: Floats, groups: Sequence[Sequence[int]], failed: Sequence[bool], noise: Noise
+) -> tuple[Floats, float]:
+    """Compute the probability of each node to be bad, and the logarithm of the evidence (Bethe's approximation).
+
+    `groups` hold indices of `prior`; `failed` has one entry for each group.
+    """
+    base = np.log(prior) - np.log1p(-prior)
+    if not groups:
+        return prior, 0.0
+    sizes = np.fromiter((len(group) for group in groups), np.int64, len(groups))
+    node = np.fromiter((index for group in groups for index in group), np.int64, int(sizes.sum()))
+    test = np.repeat(np.arange(len(groups)), sizes)
+    fails = np.asarray(failed, dtype=bool)
+    with_bad = np.where(fails, 1 - noise.missed, noise.missed)[test]
+    without = np.where(fails, noise.false_fail, 1 - noise.false_fail)[test]
+    to_node = np.zeros(len(node))  # log likelihood ratios, group to node
+    total = base
+    for _ in range(_SWEEPS):
+        to_test = np.clip(total[node] - to_node, -_BOUND, _BOUND)
+        log_good = -np.logaddexp(0.0, to_test)  # of the node being good, by all other groups
+        others = np.bincount(test, log_good, len(groups))[test] - log_good
+        all_good = np.exp(others)
+        ratio = np.log(with_bad) - np.log(all_good * without + (1 - all_good) * with_bad)
+        moved = float(np.max(np.abs(ratio - to_node)))
+        to_node = 0.5 * to_node + 0.5 * ratio  # damped: short loops would swing
+        total = base + np.bincount(node, to_node, len(prior))
+        if moved < _STILL:
+            break
+    to_test = np.clip(total[node] - to_node, -_BOUND, _BOUND)
+    all_good = np.exp(np.bincount(test, -np.logaddexp(0.0, to_test), len(groups)))
+    bad, good = np.where(fails, 1 - noise.missed, noise.missed), np.where(fails, noise.false_fail, 1 - noise.false_fail)
+    log_bad, log_good = -np.logaddexp(0.0, -to_node), -np.logaddexp(0.0, to_node)
+    of_nodes = np.logaddexp(
+        np.log(prior) + np.bincount(node, log_bad, len(prior)),
+        np.log1p(-prior) + np.bincount(node, log_good, len(prior)),
+    )
+    of_edges = np.logaddexp(log_bad - np.logaddexp(0.0, -to_test), log_good - np.logaddexp(0.0, to_test))
+    evidence = np.log(all_good * good + (1 - all_good) * bad).sum() + of_nodes.sum() - of_edges.sum()
+    return np.asarray(1 / (1 + np.exp(-np.clip(total, -_BOUND, _BOUND))), dtype=np.float64), float(evidence)

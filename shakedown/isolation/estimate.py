@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shakedown.common.text import counted
-from shakedown.isolation.search import search
-from shakedown.isolation.strategy import LEAST_NODES, most_rounds
+from shakedown.isolation.strategy import LEAST_NODES, most_rounds, search
 from shakedown.runs.isolation import Group, Isolation, Noise, Problem, Training
 
 _PLAYS = 12  # of each kind; of large racks fewer

@@ -2,27 +2,27 @@
 
 1. Groups: racks, or about sqrt(n) groups, all at once. Groups that failed are halved, in parallel. Groups that passed
    are mixed anew meanwhile, which costs no time. A single node trains with cleared nodes, each time with others. The
-   probabilities (`belief.py`) choose each round, so that it shows as much as possible.
+   probabilities (`causes.py`) choose each round, so that it shows as much as possible.
 2. A node is named by its probability and by three failures, each time with other cleared nodes. Nodes are cleared when
    the chance that any cleared node is bad is at most 2 %.
 3. Where a shared cause (a link, an uplink, a trunk, a size) is likely, the groups are those that show most about it
-   (`across.py`). The cause is named by its probability, and no node with it.
+   (`groups.py`). The cause is named by its probability, and no node with it.
 4. A closing run over all but the suspects must pass. Where no node is named, it is repeated until a shared cause is
    very unlikely; after a run that failed, until a node that fails in 30 % of its trainings would have shown itself.
 5. More than a third suspect, or no training that ever passes: the cause is not a node.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shakedown.common.text import counted
 from shakedown.hosts import folded
-from shakedown.isolation import across
+from shakedown.isolation import pace
 from shakedown.isolation.causes import PRIOR
-from shakedown.isolation.groups import next_groups
+from shakedown.isolation.groups import look, next_groups
 from shakedown.isolation.knowledge import CONVINCED_SHARED, MISSED_SHARED, PROBABLE, SILENT, Knowledge
-from shakedown.runs.isolation import Group, Isolation, Problem, Result, Training
+from shakedown.runs.isolation import Group, Isolation, Launcher, Problem, Result, Training
 
 LEAST_NODES = 3  # of fewer nodes a search cannot tell which is bad
 _THIRD = 1 / 3
@@ -91,7 +91,7 @@ def _between(knowledge: Knowledge, number: int) -> Step:
         least = min(len(training.nodes) for training in knowledge.trainings if training.outcome == "fail")
         reason = f"any {least} nodes together fail, and few nodes together pass"
         return Step(result=_end(knowledge, f"{reason}: a cause that shows only at size"))
-    if groups := across.look(knowledge, number) or (_single_nodes(knowledge, number) if knowledge.open else ()):
+    if groups := look(knowledge, number) or (_single_nodes(knowledge, number) if knowledge.open else ()):
         return Step(groups=groups)
     likely = ", ".join(
         f"{knowledge.words(cause)} {chance:.0%}" for chance, cause in knowledge.model.likeliest(3) if chance > 0.05
@@ -224,3 +224,31 @@ def missed(problem: Problem, trainings: Iterable[Training]) -> float:
     before = max(PRIOR * len(ratios) * fails / false_fail, _LEAST_ODDS) / max(len(ratios), 1)
     odds = before * sum(math.exp(min(ratio, 50.0)) for ratio in ratios.values())
     return odds / (1 + odds)
+
+
+def search(
+    isolation: Isolation,
+    launch: Launcher,
+    keep: Callable[[Isolation], None] = lambda isolation: None,
+    interrupted: Callable[[], str | None] = lambda: None,
+) -> Isolation:
+    """Run a search until it has a result, and return it.
+
+    `keep` is called after each round and at the end. An interrupted round is dropped, so that a resumed search repeats
+    it. Slow trainings are judged after each round, earlier rounds included.
+    """
+    while isolation.result is None:
+        step = next_step(isolation)
+        if step.result is not None:
+            isolation.result = step.result
+            break
+        trainings: list[Training] = list(launch(step.groups))
+        if [training.group for training in trainings] != list(step.groups):
+            raise ValueError("the launcher must return one training for each group, in the groups' order")
+        if reason := interrupted():
+            keep(isolation)
+            return isolation.model_copy(update={"result": stopped(isolation, reason)})
+        isolation.rounds = pace.judge_rounds([*isolation.rounds, trainings])
+        keep(isolation)
+    keep(isolation)
+    return isolation

@@ -8,13 +8,12 @@ from shakedown.evidence.results import JobResult
 from shakedown.gates import NodeLog
 from shakedown.gates.judgement import Judgement, judge
 from shakedown.gates.observed import JobEnd, LogCopies
-from shakedown.jobs.job import Job
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.launch import Job, LaunchPlan
 from shakedown.jobs.plan import make_plan
 from shakedown.jobs.plan.participants import ranks_of
 from shakedown.logs.kept_logs import KeptLog
-from shakedown.recipes.batch import share
 from shakedown.recipes.fitting import recipe_for
+from shakedown.recipes.options import share
 from shakedown.runs import copies
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Outcome, Training, short

@@ -1,4 +1,4 @@
-"""The launcher's answers as typed values.
+"""The launcher's answers as typed values, and the events of devices that come with them.
 
 An answer is input: bounded in size before and after it is expanded, typed, its texts cleaned. Whatever the launcher
 does not print is no answer, and one node's trouble alone.
@@ -6,13 +6,18 @@ does not print is no answer, and one node's trouble alone.
 
 import base64
 import zlib
+from collections import deque
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shakedown.common.text import load_json, printable
+from shakedown.evidence.results import NodeClock
+from shakedown.evidence.telemetry.kernel import timed
+from shakedown.logs.lines import LineSplitter
 from shakedown.node.launcher.commands import FETCH_LIMIT
+from shakedown.node.telemetry.kernel import DEVICES_LIMIT
 
 _ANSWER_LIMIT = 8 << 20  # characters: a megabyte of log that cannot be compressed, and 10,000 times of its growth
 _BYTES = (1 << 63) - 1  # the kernel's own limit; shared file systems have petabytes
@@ -222,3 +227,24 @@ def _expand(data: Any) -> bytes:
     if len(content) > FETCH_LIMIT or not expander.eof:
         raise NoAnswer(f"a part of a log that is cut, or of more than the {FETCH_LIMIT} bytes that were requested")
     return content
+
+
+_DAY_S = 86400.0  # an event that claims to be older, or to come, has no time of its own
+
+
+class DeviceEvents:
+    """`waiting` holds Unix time and text of the newest events. `size`: bytes that were read of the node's file."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[float, str]] = deque()
+        self.size = 0
+        self._splitter = LineSplitter()
+
+    def take(self, data: bytes, clock: NodeClock | None, now: float) -> None:
+        """Take what came since the last poll. An honest node writes no more than the sampler's limit."""
+        self.size += len(data)
+        if self.size > DEVICES_LIMIT:
+            return
+        for record in filter(None, map(timed, self._splitter.feed(data))):
+            at = clock.at(record[0]) if clock else now
+            self.waiting.append((at if abs(at - now) < _DAY_S else now, record[1]))

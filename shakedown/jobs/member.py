@@ -3,17 +3,15 @@
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from shakedown.common.text import file_name
 from shakedown.evidence.results import Failure, NodeClock, NodeResult
 from shakedown.evidence.telemetry import DEVICE_LOG, KERNEL_LOG, SAMPLES
-from shakedown.jobs.answers import NoAnswer, Refused, Status
-from shakedown.jobs.device_events import DeviceEvents
-from shakedown.jobs.job import Clock, Timeouts
+from shakedown.jobs.answers import DeviceEvents, NoAnswer, Refused, Status
+from shakedown.jobs.launch import Clock, Job, Timeouts
 from shakedown.jobs.remote import Node
 from shakedown.logs.iterations import Iteration, LogReader
-from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota, names_on_controller
+from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, names_on_controller
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.signatures import FailureScanner, Match, quoted
 
@@ -31,11 +29,10 @@ class Member:
     def __init__(
         self,
         node: Node,
-        log_dir: Path,
+        job: Job,
         timeouts: Timeouts,
         sleep: Callable[[float], None],
-        quota: LogQuota | None = None,
-        clock: Clock | None = None,
+        clock: Clock,
     ) -> None:
         self.name = node.name
         self.go = False
@@ -46,7 +43,7 @@ class Member:
         self.finish = False  # collect and remove, when the run is over on this node
         self.given_up = False  # no time is left for it
         self.status = Status(watchdog=True)
-        self.clock = clock or Clock()
+        self.clock = clock
         self.answered_at = self.clock.now()
         self.asked_at = self.answered_at  # when the last exchange that was answered began: it was there then, no later
         self.asked_before = self.answered_at  # and the one before that
@@ -70,8 +67,8 @@ class Member:
         self._splitter = LineSplitter()
         self._scanner = FailureScanner()
         self._reader = LogReader()
-        self._folder = log_dir / file_name(self.name)
-        self._quota = quota or LogQuota()
+        self._folder = job.log_dir / file_name(self.name)
+        self._quota = job.quota
         self._logs: dict[str, LogFile] = {}  # by their names on the node; the leader's first
         self._hang_files: list[str] = []  # the files of a hang's record, on the node
         self._fetched: set[str] = set()  # and those of which no more is to be had

@@ -1,16 +1,33 @@
-"""What travels to a node with a job: the launcher, the sampler, the plan's files and the job's description."""
+"""What travels to a node with a job: launcher, sampler, the plan's files, the job's description, a token."""
 
 import base64
 import json
+import os
 import zlib
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from shakedown.common.secret_file import read_secret
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.node.launcher.sampling import FOLDER as SAMPLER_FOLDER
 from shakedown.node.launcher.standstill import FOLDER as HANG
 from shakedown.transport.program import command
+
+TOKEN = "HF_TOKEN"
+
+
+def where_from(file: str | None) -> str | None:
+    """Where the token comes from, for a person; None: there is none. What is exported wins, and empty is none."""
+    if os.environ.get(TOKEN):
+        return f"{TOKEN} as it is exported on this machine"
+    return "hf_token_file" if file else None
+
+
+def token(file: str | None) -> str | None:
+    """Return the token itself. Raise SecretError where the file cannot be used."""
+    return os.environ.get(TOKEN) or (read_secret(file) if file else None)
+
 
 # Of shakedown/node, in the order of their imports.
 _SOURCES = (

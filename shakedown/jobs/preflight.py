@@ -9,12 +9,10 @@ from shakedown.desired.merging import HOME
 from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
 from shakedown.desired.problems import Problem, bounds, one_of
 from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
-from shakedown.jobs.plan.parallelism import split
-from shakedown.jobs.plan.participants import OWN, ranks_of
+from shakedown.jobs.plan.participants import OWN, ranks_of, split
 from shakedown.logs.metrics import METRICS_OF
-from shakedown.recipes.batch import documented, model_parallel
 from shakedown.recipes.fitting import fit, recipe_for
-from shakedown.recipes.options import ResolvedOptions, choose
+from shakedown.recipes.options import ResolvedOptions, choose, documented, model_parallel
 from shakedown.recipes.recipe import Recipe, recipes
 from shakedown.recipes.variables import environment_problems, layer_problems
 from shakedown.schedulers.registry import find, names

@@ -1,5 +1,7 @@
-"""The controller's side of the launcher: its commands on one node as methods."""
+"""The controller's side of the launcher: its commands on one node as methods, over connections that are there."""
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from shakedown.jobs.answers import (
@@ -20,7 +22,8 @@ from shakedown.jobs.answers import (
 )
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.jobs.payload import bootstrap, description, launcher_files, sampler_files
-from shakedown.schedulers.interface import Remote
+from shakedown.schedulers.interface import Allocation as Where
+from shakedown.schedulers.interface import Interrupted, Remote
 
 LOOK_S = 75.0  # for a look at what a job needs: its programs have 60 s
 HANG_RECORD_S = 20.0  # for all that a node records of a hang
@@ -143,3 +146,27 @@ class Node:
     def _run(self, argv: list[str], stdin: str | None, timeout: float) -> dict[str, Any]:
         _, out, err = self._remote(self.name, argv, stdin, timeout)
         return decode(out, err, timeout)
+
+
+__all__ = ["Connected", "Interrupted", "Where"]
+
+
+class Connected:
+    """Over connections that are there, as pyinfra's: there is nothing to wait for and nothing to give back."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
+        """Nothing: whoever is connected is there."""
+
+    def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
+        """Use the connections."""
+        return nullcontext(self._remote)
+
+    def lost(self) -> str | None:
+        """None: a connection that is gone is one node's."""
+        return None
+
+    def end(self, cancel: bool = False) -> None:
+        """Nothing."""

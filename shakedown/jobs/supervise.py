@@ -6,22 +6,18 @@ Knows nothing of SSH or pyinfra: a `Remote` runs commands on nodes, a `Scheduler
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Protocol
 
 from shakedown.evidence.diagnosis.origin import STOOD_STILL, first, with_culprit
 from shakedown.evidence.diagnosis.signs import names_in
 from shakedown.evidence.results import Failure, JobResult, Outcome, Timing
 from shakedown.hosts import few
-from shakedown.jobs.faults import Faults
-from shakedown.jobs.hang import HangRecorder, StepTimes
-from shakedown.jobs.job import Clock, Event, Job, Timeouts
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.faults import Faults, HangRecorder, StepTimes
+from shakedown.jobs.launch import Clock, Event, Job, Timeouts
 from shakedown.jobs.member import Member
 from shakedown.jobs.remote import Node
 from shakedown.logs.iterations import MAX_ITERATIONS
-from shakedown.logs.kept_logs import LogQuota
 from shakedown.logs.signatures import MISMATCH
 from shakedown.schedulers.interface import Remote
 
@@ -53,65 +49,35 @@ class Threads:
 
 
 def run_job(
-    plan: LaunchPlan,
+    job: Job,
     remote: Remote,
-    log_dir: Path,
     *,
-    secrets: Mapping[str, str] | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
     interrupted: Callable[[], str | None] = lambda: None,
     scheduler: Scheduler | None = None,
-    timeouts: Timeouts | None = None,
-    quota: LogQuota | None = None,
     clock: Clock | None = None,
 ) -> JobResult:
-    """Run the job to its end and return what became of it, with every node's log in `log_dir`.
+    """Run a planned job to its end and return what became of it, with every node's log in the job's `log_dir`.
 
-    `secrets` holds the values of the variables that the nodes' plans name; `interrupted` gives the reason to stop
-    the job from outside (Ctrl-C), or None; `quota` is what other jobs of the run have left for logs. Raises
-    ValueError for a secret that is not given, before anything is started; a KeyboardInterrupt stops the job like
-    `interrupted` does.
+    `interrupted` gives the reason to stop the job from outside (Ctrl-C), or None. Raises ValueError for a secret that
+    is not given, before anything is started; a KeyboardInterrupt stops the job like `interrupted` does.
     """
-    values = dict(secrets or {})
-    absent = sorted({name for node in plan.nodes for name in node.secrets if name not in values})
-    if absent:
-        raise ValueError(f"secrets without a value: {', '.join(absent)}")
-    bounds = timeouts or Timeouts.of(plan.unreachable_s)
-    return _Supervisor(
-        plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), bounds, quota, clock or Clock()
-    ).run()
+    return _Supervisor(job, remote, interrupted, scheduler or Threads(), clock or Clock()).run()
 
 
 class _Supervisor:
     def __init__(
-        self,
-        plan: LaunchPlan,
-        remote: Remote,
-        log_dir: Path,
-        secrets: dict[str, str],
-        on_event: Callable[[Event], None],
-        interrupted: Callable[[], str | None],
-        scheduler: Scheduler,
-        timeouts: Timeouts,
-        quota: LogQuota | None,
-        clock: Clock,
+        self, job: Job, remote: Remote, interrupted: Callable[[], str | None], scheduler: Scheduler, clock: Clock
     ) -> None:
-        self._plan = plan
-        self._secrets = secrets
-        self._on_event = on_event
-        self._scheduler = scheduler
-        self._timeouts = timeouts
-        self._clock = clock
-        quota = quota or LogQuota()
+        assert job.plan is not None
+        plan = job.plan
+        absent = sorted({name for node in plan.nodes for name in node.secrets if name not in job.secrets})
+        if absent:
+            raise ValueError(f"secrets without a value: {', '.join(absent)}")
+        self._plan, self._secrets, self._on_event = plan, dict(job.secrets), job.on_event
+        self._scheduler, self._clock = scheduler, clock
+        self._timeouts = timeouts = job.timeouts or Timeouts.of(plan.unreachable_s)
         self._members = [
-            Member(
-                Node(plan, node, remote, timeouts.poll_timeout_s),
-                log_dir,
-                timeouts,
-                scheduler.sleep,
-                quota,
-                self._clock,
-            )
+            Member(Node(plan, node, remote, timeouts.poll_timeout_s), job, timeouts, scheduler.sleep, clock)
             for node in plan.nodes
         ]
         self._addresses = names_in(plan.nodes)

@@ -1,11 +1,16 @@
-"""The documents that recipes, figures and the benchmark follow, as people find them: documents.toml."""
+"""The documents that recipes, figures and the benchmark follow (documents.toml), and what pages list of images.
 
+Of a published image these are the versions in it, and the room that it takes (images.toml).
+"""
+
+import re
 from functools import cache
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from shakedown.common.data import read_toml
+from shakedown.state.images import Reference, parse
 
 
 class Document(BaseModel):
@@ -34,3 +39,41 @@ def _known(name: str) -> str:
 
 
 DocumentName = Annotated[str, AfterValidator(_known)]
+
+
+_GB = 10**9
+
+
+class PublishedImage(BaseModel):
+    """One tag: the day on which it was built, its size unpacked in GB, and component -> version."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    built: str | None = None
+    gb: float | None = None
+    versions: dict[str, str]
+
+
+@cache
+def _data() -> dict[tuple[str, str | None], PublishedImage]:
+    table = read_toml("shakedown.recipes", "images.toml")
+    images = {parse(name): PublishedImage.model_validate(row) for name, row in table["images"].items()}
+    return {(reference.name, reference.tag): image for reference, image in images.items()}
+
+
+def published(reference: Reference) -> PublishedImage | None:
+    """Return what is known of an image by its name and tag; None for one that no page lists."""
+    return _data().get((reference.name, reference.tag))
+
+
+def same_version(actual: str, listed: str) -> bool:
+    """Return whether a version is the listed one, which may be shorter: 3.10.12 is Python 3.10, 3.1.0 is not; and
+    7.15.0a20260701 is 7.15.0."""
+    words = [re.findall(r"[0-9]+|[a-z]+", version.lower().removeprefix("v")) for version in (actual, listed)]
+    return words[0][: len(words[1])] == words[1]
+
+
+def room(reference: Reference) -> int:
+    """Return the bytes that an image takes unpacked; 0 where no page lists its size."""
+    image = published(reference)
+    return int(image.gb * _GB) if image and image.gb else 0

@@ -10,9 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from shakedown.common.data import read_toml
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
-from shakedown.recipes.megatron import rules_of
 from shakedown.recipes.options import NO_TOKEN_HERE, TOKENS, ResolvedOptions, condition_of
-from shakedown.recipes.program import HANDED_ON, program
+from shakedown.recipes.program import HANDED_ON, program, rules_of
 
 
 class _Data(BaseModel):

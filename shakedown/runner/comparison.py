@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 from shakedown.desired.models import Smoke
 from shakedown.gates.observed import Alone, OneAlone
-from shakedown.jobs.job import job_name
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.launch import LaunchPlan, job_name
 from shakedown.jobs.plan import PlanError
 from shakedown.ledger.compared import Wanted, earlier_own_figures, know_peers, own_figures, past_of, usual_ledger
 from shakedown.runner.session import Session

@@ -14,12 +14,10 @@ from pyinfra.operations import python
 from shakedown.common.text import counted
 from shakedown.desired.models import TOGETHER
 from shakedown.isolation import NEEDS_NUMPY, hints
-from shakedown.isolation.suspects import to_resume, verdict_of
 from shakedown.isolation.trainings import judge_training, plan_group
-from shakedown.isolation.tree import lines, round_line
-from shakedown.jobs.job import Job
-from shakedown.jobs.launch import LaunchPlan
-from shakedown.jobs.where import Interrupted, Where
+from shakedown.isolation.tree import lines, round_line, to_resume, verdict_of
+from shakedown.jobs.launch import Job, LaunchPlan
+from shakedown.jobs.remote import Interrupted, Where
 from shakedown.operations import smoke as smoke_operations
 from shakedown.runner.jobs.where import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
@@ -32,8 +30,7 @@ from shakedown.state.findings import Verdict
 
 try:
     from shakedown.isolation.estimate import TRAINING_S, duration, estimate
-    from shakedown.isolation.search import search
-    from shakedown.isolation.strategy import most_rounds
+    from shakedown.isolation.strategy import most_rounds, search
 except ModuleNotFoundError as error:  # numpy is optional
     raise PyinfraError(NEEDS_NUMPY) from error
 

@@ -20,7 +20,7 @@ from shakedown.runner.host_run import HostRun
 if TYPE_CHECKING:  # a drift check needs none of these
     from shakedown.checks.examination import Examination
     from shakedown.desired.resolve import Resolved
-    from shakedown.jobs.job import Job
+    from shakedown.jobs.launch import Job
     from shakedown.runs.records import RunRecord
     from shakedown.runs.watch.notes import Notes
     from shakedown.state.findings import Verdict

@@ -24,7 +24,7 @@ from shakedown.common.secrets import masked, masked_model, values_of
 from shakedown.common.text import file_name
 from shakedown.evidence.diagnosis.origin import parts_of
 from shakedown.evidence.results import NodeResult
-from shakedown.jobs.job import Event, Job, busy_after
+from shakedown.jobs.launch import Event, Job, busy_after
 from shakedown.ledger.compared import keep
 from shakedown.logs.kept_logs import LogQuota
 from shakedown.report import terminal

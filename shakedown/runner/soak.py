@@ -14,9 +14,8 @@ from shakedown.common.text import counted, printable
 from shakedown.desired.models import Soak, Trials
 from shakedown.gates import Gate
 from shakedown.hosts import folded
-from shakedown.jobs.job import Event, Job
-from shakedown.jobs.launch import LaunchPlan
-from shakedown.jobs.where import Interrupted, Where
+from shakedown.jobs.launch import Event, Job, LaunchPlan
+from shakedown.jobs.remote import Interrupted, Where
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import outcomes
 from shakedown.runner import training
@@ -29,8 +28,7 @@ from shakedown.runs.folder import own, run_ids
 from shakedown.runs.judging import judge_job, judge_soak, throttled
 from shakedown.runs.records import JobRecord, RunRecord, desired_digest
 from shakedown.state.findings import Verdict, worst
-from shakedown.trials.plan import plan_between
-from shakedown.trials.rounds import schedule
+from shakedown.trials.plan import plan_between, schedule
 from shakedown.trials.soak import (
     KIND,
     LOOK,

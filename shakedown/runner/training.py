@@ -16,12 +16,11 @@ from shakedown.gates import verdict as verdict_of
 from shakedown.gates.consequences import with_origin
 from shakedown.gates.judgement import watched_counters
 from shakedown.hosts import few
-from shakedown.isolation import suspects
-from shakedown.jobs.job import Event, Job, job_name
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.isolation import tree
+from shakedown.jobs.launch import Event, Job, LaunchPlan, job_name
+from shakedown.jobs.payload import TOKEN, token
 from shakedown.jobs.plan import PlanError, make_plan, render
 from shakedown.jobs.progress import Progress, ProgressOfEach
-from shakedown.jobs.token import TOKEN, token
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.logs.mad import Results
 from shakedown.logs.metrics import METRICS_OF
@@ -55,9 +54,7 @@ def jobs_of(examination: Examination) -> list[str | None]:
 def left_out(examination: Examination) -> dict[str, str]:
     """Return the nodes that the desired state leaves out as suspects of the last search, with the reason."""
     smokes = {name: desired.smoke for name, desired in examination.desired.items() if desired.smoke is not None}
-    return suspects.left_out(
-        (name for name, smoke in smokes.items() if smoke.exclude == "suspects"), invocation.inventory
-    )
+    return tree.left_out((name for name, smoke in smokes.items() if smoke.exclude == "suspects"), invocation.inventory)
 
 
 def plan_of(

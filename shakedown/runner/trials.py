@@ -15,8 +15,7 @@ from shakedown.common.text import counted
 from shakedown.desired.models import Trials
 from shakedown.gates import Gate
 from shakedown.gates import verdict as verdict_of
-from shakedown.jobs.job import Event, Job, job_name
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.launch import Event, Job, LaunchPlan, job_name
 from shakedown.ledger.compared import Wanted, past_of, usual_ledger
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import outcomes
@@ -29,10 +28,9 @@ from shakedown.runner.session import Session, session
 from shakedown.runs.judging import judge_job, judge_trials, past_by_node
 from shakedown.runs.records import JobRecord
 from shakedown.state.findings import Verdict
-from shakedown.trials import rounds
-from shakedown.trials.confirm import suspects, to_confirm
+from shakedown.trials import plan
 from shakedown.trials.gates import gates, named_nodes
-from shakedown.trials.judge import judge_record
+from shakedown.trials.judge import judge_record, suspects, to_confirm
 from shakedown.trials.models import AGAIN, NODES, NODES_AGAIN, PAIRS, Limits, TrialsRecord
 from shakedown.trials.plan import (
     between_nodes,
@@ -110,7 +108,7 @@ def _begin(current: Session) -> None:
     current.shared["trials"] = stage
     nodes = list(current.examination.states)
     pairs = between_nodes(stage.names)
-    number = len(rounds.schedule(len(nodes), "")) if pairs else 0
+    number = len(plan.schedule(len(nodes), "")) if pairs else 0
     rails = count_rails(stage.names, list(desired.values()), list(current.examination.states.values()))
     seconds = expected_seconds(stage.names, wanted.repetitions, number, rails)
     line = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}"
@@ -185,7 +183,7 @@ def _plan(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
     there = [node for node in (stage.nodes_again if job.trials == AGAIN else states) if node not in current.excluded]
     if len(there) < 2:
         raise ValueError(f"{len(there)} node is left: a pair needs two")
-    taken = rounds.schedule(len(there), f"{run_id}-{job.trials}" if job.trials == AGAIN else run_id)
+    taken = plan.schedule(len(there), f"{run_id}-{job.trials}" if job.trials == AGAIN else run_id)
     own = {node: desired[node] for node in there}, {node: states[node] for node in there}
     return plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, names)
 
@@ -224,7 +222,7 @@ def _again_alone(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
         others = [node for node in others if node not in current.excluded]
         count = sum(so_far.groups.get(node, "") == group for node in named)
         draw = random.Random(current.record.run_id if current.record else "")
-        chosen |= set(draw.sample(others, min(rounds.peers_for(count), len(others))))
+        chosen |= set(draw.sample(others, min(plan.peers_for(count), len(others))))
     wanted = {name for names in named.values() for name in names}
     stage.names_again[NODES_AGAIN] = [name for name in stage.names if name in wanted]
     stage.alone_again += [_job(current, stage, NODES_AGAIN, node) for node in so_far.groups if node in chosen]
@@ -241,10 +239,10 @@ def _again_between(current: Session, stage: _Stage, so_far: TrialsRecord) -> Non
     if not places:
         return
     count, run_id = len(so_far.places), current.record.run_id if current.record else ""
-    had = [pair for pairs in rounds.schedule(count, run_id) for pair in pairs]
-    stage.nodes_again = [so_far.places[place] for place in rounds.beside(places, count, had, run_id)]
+    had = [pair for pairs in plan.schedule(count, run_id) for pair in pairs]
+    stage.nodes_again = [so_far.places[place] for place in plan.beside(places, count, had, run_id)]
     stage.names_again[AGAIN] = [name for name in stage.names if name in odd]
-    number = len(rounds.schedule(len(stage.nodes_again), ""))
+    number = len(plan.schedule(len(stage.nodes_again), ""))
     names = ", ".join(so_far.places[place] for place in places)
     line = f"trials: {counted(number, 'fresh round')} of {', '.join(stage.names_again[AGAIN])} with {names} and "
     line += counted(len(stage.nodes_again) - len(places), "other node")

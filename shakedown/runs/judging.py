@@ -18,8 +18,7 @@ from shakedown.runs.records import Evidence, JobRecord, RunRecord
 from shakedown.state.findings import Verdict, worst
 from shakedown.trials.gates import gates as trial_gates
 from shakedown.trials.judge import judge_record
-from shakedown.trials.models import FRESH, KINDS, NODES, Reading, TrialsRecord
-from shakedown.trials.reading import read_log
+from shakedown.trials.models import FRESH, KINDS, NODES, Reading, TrialsRecord, read_log
 from shakedown.trials.soak import KIND, RECIPE, SMOKE, SoakRecord
 from shakedown.trials.soak_judge import Part, judge_parts, soak_gates
 

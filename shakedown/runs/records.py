@@ -20,8 +20,7 @@ from shakedown.evidence.telemetry.summary import NodeTelemetry
 from shakedown.gates import Gate
 from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.gates.observed import Alone
-from shakedown.jobs.job import job_name
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.launch import LaunchPlan, job_name
 from shakedown.logs.figures import Figures
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from shakedown.schedulers.interface import Node
 from shakedown.service.decide import Proposal
 from shakedown.service.marks import Mark, is_managed, unmanaged_reason
-from shakedown.service.model import Known, NodeService, Step
-from shakedown.service.status import History
+from shakedown.service.model import History, Known, NodeService, Step
 from shakedown.state.findings import Verdict, worst
 
 SHOWN = 20  # steps of a node, the newest

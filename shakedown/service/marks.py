@@ -12,8 +12,7 @@ from typing import Literal
 
 from shakedown.common.text import counted, printable
 from shakedown.schedulers.interface import Node
-from shakedown.service.model import Incident, Known, Step
-from shakedown.service.status import History
+from shakedown.service.model import History, Incident, Known, Step
 
 PREFIX = "shakedown:"
 PARTNER = "witness"  # a node that is drained only as a partner for another node's load; the ledger has this word

@@ -1,10 +1,21 @@
-"""The trials of a run, their readings and their judged figures: `RunRecord.trials`."""
+"""The trials of a run, their readings and their judged figures: `RunRecord.trials`.
 
+Readings from a node's log are bounded in number and size. Published figures and physical limits: `references.toml`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import Annotated, Literal
 
-from pydantic import FailFast, Field
+from pydantic import FailFast, Field, ValidationError
 
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
+from shakedown.common.text import load_json, printable
+from shakedown.trials.workload.registry import MARK
 
 NODES: Literal["trials"] = "trials"  # each node alone
 PAIRS: Literal["pairs"] = "pairs"  # between nodes
@@ -114,3 +125,94 @@ class TrialsRecord(Frozen):
     matrices: list[Matrix] = []
     matrices_again: list[Matrix] = []  # of the fresh rounds
     incomplete: dict[str, dict[str, str]] = {}  # kind of job -> node -> why readings are missing
+
+
+LINES = 200_000  # 8 GPUs, 40 figures, 100 repetitions are 32,000
+PARTS = 128  # of one node: GPUs and memory. Each part is compared with all others
+_LINE = 4096
+
+
+@dataclass
+class Read:
+    """The readings of a log."""
+
+    readings: list[Reading] = field(default_factory=list)
+    over: bool = False  # the program reports its own end
+    wrong: str = ""  # why some readings could not be read
+
+
+def read_log(node: str, lines: Iterable[str]) -> Read:
+    """Read the readings of one node's log. `wrong` reports the first invalid line."""
+    result, parts = Read(), set[str]()
+    for number, line in enumerate(lines, 1):
+        if line.startswith("trials: over after "):
+            result.over = True
+        if not line.startswith(MARK):
+            continue
+        if len(result.readings) >= LINES:
+            result.wrong = f"more than {LINES} readings"
+            break
+        try:
+            if len(line) > _LINE:
+                raise ValueError("too long")
+            document = load_json(line[len(MARK) :], _LINE)
+            reading = Reading.model_validate(document)
+            if ">" not in reading.part:
+                parts.add(reading.part)
+            if len(parts) > PARTS:
+                result.wrong = f"more than {PARTS} parts"
+                break
+            clean = {"node": node, "note": printable(reading.note, 200)}
+            result.readings.append(reading.model_copy(update=clean))
+        except (ValidationError, ValueError) as error:
+            if not result.wrong:
+                reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+                result.wrong = f"line {number} is no reading: {printable(reason, 120)}"
+    return result
+
+
+MEASURED = 1.02  # clocks differ between a device's timer and the host's by less
+
+
+class Floor(Frozen):
+    """A published figure. A part fails below `value` times `factor`."""
+
+    figure: str
+    gpus: list[str]
+    value: float = Field(gt=0)
+    unit: str
+    factor: float = Field(gt=0, le=1)
+    source: str
+    date: date
+    disputed: str = ""  # why the floor fails no part
+
+    @property
+    def bound(self) -> float:
+        """Return the value that a figure must reach."""
+        return self.value * self.factor
+
+    @property
+    def origin(self) -> str:
+        """Write the value with its source."""
+        return f"{self.value:g} {self.unit} x {self.factor:g}, {self.source} ({self.date})"
+
+
+class References(Frozen):
+    """The whole file. `ceilings`: GPU profile -> figure or pattern of figures -> physical limit."""
+
+    floors: list[Floor]
+    ceilings: dict[str, dict[str, float]]
+
+    def floor(self, gpu: str, figure: str) -> Floor | None:
+        """Look up the published floor of a figure (TRIAL.FIGURE) on a GPU model."""
+        return next((floor for floor in self.floors if floor.figure == figure and gpu in floor.gpus), None)
+
+    def ceiling(self, gpu: str, figure: str) -> float | None:
+        """Look up the physical limit of a figure, with room for the error of clocks."""
+        limits = self.ceilings.get(gpu, {})
+        return next((most * MEASURED for pattern, most in limits.items() if fnmatchcase(figure, pattern)), None)
+
+
+@cache
+def references() -> References:
+    return References.model_validate(read_toml("shakedown.trials", "references.toml"))

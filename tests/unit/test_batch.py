@@ -12,9 +12,8 @@ import pytest
 
 from shakedown.desired.models import Smoke
 from shakedown.jobs.plan import render
-from shakedown.jobs.plan.parallelism import Split, split
-from shakedown.recipes.batch import documented, model_parallel
-from shakedown.recipes.options import choose
+from shakedown.jobs.plan.participants import Split, split
+from shakedown.recipes.options import choose, documented, model_parallel
 from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.loading import loads
 from shakedown.service.evidence import SMOKE

@@ -19,7 +19,7 @@ from shakedown.evidence.telemetry import DEVICE_LOG
 from shakedown.evidence.telemetry.kernel import KernelWindow, read, timed
 from shakedown.gates.nodes import no_kernel_fault
 from shakedown.gates.observed import NodeWatch
-from shakedown.jobs.job import Event
+from shakedown.jobs.launch import Event
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.node.telemetry import kernel
 from shakedown.runs.diagnosis import KeptLogs, signs_of

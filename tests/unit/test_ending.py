@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.jobs.job import Job, Timeouts, busy_after
+from shakedown.jobs.launch import Job, Timeouts, busy_after
 from shakedown.report.summary import Summary, summary_lines
 from shakedown.runs.folder import why_none_can_be_kept
 from shakedown.state.findings import Verdict

@@ -9,7 +9,7 @@ from shakedown.cli.commands.report import report
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
 from shakedown.gates.consequences import split, with_origin
-from shakedown.jobs.job import job_name
+from shakedown.jobs.launch import job_name
 from shakedown.report.failure import next_steps, of_run
 from shakedown.report.summary import LINES, WIDTH, fitted, summary_lines
 from shakedown.runner.pyinfra.deploys import Deploy

@@ -26,7 +26,7 @@ from shakedown.evidence.hangs import records
 from shakedown.evidence.hangs.analysis import Hang, Rank, analyse, main_thread
 from shakedown.evidence.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.evidence.results import Failure
-from shakedown.jobs.hang import StepTimes
+from shakedown.jobs.faults import StepTimes
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.node.launcher import processes, standstill
 from shakedown.runs.diagnosis import KeptLogs, signs_of

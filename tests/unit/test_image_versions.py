@@ -10,7 +10,7 @@ import pytest
 
 import shakedown.jobs.plan
 from shakedown.gates import judge_log, read_log
-from shakedown.recipes.images import published, same_version
+from shakedown.recipes.documents import published, same_version
 from shakedown.state.images import parse
 
 IMAGE = "rocm/megatron-lm:v25.4"

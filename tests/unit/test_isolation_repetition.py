@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from bench.plays import Fleet, names
-from shakedown.isolation.search import search
-from shakedown.isolation.strategy import most_rounds
+from shakedown.isolation.strategy import most_rounds, search
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Training
 
 PURPOSES = ("groups", "halves", "regroup", "confirm", "across", "again", "closing")

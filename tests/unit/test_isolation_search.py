@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 
 from bench.plays import Fleet, halving, least_trainings, names, play
-from shakedown.isolation.belief import marginals
+from shakedown.isolation.causes import marginals
 from shakedown.isolation.estimate import estimate
 from shakedown.isolation.knowledge import Knowledge
-from shakedown.isolation.search import search
-from shakedown.isolation.strategy import missed, most_rounds, next_step
-from shakedown.isolation.suspects import verdict_of
-from shakedown.isolation.tree import lines, tree
+from shakedown.isolation.strategy import missed, most_rounds, next_step, search
+from shakedown.isolation.tree import lines, tree, verdict_of
 from shakedown.runs.isolation import Group, Hint, Isolation, Noise, Problem, Training
 from shakedown.state.findings import Verdict
 

@@ -12,11 +12,11 @@ import pytest
 
 from shakedown.evidence.results import JobResult
 from shakedown.gates.model import Gate
-from shakedown.isolation import across, groups, hints, pace, tree
+from shakedown.isolation import groups, hints, pace, tree
 from shakedown.isolation.causes import Cause
 from shakedown.isolation.knowledge import Knowledge
-from shakedown.isolation.suspects import left_out, verdict_of
 from shakedown.isolation.trainings import ITERATIONS, _outcome, judge_training, scale_to_group
+from shakedown.isolation.tree import left_out, verdict_of
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.state.findings import Finding, Verdict
@@ -280,9 +280,9 @@ def test_a_trial_that_names_one_node_says_more_than_one_that_names_two(kind: Any
 def test_a_group_that_failed_before_is_the_parent_of_itself_and_of_its_part() -> None:
     failed = training(1, "n1", "n2", "n3", outcome="fail")
     knowledge = Knowledge(Problem(nodes=["n1", "n2", "n3", "n4"]), [[failed]])
-    assert across._group(knowledge, ("n1", "n2", "n3"), "2.1").parent == "1.1"
-    assert across._group(knowledge, ("n1", "n2"), "2.1").parent == "1.1"
-    assert across._group(knowledge, ("n1", "n4"), "2.1").parent is None
+    assert groups._group(knowledge, ("n1", "n2", "n3"), "2.1").parent == "1.1"
+    assert groups._group(knowledge, ("n1", "n2"), "2.1").parent == "1.1"
+    assert groups._group(knowledge, ("n1", "n4"), "2.1").parent is None
 
 
 def test_a_node_without_partner_joins_another_half_than_that_of_its_group() -> None:
@@ -341,6 +341,6 @@ def test_only_small_groups_make_partners() -> None:
 def test_a_likely_uplink_is_tried_alone_and_all_others_without_it(kind: Any) -> None:
     rack = np.array([0, 0, 1, 1, 2, 2])
     which = (1,) if kind == "uplink" else (1, 2)
-    made = [tuple(labels) for labels in across._alone([Cause(kind, which)], rack, 6)]
+    made = [tuple(labels) for labels in groups._alone([Cause(kind, which)], rack, 6)]
     assert made[0] == tuple(0 if part in which else -1 for part in rack)
     assert (0, 0, -1, -1, 0, 0) in made and (1, 1, 0, 0, 1, 1) in made

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from shakedown.desired.models import Smoke
-from shakedown.recipes.megatron import megatron_rules, option_of, rules_of
 from shakedown.recipes.options import choose
-from shakedown.recipes.program import program
+from shakedown.recipes.program import megatron_rules, option_of, program, rules_of
 from shakedown.recipes.recipe import Rule, families, recipes
 from tests.plans import shipped
 from tests.unit.test_preflight import LLAMA, found

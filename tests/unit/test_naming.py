@@ -19,7 +19,7 @@ from shakedown.checks.examination import Examination, Reading
 from shakedown.cli.commands.history import history
 from shakedown.cli.commands.report import report
 from shakedown.hosts import nodes
-from shakedown.jobs.job import Job
+from shakedown.jobs.launch import Job
 from shakedown.report.summary import LINES, WIDTH
 from shakedown.runner import stages
 from shakedown.runner.ending import finish, watch

@@ -18,7 +18,7 @@ from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
 from shakedown.evidence.results import JobResult, Outcome
-from shakedown.jobs.job import Event, Job
+from shakedown.jobs.launch import Event, Job
 from shakedown.operations import (
     atomic,
     checkout,

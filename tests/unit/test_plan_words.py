@@ -8,7 +8,7 @@ import pytest
 
 from shakedown.jobs.plan import PlanError
 from shakedown.jobs.plan.container import host_files
-from shakedown.jobs.plan.parallelism import Split, least_gpu_bytes
+from shakedown.jobs.plan.participants import Split, least_gpu_bytes
 from shakedown.recipes.recipe import Model
 from tests.plans import IMAGE, rack
 from tests.states import desired, healthy, unreadable

@@ -11,7 +11,7 @@ import pytest
 from shakedown.desired.models import Smoke
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError, render
-from shakedown.jobs.plan.parallelism import split
+from shakedown.jobs.plan.participants import split
 from shakedown.recipes.configurations import configurations, read_experiment
 from shakedown.recipes.fitting import fit
 from shakedown.recipes.options import choose

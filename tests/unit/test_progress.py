@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from shakedown.jobs.job import Event
+from shakedown.jobs.launch import Event
 from shakedown.jobs.progress import Progress, ProgressOfEach
 from shakedown.logs.iterations import Iteration
 

@@ -13,7 +13,7 @@ from shakedown.facts.settings import RocmProgram
 from shakedown.node import cmdline, gpu, rocm, smi, software
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.state.node import Image
-from shakedown.trials.workload import programs, rvs
+from shakedown.trials.workload import programs, tools
 
 CONF = "share/rocm-validation-suite/conf"
 
@@ -108,7 +108,7 @@ def test_every_part_is_found_in_every_layout(tmp_path: Path, layout: str) -> Non
     assert smi.library_path(tree) == f"{home}/lib/libamd_smi.so"
     assert rocm.find(root, "bin/rocminfo") == f"{home}/bin/rocminfo"
     assert rocm.find(root, "bin/rvs") == f"{more}/bin/rvs"
-    assert rvs.configuration("gst", "mi300x", root) == Path(f"{root}{more}/{CONF}/gst_single.conf")
+    assert tools.configuration("gst", "mi300x", root) == Path(f"{root}{more}/{CONF}/gst_single.conf")
     found = software.rccl(tree)
     assert found.endswith("librccl.so.1)") and found.startswith("1 (" if layout == "wheels" else "2.30.4 (")
 

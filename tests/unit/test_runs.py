@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from shakedown.cli import main
 from shakedown.desired.models import TOGETHER
 from shakedown.gates import Gate
-from shakedown.isolation.suspects import to_resume
+from shakedown.isolation.tree import to_resume
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.runner.earlier import earlier_of
 from shakedown.runs import copies

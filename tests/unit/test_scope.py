@@ -21,8 +21,7 @@ from shakedown.desired.layers import HostLayers
 from shakedown.desired.models import DesiredState
 from shakedown.evidence.results import JobResult, NodeResult
 from shakedown.gates import Gate
-from shakedown.jobs.job import Job, job_name
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.launch import Job, LaunchPlan, job_name
 from shakedown.jobs.plan import PlanError
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota

@@ -16,15 +16,13 @@ from shakedown.gates import Gate
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, from_text
-from shakedown.service import board, limits
+from shakedown.service import board, decide
 from shakedown.service.board import Board, shown, step_line
 from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_proposal, proposals
-from shakedown.service.escalation import escalation
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.service.marks import PARTNER, Bounds, drain_reason, marks, names_in
-from shakedown.service.model import REPAIRS, Incident, Known, PassedLoad, Step
+from shakedown.service.model import REPAIRS, Incident, Known, PassedLoad, Step, escalation, history
 from shakedown.service.power import PowerError, command_for, cycle
-from shakedown.service.status import history
 from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import AGAIN, PAIRS, Judged, Matrix, Named, TrialsRecord
 from shakedown.trials.workload.registry import trials
@@ -410,21 +408,21 @@ def test_never_more_than_at_once_and_what_was_begun_comes_first() -> None:
 
 
 def test_limits_of_hosts_that_say_different_things() -> None:
-    assert limits.at_once([Service(at_once="10%"), Service(at_once="5")], 64) == 5
-    assert limits.at_once([Service(at_once="1%")], 64) == 1
-    assert limits.stop_at([Service(stop_at="25%")], 3) == 1
-    assert limits.too_many_named(["node1"], 1) == ""
-    assert "2 nodes are named at once" in limits.too_many_named(["node1", "node2"], 1)
+    assert decide.at_once([Service(at_once="10%"), Service(at_once="5")], 64) == 5
+    assert decide.at_once([Service(at_once="1%")], 64) == 1
+    assert decide.stop_at([Service(stop_at="25%")], 3) == 1
+    assert decide.too_many_named(["node1"], 1) == ""
+    assert "2 nodes are named at once" in decide.too_many_named(["node1", "node2"], 1)
     failed = {name: known(*attempt(200, "mend", "failed", node=name)) for name in NODES}
-    assert "3 nodes have failed" in limits.too_many_failed(failed, 1000, 1)
-    assert limits.too_many_failed(failed, 1000, 3) == ""
-    assert limits.too_many_failed(failed, 200_000, 1) == "", "a day later"
+    assert "3 nodes have failed" in decide.too_many_failed(failed, 1000, 1)
+    assert decide.too_many_failed(failed, 1000, 3) == ""
+    assert decide.too_many_failed(failed, 200_000, 1) == "", "a day later"
     later = {name: known(*its.steps, *attempt(300, "reboot", node=name)) for name, its in failed.items()}
-    assert limits.too_many_failed(later | {"node1": failed["node1"]}, 1000, 1) == "", "the others were mended since"
+    assert decide.too_many_failed(later | {"node1": failed["node1"]}, 1000, 1) == "", "the others were mended since"
     under_load = {name: known(*attempt(200, "load", "failed", node=name)) for name in NODES}
-    assert "3 nodes have failed" in limits.too_many_failed(under_load, 1000, 1)
+    assert "3 nodes have failed" in decide.too_many_failed(under_load, 1000, 1)
     cut = {name: known(*attempt(200, "mend", "interrupted", node=name)) for name in NODES}
-    assert limits.too_many_failed(cut, 1000, 1) == ""
+    assert decide.too_many_failed(cut, 1000, 1) == ""
 
 
 def in_slurm(name: str = "node1", *states: str, reason: str = "") -> Node:

@@ -6,11 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from shakedown.service import decide, limits
+from shakedown.service import decide
 from shakedown.service.decide import Allowed, Facts
 from shakedown.service.marks import Bounds, marks, unmanaged_reason
-from shakedown.service.model import Done, Incident, Known, PassedLoad, Step
-from shakedown.service.status import history
+from shakedown.service.model import Done, Incident, Known, PassedLoad, Step, history
 from tests.cases import cases, wrong
 from tests.views import Scheduled
 
@@ -117,8 +116,8 @@ def test_a_node_that_is_resumed_makes_room_for_another(at_once: int, drains: int
 
 def test_an_attempt_of_exactly_a_day_ago_counts() -> None:
     failed = known(event("ended", 1000, "reboot", "failed"))
-    day = limits.WINDOW_S
-    counts = [bool(limits.too_many_failed({"a": failed}, 1000 + day + more, 0)) for more in (0, 1)]
+    day = decide.WINDOW_S
+    counts = [bool(decide.too_many_failed({"a": failed}, 1000 + day + more, 0)) for more in (0, 1)]
     assert counts == [True, False]
 
 

@@ -26,8 +26,7 @@ from shakedown.runner.repair.child import Commands, shown
 from shakedown.runner.repair.scheduler import after
 from shakedown.service.board import Board
 from shakedown.service.board import shown as of_node
-from shakedown.service.model import Step
-from shakedown.service.status import history
+from shakedown.service.model import Step, history
 from shakedown.state.findings import Finding, Verdict
 from tests import forks
 from tests.reports import HOSTILE

@@ -12,7 +12,7 @@ from shakedown.checks.examination import Examination
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.results import JobResult, NodeResult
 from shakedown.gates import Gate
-from shakedown.jobs.job import Job
+from shakedown.jobs.launch import Job
 from shakedown.ledger.entry import entry_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session

@@ -12,9 +12,8 @@ from pathlib import Path
 import gevent
 import pytest
 
-from shakedown.jobs.job import Event, Job, Timeouts
-from shakedown.jobs.launch import LaunchPlan
-from shakedown.jobs.where import Connected
+from shakedown.jobs.launch import Event, Job, LaunchPlan, Timeouts
+from shakedown.jobs.remote import Connected
 from shakedown.operations.smoke import carry_out
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 

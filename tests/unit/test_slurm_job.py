@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shakedown.jobs.job import Job
+from shakedown.jobs.launch import Job
 from shakedown.operations.smoke import carry_out
 from shakedown.schedulers.slurm import job as jobs
 from shakedown.schedulers.slurm import relay

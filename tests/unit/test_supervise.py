@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from shakedown.evidence.results import JobResult
-from shakedown.jobs.job import Event
-from shakedown.jobs.launch import LaunchPlan
-from shakedown.jobs.supervise import Timeouts, run_job
+from shakedown.jobs.launch import Event, LaunchPlan
+from shakedown.jobs.supervise import Job, Timeouts, run_job
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 
 QUICK = Timeouts(
@@ -71,14 +70,9 @@ class Jobs:
         if beside:
             beside.start()
         try:
-            return run_job(
-                self.plan(snippets, **more),
-                self.nodes,
-                self.logs,
-                on_event=self.events.append,
-                interrupted=lambda: self.why,
-                timeouts=timeouts,
-            )
+            plan = self.plan(snippets, **more)
+            job = Job(lambda: plan, self.logs, plan=plan, on_event=self.events.append, timeouts=timeouts)
+            return run_job(job, self.nodes, interrupted=lambda: self.why)
         finally:
             if beside:
                 beside.join()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shakedown.evidence.results import JobResult
-from shakedown.jobs.job import Event
+from shakedown.jobs.launch import Event
 from tests.plays import LINE, PHASES, TIMEOUTS, TORCHRUN, WAITS, Play, after, trains
 from tests.turns import PIECE, Script, Turns
 

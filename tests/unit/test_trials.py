@@ -19,10 +19,8 @@ from shakedown.ledger.entry import entry_of
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import JobRecord, RunRecord, now
 from shakedown.state.findings import Verdict
-from shakedown.trials import confirm, gates, judge, plan, trials
-from shakedown.trials.models import Limits, Reading, TrialsRecord
-from shakedown.trials.reading import read_log
-from shakedown.trials.references import references
+from shakedown.trials import gates, judge, plan, trials
+from shakedown.trials.models import Limits, Reading, TrialsRecord, read_log, references
 from shakedown.trials.workload.registry import PLACES
 from tests import states
 
@@ -129,7 +127,7 @@ def test_of_two_nodes_that_differ_neither_is_named() -> None:
     ]
     groups = {"node1": "cpu", "node2": "cpu"}
     judged = judge.judge_record(TrialsRecord(asked=["gemm"], repetitions=3, groups=groups, readings=readings))
-    assert verdicts(judged) == [("gemm", None, Verdict.UNKNOWN)] and confirm.to_confirm(judged) == {}
+    assert verdicts(judged) == [("gemm", None, Verdict.UNKNOWN)] and judge.to_confirm(judged) == {}
     (gate,) = gates.gates(judged)
     assert "the nodes differ, and 1 other node cannot show which of them is wrong" in gate.evidence
     assert "with more nodes" in str(gate.remedy)
@@ -339,7 +337,7 @@ def again(
 
 def test_a_node_is_named_only_where_a_fresh_run_names_it_again() -> None:
     slow = {**EVEN, "node2": [2.5, 2.6, 2.4]}
-    assert list(confirm.to_confirm(record(slow))) == ["node2"]
+    assert list(judge.to_confirm(record(slow))) == ["node2"]
     twice = record(slow, readings=again(2.4, 2.4, 2.4), confirm=True)
     assert verdicts(twice) == [("gemm", "node2", Verdict.FAIL), ("gemm", None, Verdict.OK)]
     (named,) = [each for each in twice.judged if each.standing == "named"]
@@ -356,7 +354,7 @@ def test_a_wrong_result_needs_no_second_run_and_one_of_the_second_counts() -> No
     wrong = [
         Reading(node="node2", trial="gemm", part="cpu", repetition=1, figure="fp32", state="wrong", value=1, wrong=3)
     ]
-    assert confirm.to_confirm(record(EVEN, readings=wrong)) == {}
+    assert judge.to_confirm(record(EVEN, readings=wrong)) == {}
     assert ("gemm", "node2", Verdict.FAIL) in verdicts(record(EVEN, readings=wrong, confirm=True))
     later = record({**EVEN, "node2": [2.5, 2.6, 2.4]}, readings=again(10, 10, 10, state="wrong"), confirm=True)
     assert ("gemm", "node2", Verdict.FAIL) in verdicts(later)
@@ -365,7 +363,7 @@ def test_a_wrong_result_needs_no_second_run_and_one_of_the_second_counts() -> No
 def test_a_sender_is_named_only_where_fresh_rounds_name_it_again() -> None:
     eight = {f"node{number}": [1.0] for number in range(1, 9)}
     first = between(8, lambda a, _b: a == 5)
-    assert confirm.suspects(record(eight, readings=first, asked=["pairs"])) == {"pairs": [5]}
+    assert judge.suspects(record(eight, readings=first, asked=["pairs"])) == {"pairs": [5]}
     places = ["node2", "node4", "node6", "node7", "node8"]
 
     def fresh(slow: int) -> TrialsRecord:
@@ -460,7 +458,7 @@ def test_unknown_names_are_refused_with_those_that_there_are() -> None:
 def test_one_wrong_bit_of_a_product_is_seen() -> None:
     import torch
 
-    from shakedown.trials.workload.measures.gemm import wrong_rows
+    from shakedown.trials.workload.measures.parts import wrong_rows
     from shakedown.trials.workload.registry import Place
 
     place = Place("cpu", torch.device("cpu"))

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from shakedown.evidence import peers
-from shakedown.trials import matrix, rounds
+from shakedown.trials import matrix, plan
 
 Cells = dict[tuple[str, str], list[float]]
 
@@ -89,7 +89,7 @@ def test_of_times_more_is_worse() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 7, 8, 31, 32])
 def test_every_pair_meets_once_and_no_node_twice_in_a_round(nodes: int) -> None:
-    found = rounds.circle(nodes)
+    found = plan.circle(nodes)
     assert len(found) == (nodes if nodes % 2 else nodes - 1)
     pairs = [pair for each in found for pair in each]
     assert len(set(pairs)) == len(pairs) == nodes * (nodes - 1) // 2
@@ -97,15 +97,15 @@ def test_every_pair_meets_once_and_no_node_twice_in_a_round(nodes: int) -> None:
 
 
 def test_beyond_32_nodes_rounds_are_drawn_by_the_run() -> None:
-    drawn = rounds.schedule(200, "run-1")
-    assert len(drawn) == rounds.DRAWN and all(len(each) == 100 for each in drawn)
-    assert drawn == rounds.schedule(200, "run-1") != rounds.schedule(200, "run-2")
+    drawn = plan.schedule(200, "run-1")
+    assert len(drawn) == plan.DRAWN and all(len(each) == 100 for each in drawn)
+    assert drawn == plan.schedule(200, "run-1") != plan.schedule(200, "run-2")
 
 
 def test_a_suspect_is_measured_again_beside_others_and_first_those_that_it_has_not_met() -> None:
-    chosen = rounds.beside([3], 8, {(2, 3), (3, 4), (0, 3)}, "seed")
+    chosen = plan.beside([3], 8, {(2, 3), (3, 4), (0, 3)}, "seed")
     assert chosen == [1, 3, 5, 6, 7]
-    assert rounds.beside([0, 1], 4, [], "seed") == [0, 1, 2, 3], "all, where there are no more"
+    assert plan.beside([0, 1], 4, [], "seed") == [0, 1, 2, 3], "all, where there are no more"
 
 
 def cells(nodes: int, slow: dict[tuple[str, str], float], seed: int = 0) -> Cells:

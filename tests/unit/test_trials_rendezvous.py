@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shakedown.trials import trials
-from shakedown.trials.workload.link import Link, LinkError
+from shakedown.trials.workload.programs import Failed, Link
 from shakedown.trials.workload.registry import TRIALS, Measured, Place, Trial
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def pair(store: TCPStore, prefix: str = PAIR, limit_s: float = 30) -> list[list[
         link = Link(PrefixStore(prefix, joined(store)), rank, "127.0.0.1", f"dev{rank}", 1, limit_s, {})
         try:
             found[rank] = list(trials()["perftest"].function(Place("pair", None, link=link)))
-        except LinkError as error:
+        except Failed as error:
             found[rank] = error
 
     threads = [threading.Thread(target=measure, args=(rank,)) for rank in (0, 1)]
@@ -169,7 +169,7 @@ def test_the_other_node_can_give_a_program_no_option(monkeypatch: pytest.MonkeyP
     for told in ("--out_json_file=/etc/passwd 20000", "-h 1", "10.0.0.1 -1", "10.0.0.1 1 --reversed", "10.0.0.1 70000"):
         monkeypatch.setattr(Link, "hear", lambda _self, _key, told=told: told)
         link = Link(None, 0, "127.0.0.1", "dev0", 1, 1, {})  # type: ignore[arg-type]
-        with pytest.raises(LinkError, match="no valid address and port"):
+        with pytest.raises(Failed, match="no valid address and port"):
             link.connect("0/x", ["true", "-p", "{port}", "{address}"])
 
 
@@ -191,9 +191,9 @@ def test_a_node_does_not_wait_for_ever_for_what_the_other_one_never_says(store: 
     from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
     link = Link(PrefixStore(PAIR, joined(store)), 0, "127.0.0.1", "dev0", 1, 0.2, {})
-    with pytest.raises(LinkError, match=r"did not answer within 0\.2 s"):
+    with pytest.raises(Failed, match=r"did not answer within 0\.2 s"):
         link.hear("1/port")
     store.set(f"{PAIR}/1/port", b"\xff\x00 10.0.0.1")
-    with pytest.raises(LinkError, match="no valid address and port"):
+    with pytest.raises(Failed, match="no valid address and port"):
         store.set(f"{PAIR}/x/0/port", b"\xff 1")
         link.connect("x", ["true"])

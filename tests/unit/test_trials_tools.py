@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from shakedown.trials import trials
-from shakedown.trials.workload import rvs, tools
+from shakedown.trials.workload import tools
 from shakedown.trials.workload.measures import installed
 from shakedown.trials.workload.registry import Place
 
@@ -55,24 +55,24 @@ def test_transferbench_babelstream_and_rvs_are_read_by_name() -> None:
 
 
 def test_rvs_says_of_each_gpu_what_it_did_and_whether_that_was_enough() -> None:
-    assert rvs.gst(sample("rvs_gst.txt")) == [
+    assert tools.gst(sample("rvs_gst.txt")) == [
         ("gst-1215Tflops-4K4K8K-rand-fp8", "28851", 1687.129, ""),
         ("gst-1215Tflops-4K4K8K-rand-fp8", "51499", 1100.0, "1215 TFLOPS"),
     ]
     action = "iet-stress-1400W-true"
-    assert rvs.iet(sample("rvs_iet.txt")) == [
+    assert tools.iet(sample("rvs_iet.txt")) == [
         (action, "42583", 1399.0, ""),
         (action, "1590", 1102.0, "the target of its power"),
     ]
-    babel = {each.action: each.value for each in rvs.babel(sample("rvs_babel.txt"))}
+    babel = {each.action: each.value for each in tools.babel(sample("rvs_babel.txt"))}
     assert babel == {"babel-double-825MiB.Copy": 6150.00025, "babel-double-825MiB.Triad": 5950.0005}, "no best of many"
-    assert rvs.pebb(sample("rvs_pebb.txt")) == [
+    assert tools.pebb(sample("rvs_pebb.txt")) == [
         ("pcie_h2d_bandwidth.near", "42583", 57.6, ""),
         ("pcie_h2d_bandwidth.far", "42583", 54.0, ""),
         ("pcie_h2d_bandwidth.far", "1590", 55.2, ""),
         ("pcie_h2d_bandwidth.near", "1590", 57.7, ""),
     ]
-    assert rvs.pbqt(sample("rvs_pbqt.txt")) == [
+    assert tools.pbqt(sample("rvs_pbqt.txt")) == [
         ("xgmi_d2d_unidir_bandwidth", "42583", 61.37, ""),
         ("xgmi_d2d_unidir_bandwidth", "1590", 18.4, "peer access to GPU 57875"),
     ]
@@ -83,15 +83,15 @@ def test_rvs_takes_the_configuration_of_the_gpu_and_its_numbers_are_ours(tmp_pat
     for name in ("gst_single.conf", "MI355X/gst_single.conf", "MI355X/iet_stress.conf"):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).touch()
-    assert rvs.configuration("gst", "mi355x", root) == folder / "MI355X/gst_single.conf"
-    assert rvs.configuration("gst", "mi300x", root) == folder / "gst_single.conf"
-    assert rvs.configuration("iet", "mi355x", root) == folder / "MI355X/iet_stress.conf"
-    assert rvs.configuration("iet", "mi300x", root) is None
-    assert rvs.configuration("gst", "mi300x", f"{root}/nothing") is None
+    assert tools.configuration("gst", "mi355x", root) == folder / "MI355X/gst_single.conf"
+    assert tools.configuration("gst", "mi300x", root) == folder / "gst_single.conf"
+    assert tools.configuration("iet", "mi355x", root) == folder / "MI355X/iet_stress.conf"
+    assert tools.configuration("iet", "mi300x", root) is None
+    assert tools.configuration("gst", "mi300x", f"{root}/nothing") is None
     for node, number in (("0", "0"), ("2", "42583"), ("10", "1590")):
         (tmp_path / "nodes" / node).mkdir(parents=True)
         (tmp_path / "nodes" / node / "gpu_id").write_text(f"{number}\n")
-    assert rvs.gpu_numbers(tmp_path / "nodes") == {"42583": "gpu0", "1590": "gpu1"}
+    assert tools.gpu_numbers(tmp_path / "nodes") == {"42583": "gpu0", "1590": "gpu1"}
 
 
 @pytest.mark.parametrize("text", ["", "no such device", "# size count\n1 2 3", "Function\nCopy x y z w"])
@@ -99,7 +99,7 @@ def test_what_is_no_such_output_gives_no_figure(text: str) -> None:
     assert math.isnan(tools.rccl(text)[0]) and math.isnan(tools.ib_bandwidth(text))
     assert math.isnan(tools.ib_latency(text))
     assert tools.transferbench(text) == tools.babelstream(text)[0] == {}
-    assert [read(text) for read in rvs.MODULES.values()] == [[]] * 5
+    assert [read(text) for read in tools.MODULES.values()] == [[]] * 5
 
 
 def test_a_tool_that_is_installed_is_run_and_one_that_fails_says_so(

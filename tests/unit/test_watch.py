@@ -18,7 +18,7 @@ from rich.console import Console
 
 from shakedown.cli import main
 from shakedown.gates import Gate
-from shakedown.jobs.job import Event
+from shakedown.jobs.launch import Event
 from shakedown.logs.iterations import Iteration
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import JobRecord, RunRecord

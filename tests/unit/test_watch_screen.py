@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shakedown.jobs.job import Event
+from shakedown.jobs.launch import Event
 from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import Scenario, faults
 from shakedown.runs.directory import RunDirectory

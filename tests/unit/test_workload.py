@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from statistics import fmean, linear_regression
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ import pytest
 from shakedown.desired.models import Smoke
 from shakedown.gates import judge_log, read_log
 from shakedown.jobs.workload.arguments import Arguments
-from shakedown.jobs.workload.flops import training_flops
 from shakedown.logs.figures import loss_scale
 from shakedown.logs.iterations import Iteration as ParsedIteration
 from shakedown.recipes.options import choose
@@ -76,9 +74,8 @@ def test_the_model_learns(lines: list[ParsedIteration]) -> None:
 
 
 def test_the_figures_come_from_the_clock_and_the_process(lines: list[ParsedIteration]) -> None:
-    flops = training_flops(
-        sequences=16, seq_length=64, hidden_size=64, ffn_hidden_size=128, num_layers=2, vocab_size=128
-    )
+    sizes = {"seq_length": 64, "hidden_size": 64, "ffn_hidden_size": 128, "num_layers": 2, "vocab_size": 128}
+    flops = Arguments(global_batch_size=16, **sizes).flops
     total_memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in lines:
         assert line.elapsed_ms is not None
@@ -171,17 +168,11 @@ def test_flops_are_those_of_megatrons_formula() -> None:
     # By hand, per token: each of 2 layers QKV 3*64*64 = 12288, scores 32*64 = 2048, projection 64*64 = 4096, gated MLP
     # 3*64*128 = 24576, together 43008; logits 64*128 = 8192; times 2 (multiply, add) times 3 (forward, two gradients).
     # 6 * (2*43008 + 8192) = 565248, times 4 sequences of 32 tokens.
-    flops = partial(
-        training_flops,
-        sequences=4,
-        seq_length=32,
-        hidden_size=64,
-        ffn_hidden_size=128,
-        num_layers=2,
-        vocab_size=128,
-    )
-    assert flops() == 72_351_744
-    assert flops() - flops(gated_mlp=False) == 6 * 2 * 64 * 128 * 4 * 32
+    sizes = {"seq_length": 32, "hidden_size": 64, "ffn_hidden_size": 128, "num_layers": 2, "vocab_size": 128}
+    flops = Arguments(global_batch_size=4, **sizes).flops
+    assert flops == 72_351_744
+    wider = Arguments(global_batch_size=4, **{**sizes, "ffn_hidden_size": 256}).flops
+    assert wider - flops == 2 * 6 * 3 * 64 * 128 * 4 * 32
 
 
 def test_all_that_does_not_fit_is_said_at_once() -> None:

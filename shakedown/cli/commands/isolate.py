@@ -8,7 +8,7 @@ import click
 from shakedown.cli.inventory import over_inventory
 from shakedown.cli.words import EXIT_CODES, unusable
 from shakedown.isolation import NEEDS_NUMPY
-from shakedown.isolation.suspects import to_resume
+from shakedown.isolation.tree import to_resume
 from shakedown.runner.pyinfra.invocation import Search
 from shakedown.runs.archive.run import is_packed
 from shakedown.runs.directory import RunDirectory

@@ -6,13 +6,16 @@ from typing import Any, Literal
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.payload import TOKEN, where_from
 from shakedown.jobs.plan.container import equip
 from shakedown.jobs.plan.draft import PlanDraft, PlanError, PlannedJob
-from shakedown.jobs.plan.environment import note_environment, note_rccl_changes
-from shakedown.jobs.plan.expectations import expected
+from shakedown.jobs.plan.environment import check_typed_devices, note_environment, note_rccl_changes
+from shakedown.jobs.plan.expectations import expected, straggler_limits
 from shakedown.jobs.plan.network import Endpoint, Rendezvous, assignment_of, hcas_of, master_port, rendezvous_of
-from shakedown.jobs.plan.parallelism import NO_SPLIT, Split, division
 from shakedown.jobs.plan.participants import (
+    NO_SPLIT,
+    Split,
+    division,
     node_count,
     participants,
     ranks_of,
@@ -21,9 +24,6 @@ from shakedown.jobs.plan.participants import (
     supported_gpus,
 )
 from shakedown.jobs.plan.runtimes import RUNTIMES
-from shakedown.jobs.plan.stragglers import straggler_limits
-from shakedown.jobs.plan.typed_devices import check_typed_devices
-from shakedown.jobs.token import TOKEN, where_from
 from shakedown.recipes.fitting import fit
 from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.program import gated, of_image

@@ -41,6 +41,23 @@ class Arguments:
         """Width of the MLP."""
         return self.ffn_hidden_size or max(64, self.hidden_size * 8 // 3 // 64 * 64)
 
+    @property
+    def flops(self) -> int:
+        """Model FLOPs of forward and backward for the sequences of one iteration.
+
+        The formula is that of num_floating_point_operations() in megatron/training/training.py of NVIDIA/Megatron-LM
+        (core 0.16, the dense transformer without grouped queries); megatron.core itself has none. It counts the matrix
+        products alone, 2mnk each, three times (forward, gradient of the data, gradient of the weights), and of the
+        attention scores only the half that the causal mask leaves. Recomputation is not counted.
+        """
+        hidden = self.hidden_size
+        qkv = 3 * hidden * hidden
+        scores = self.seq_length * hidden  # two products (QK^T and its product with V), half of each masked
+        projection = hidden * hidden
+        gated_mlp = 3 * hidden * self.ffn_size
+        per_token = 3 * 2 * (self.num_layers * (qkv + scores + projection + gated_mlp) + hidden * self.vocab_size)
+        return self.global_batch_size * self.seq_length * per_token
+
     def data_parallel(self, world_size: int) -> int:
         """Return the number of data-parallel replicas among `world_size` ranks."""
         return world_size // (self.tensor_parallel * self.pipeline_parallel)

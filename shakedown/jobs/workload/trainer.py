@@ -1,14 +1,18 @@
 """The training loop of one rank: Megatron's pipeline schedule, data parallelism and optimizer on the mock data.
 
+A checkpoint in the middle is in Megatron's form, so that a log of this program and one of Megatron's are read alike.
 Import this only after cpu.install() where there is no GPU, since it imports megatron.core.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import megatron.core
@@ -19,11 +23,8 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from .arguments import Arguments
 from .data import MockData
-from .flops import training_flops
 from .model import build, seed_everything
-from .own_time import OwnTime
-from .report import Iteration, memory_fraction, say, summary
-from .resume import resumed
+from .report import Iteration, OwnTime, memory_fraction, say, summary
 
 
 def loss_of(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -74,14 +75,6 @@ class Trainer:
             micro_batch_size=arguments.micro_batch_size,
             forward_only=False,
         )
-        self.flops = training_flops(
-            sequences=arguments.global_batch_size,
-            seq_length=arguments.seq_length,
-            hidden_size=arguments.hidden_size,
-            ffn_hidden_size=arguments.ffn_size,
-            num_layers=arguments.num_layers,
-            vocab_size=arguments.vocab_size,
-        )
 
     def mean_loss(self, micro_batches: list[dict[str, torch.Tensor]]) -> float:
         """Mean over micro batches and data-parallel ranks; NaN on stages that do not compute the loss."""
@@ -114,7 +107,7 @@ class Trainer:
             seq_length=self.arguments.seq_length,
             world_size=self.world_size,
             elapsed_ms=elapsed_ms,
-            flops=self.flops,
+            flops=self.arguments.flops,
             memory_fraction=memory_fraction(self.device),
             learning_rate=max(group["lr"] for group in self.optimizer.param_groups),
             lm_loss=loss,
@@ -123,6 +116,37 @@ class Trainer:
             skipped=0 if updated else 1,
             nan=0 if abs(loss) < float("inf") else 1,
         )
+
+
+def resumed(trainer: Trainer, number: int) -> Trainer:
+    """Save after an iteration, and return a trainer with new weights and a new optimizer that goes on from the file."""
+    arguments, device = trainer.arguments, trainer.device
+    is_last_rank = dist.get_rank() == dist.get_world_size() - 1
+    with tempfile.TemporaryDirectory(prefix="shakedown-checkpoint-") as folder:
+        path = Path(folder) / "state.pt"
+        _save({"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}, path)
+        dist.barrier()
+        if is_last_rank:
+            say(f"  successfully saved checkpoint from iteration {number:7d} to {folder}")
+        del trainer
+        fresh = Trainer(arguments, device)
+        state = torch.load(path, map_location=device, weights_only=False)  # this rank wrote the file
+        fresh.model.load_state_dict(state["model"])
+        fresh.optimizer.load_state_dict(state["optimizer"])
+        for _ in range(number * arguments.micro_batches(fresh.world_size)):
+            next(fresh.batches)
+        dist.barrier()
+        if is_last_rank:
+            say(f"  successfully loaded checkpoint from {folder} at iteration {number}")
+    return fresh
+
+
+def _save(state: object, path: Path) -> None:
+    """Write to the disk itself: a checkpoint that only the page cache holds proves no storage."""
+    with path.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def train(arguments: Arguments, device: torch.device) -> None:

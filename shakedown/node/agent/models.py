@@ -16,7 +16,7 @@ from ..kernel_verdict import Matcher
 
 STANDS_FOR = (
     "pydantic", "shakedown.state.node", "shakedown.desired", "shakedown.desired.models", "shakedown.desired.profiles",
-    "shakedown.recipes", "shakedown.recipes.recipe", "shakedown.recipes.images", "shakedown.catalogue",
+    "shakedown.recipes", "shakedown.recipes.recipe", "shakedown.recipes.documents", "shakedown.catalogue",
     "shakedown.catalogue.kernel",
 )  # fmt: skip
 KERNEL = "kernel.json"  # the catalogue's entries of the kernel's log, compiled, beside this module

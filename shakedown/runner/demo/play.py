@@ -10,13 +10,12 @@ from pathlib import Path
 from shakedown.checks.examination import Examination, Reading
 from shakedown.evidence.diagnosis.origin import parts_of as ends_of
 from shakedown.evidence.results import JobResult
-from shakedown.isolation.search import search
-from shakedown.jobs.job import Event
+from shakedown.isolation.strategy import search
+from shakedown.jobs.launch import Event
 from shakedown.jobs.plan import PlanError, render
-from shakedown.jobs.supervise import run_job
+from shakedown.jobs.supervise import Job, run_job
 from shakedown.ledger.entry import entry_of
 from shakedown.ledger.store import open_ledger
-from shakedown.logs.kept_logs import LogQuota
 from shakedown.runner.demo.job import parts_of
 from shakedown.runner.demo.nodes import Rack
 from shakedown.runner.demo.scenario import INVENTORY, SIMULATED, Fault, Scenario
@@ -111,8 +110,8 @@ class Demo:
 
         directory.write("plan.txt", f"{SIMULATED}\n{render(plan, kept.name)}\n")
         rack = Rack(turns, parts_of(plan, self.scenario, self.seed))
-        run = partial(run_job, plan, rack, directory.logs, on_event=take, scheduler=turns, clock=turns)
-        result = turns.run(partial(run, quota=LogQuota()))
+        job = Job(lambda: plan, directory.logs, plan=plan, on_event=take)
+        result = turns.run(partial(run_job, job, rack, scheduler=turns, clock=turns))
         evidence[kept.name] = Evidence()
         take_result(kept, evidence[kept.name], result, directory.path)
         return result

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from shakedown.jobs.job import Clock
+from shakedown.jobs.launch import Clock
 
 Result = TypeVar("Result")
 BEFORE_S = 3600.0  # so long ago the run begins: its last times lie in the past too

@@ -7,7 +7,7 @@ from typing import cast
 
 from pyinfra.api.exceptions import PyinfraError
 
-from shakedown.jobs.where import Interrupted, Where
+from shakedown.jobs.remote import Interrupted, Where
 from shakedown.runner.jobs.allocations import allocation_of, same
 from shakedown.runner.jobs.connection import connected
 from shakedown.runner.session import Session

@@ -9,8 +9,7 @@ from shakedown.runner.repair.scheduler import carry_out
 from shakedown.runner.repair.service import Picture
 from shakedown.service.decide import Proposal
 from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, is_only_partner
-from shakedown.service.model import Incident
-from shakedown.service.status import history
+from shakedown.service.model import Incident, history
 
 Look = Callable[[Sequence[str]], Picture]  # at these hosts; none: at all
 Say = Callable[[str], None]

@@ -20,9 +20,8 @@ from shakedown.runner.repair.scheduler import AHEAD_S, after
 from shakedown.runner.repair.service import Picture
 from shakedown.service.board import when
 from shakedown.service.decide import Proposal
-from shakedown.service.model import LOAD, Done, Known, Outcome, Step
+from shakedown.service.model import LOAD, Done, Known, Outcome, Step, history
 from shakedown.service.power import PowerError, command_for, cycle
-from shakedown.service.status import history
 
 ROUNDS = 40  # of one call: each takes every node one step on
 WAIT_S = 600  # that one call waits for the next repair where nothing else is left: each in escalation.toml is shorter

@@ -4,14 +4,13 @@ from typing import Any
 
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.jobs.plan.participants import ranks_of
-from shakedown.recipes.batch import share
 from shakedown.recipes.fitting import recipe_for
+from shakedown.recipes.options import share
 from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.service import Picture
 from shakedown.service.decide import Proposal
 from shakedown.service.evidence import SMOKE
-from shakedown.service.model import LOAD
-from shakedown.service.status import History
+from shakedown.service.model import LOAD, History
 from shakedown.trials.models import PAIRS
 
 _PARTNERS = {SMOKE: 1, PAIRS: 2}  # nodes besides the one that is tried: pairs are compared from three nodes on

@@ -13,11 +13,10 @@ from shakedown.runner.jobs.allocations import settings_of
 from shakedown.runs.records import RunRecord
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
-from shakedown.service import limits
+from shakedown.service import decide
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.service.marks import PARTNER, PREFIX, Bounds, Mark, drain_reason, is_managed, marks, names_in
-from shakedown.service.model import Incident, Known, PassedLoad, Step
-from shakedown.service.status import History, history
+from shakedown.service.model import History, Incident, Known, PassedLoad, Step, history
 
 AHEAD_S = 60  # that another controller's clock may be ahead of ours
 
@@ -92,8 +91,8 @@ def proposed(
     if not scheduled.named or scheduled.wrong or not wanted:
         return []
     named = [node for node, history in histories.items() if any(entry.drains for entry in history.incidents)]
-    stopped = limits.too_many_named(named, limits.stop_at(services.values(), fleet))
-    bounds = Bounds(limits.at_once([services[node] for node in wanted], fleet), stopped)
+    stopped = decide.too_many_named(named, decide.stop_at(services.values(), fleet))
+    bounds = Bounds(decide.at_once([services[node] for node in wanted], fleet), stopped)
     chosen = {node: history for node, history in histories.items() if node in wanted}
     return marks(chosen, known, scheduled.nodes, names, bounds)
 
@@ -155,7 +154,7 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
         known = book.known_of(ledger, services)
         histories = {node: history(entries, fleet == 1) for node, entries in known.items()}
         names = names_of(desired, scheduled)
-        room = Room(frozenset(out_by_us(scheduled, names)), limits.at_once(services.values(), fleet), seen)
+        room = Room(frozenset(out_by_us(scheduled, names)), decide.at_once(services.values(), fleet), seen)
         for mark in proposed(services, known, histories, scheduled, names, fleet):
             if mark.name == PARTNER:
                 continue  # whoever holds it is at work, or the next `shakedown service --drain` lets it go

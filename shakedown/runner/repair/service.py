@@ -13,13 +13,12 @@ from shakedown.ledger.claims import Room
 from shakedown.ledger.store import Ledger
 from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, read_scheduler, services_of
 from shakedown.schedulers.interface import Node
-from shakedown.service import limits
+from shakedown.service import decide
 from shakedown.service.board import Board, shown
 from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
 from shakedown.service.evidence import from_findings
 from shakedown.service.marks import Mark, is_managed, unmanaged_reason
-from shakedown.service.model import Known
-from shakedown.service.status import History, history
+from shakedown.service.model import History, Known, history
 from shakedown.state.findings import FixedBy, Verdict
 from shakedown.state.node import NodeState, is_unreadable
 
@@ -56,7 +55,7 @@ class Picture:
 
     @property
     def at_once(self) -> int:
-        return limits.at_once(self.services.values(), self.fleet)
+        return decide.at_once(self.services.values(), self.fleet)
 
     @property
     def out(self) -> set[str]:
@@ -170,7 +169,7 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
     if not kept:
         known = _with_findings(known, examination, now)
     scheduled = read_scheduler(services, examination.desired)
-    stopped = limits.too_many_failed(every, now, limits.stop_at(services.values(), fleet))
+    stopped = decide.too_many_failed(every, now, decide.stop_at(services.values(), fleet))
     return Picture(
         examination=examination,
         services=services,
@@ -180,7 +179,7 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
         names=names_of(examination.desired, scheduled),
         fleet=fleet,
         stopped=stopped,
-        elsewhere=book.under_way(ledger, now - limits.MENDING_S) - set(hosts),
+        elsewhere=book.under_way(ledger, now - decide.MENDING_S) - set(hosts),
         parts=book.parts_of(ledger, [host for host in hosts if known[host].incidents or known[host].steps]),
         claims=claims.holders(ledger),
         seen=seen,

@@ -25,8 +25,7 @@ from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.evidence.results import Moment
 from shakedown.hosts import folded
-from shakedown.jobs.job import Event
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.launch import Event, LaunchPlan
 from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Finding, Verdict, worst
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from shakedown.jobs.pace import Pace
+from shakedown.jobs.progress import Pace
 from shakedown.logs.iterations import Iteration
 from shakedown.runs.records import RunNode
 from shakedown.runs.watch.cells import OF_VERDICTS, Cell, worst

@@ -26,7 +26,7 @@ if not __package__:
     __package__ = "workload"
 
 from .child import Tell, open_place, own_output
-from .link import Link
+from .programs import Link
 from .registry import ABSENT, CRASHED, OK, WRONG, Place, Trial, reading, trials
 from .rendezvous import THROUGH, barrier, join
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-    from .link import Link
+    from .programs import Link
 
 DEVICE = "device"  # each GPU; the CPU where there is none
 HOST = "host"  # each NUMA node, with its own cores and memory

@@ -31,7 +31,7 @@ if not __package__:
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
 
-from . import programs, rvs
+from . import programs, tools
 
 MARK = "soak "  # in front of each line of the report
 ROSE = 3  # exit code: a counter of uncorrectable errors rose
@@ -131,7 +131,7 @@ class Soak:
             return "the node has no GPU"
         if programs.find(tool["program"]) is None:
             return f"{tool['program']} is not installed: install the package {tool['package']}"
-        if "{gst}" in tool["command"] and rvs.configuration("gst", self.request["model"]) is None:
+        if "{gst}" in tool["command"] and tools.configuration("gst", self.request["model"]) is None:
             return "rvs has no configuration of gst"
         return ""
 
@@ -171,7 +171,7 @@ class Soak:
             "scratch": folder,
             "size": size,
             "direct": int(direct(folder)),
-            "gst": rvs.configuration("gst", self.request["model"]) if "{gst}" in tool["command"] else "",
+            "gst": tools.configuration("gst", self.request["model"]) if "{gst}" in tool["command"] else "",
         }
         command = [re.sub(r"\{(\w+)\}", lambda match: str(values[match[1]]), word) for word in tool["command"]]
         return [str(programs.find(command[0])), *command[1:]]

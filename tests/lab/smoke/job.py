@@ -6,8 +6,7 @@ import atexit
 import os
 from pathlib import Path
 
-from shakedown.jobs.job import Job, Timeouts
-from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.launch import Job, LaunchPlan, Timeouts
 from shakedown.jobs.progress import Progress
 
 OUT = Path(os.environ["SMOKE_OUT"])

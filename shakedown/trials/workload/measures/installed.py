@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from .. import programs, rvs, tools
+from .. import programs, tools
 from ..registry import Measured, Place, trial
 
 
@@ -115,11 +115,11 @@ def dataset_read(place: Place) -> Iterator[Measured]:
 
 
 def _rvs(place: Place, module: str, *options: str) -> Iterator[Measured]:
-    program, configuration = programs.find("rvs"), rvs.configuration(module, place.model)
+    program, configuration = programs.find("rvs"), tools.configuration(module, place.model)
     if program is None or configuration is None:
         return
     (text,) = _run([[program, "-c", str(configuration), *options]])
-    numbers, figures = rvs.gpu_numbers(), rvs.MODULES[module](text)
+    numbers, figures = tools.gpu_numbers(), tools.MODULES[module](text)
     if not figures:
         raise programs.Failed(f"rvs -c {configuration}: its output has no figure of {module}")
     for stress in figures:

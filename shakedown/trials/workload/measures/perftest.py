@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from .. import programs, tools
-from ..link import Link, LinkError
+from ..programs import Failed, Link
 from ..registry import Measured, Place, trial
 
 FIRST = 20  # messages of the first run, which decides the number of the next; perftest wants at least five
@@ -40,7 +40,7 @@ def perftest(place: Place) -> Iterator[Measured]:
 
 
 def _measure(link: Link, name: str, path: str, is_client: bool) -> float | None:
-    """Run one program in one direction. Returns None on the server's end. Raises LinkError.
+    """Run one program in one direction. Returns None on the server's end. Raises Failed.
 
     Where the rate is still unknown a short run comes first.
     """
@@ -67,7 +67,7 @@ def _as_client(link: Link, name: str, key: str, common: list[str]) -> float:
             text = link.connect(f"{key}/{step}", [*common, *_options(name, count), "{address}"])
             value, step = READ[name](text), step + 1
             if not value > 0:  # where a run was too short perftest prints 0
-                raise LinkError(f"{name}: its output has no figure")
+                raise Failed(f"{name}: its output has no figure")
             if name not in link.rates and _count(name, value) > count:
                 counts.append(_count(name, value))
             link.rates[name] = value
