@@ -36,7 +36,7 @@ docs: setup  ## write what is generated in docs/: keys, findings, recipes, comma
 # more by itself at the end (tests/twice.py). What is marked long (the table of faults among it) is in `make lab` alone,
 # so that this stays under 25 minutes on two cores.
 test: system setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
-	$(BIN)/python -m tests.twice -q -n 3 --dist worksteal tests/unit tests/property
+	$(BIN)/python -m tests.twice -q -n 3 --dist worksteal -m 'not long' tests/unit tests/property
 	$(BIN)/python -m pytest -q tests/facts tests/operations
 	$(BIN)/python -m pytest -q tests/browser
 	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"

@@ -2,7 +2,7 @@
 LAB_PYTHON = $(BIN)/python
 # Two of them have the virtual machines, the other two all other nodes, whose tests wait as often as they compute.
 LAB_AT_ONCE ?= 4
-LAB_TESTS ?= tests/lab
+LAB_TESTS ?= tests/lab tests/unit -m 'lab or long'
 NODES ?= 3
 VMS ?= 0
 DOCKER ?=
