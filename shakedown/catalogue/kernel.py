@@ -58,7 +58,14 @@ def matcher() -> Matcher:
 
 def compiled() -> list[dict[str, Any]]:
     """Return the entries as `Matcher` takes them, and as a node's agent carries them."""
-    return [_compile(entry) for entry in entries("kernel")]
+    return [
+        {
+            **entry.model_dump(include=_FIELDS),
+            "forms": [list(form) for form in entry.forms],
+            "drivers": [driver.lower() for driver in entry.drivers],
+        }
+        for entry in entries("kernel")
+    ]
 
 
 def words() -> list[str]:
@@ -100,14 +107,6 @@ _FIELDS = {
     *("name", "part", "severity", "pattern", "unless", "level"),
     *("link", "bank", "group", "detail", "begins", "general", "remedy"),
 }
-
-
-def _compile(entry: Entry) -> dict[str, Any]:
-    return {
-        **entry.model_dump(include=_FIELDS),
-        "forms": [list(form) for form in entry.forms],
-        "drivers": [driver.lower() for driver in entry.drivers],
-    }
 
 
 def _search(anchors: Sequence[str]) -> Callable[[str], Iterable[int]]:

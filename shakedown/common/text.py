@@ -132,17 +132,13 @@ _LARGEST = 1 << 64  # of a number: the largest counters of the kernel are below
 _SURE = 19  # characters of a whole number that is below in any case
 
 
-def sound(value: Any, path: str = "") -> Any:
+def sound(value: Any, path: str = "", depth: int = 0) -> Any:
     """Return a document of JSON as it may be worked with: its texts without control characters (but tabs and line ends)
     and not too long, its numbers finite and of 64 bits. Raises ValueError, with the place, for numbers that are not,
     and for what is nested too deeply."""
-    return _sound(value, path, 0)
-
-
-def _sound(value: Any, path: str, depth: int) -> Any:
     if isinstance(value, str):
         plain = value.isascii() and value.isprintable() and len(value) <= LONGEST  # what is not seen may be "printable"
-        return value if plain else _clean(value)
+        return value if plain else "\n".join(incoming(line) for line in value[:LONGEST].split("\n"))
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not -_LARGEST <= value <= _LARGEST:  # which is also false of NaN
             raise ValueError(f"{path.lstrip('.')}: not a number of 64 bits")
@@ -150,9 +146,9 @@ def _sound(value: Any, path: str, depth: int) -> Any:
     if depth >= DEEPEST and isinstance(value, dict | list):
         raise ValueError(f"{path.lstrip('.')}: nested too deeply")
     if isinstance(value, dict):
-        return {_sound(key, path, depth): _sound(item, f"{path}.{key}"[:200], depth + 1) for key, item in value.items()}
+        return {sound(key, path, depth): sound(item, f"{path}.{key}"[:200], depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_sound(item, path, depth + 1) for item in value]
+        return [sound(item, path, depth + 1) for item in value]
     return value
 
 
@@ -191,10 +187,6 @@ def shallow(document: Any) -> Any:
         if not level:
             return document
     raise ValueError("nested too deeply")
-
-
-def _clean(text: str) -> str:
-    return "\n".join(incoming(line) for line in text[:LONGEST].split("\n"))
 
 
 VERDICT = 10

@@ -1,7 +1,7 @@
 """Two runs side by side: what differs, in the order of what matters. Made from their directories alone."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -17,7 +17,6 @@ from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState
 
 Group = Literal["verdict", "figures", "versions", "state", "plan", "rest"]
-ORDER: tuple[Group, ...] = ("verdict", "figures", "versions", "state", "plan", "rest")
 _CELL = 500  # characters of a value
 _NOTHING = "-"
 _DATA = read_toml("shakedown.ledger", "compare.toml")
@@ -76,15 +75,8 @@ def compare(first: RunDirectory, second: RunDirectory) -> Comparison:
     """Return what differs between two runs. Raises ValueError and OSError for a record that cannot be read; a node's
     state that cannot be is a note."""
     one, two = _Run(first), _Run(second)
-    parts: dict[Group, Callable[[_Run, _Run], Iterator[Difference]]] = {
-        "verdict": _verdicts,
-        "figures": _figures,
-        "versions": _versions,
-        "state": _states,
-        "plan": _plans,
-        "rest": _rest,
-    }
-    found = [difference for group in ORDER for difference in parts[group](one, two)]
+    parts = (_verdicts, _figures, _versions, _states, _plans, _rest)
+    found = [difference for differences in parts for difference in differences(one, two)]
     notes = [*one.lacking, *two.lacking, *_not_equals(one, two)]
     return Comparison(first=one.side, second=two.side, notes=notes, differences=found)
 
@@ -214,17 +206,10 @@ def _rest(one: _Run, two: _Run) -> Iterator[Difference]:
     yield from _differ("rest", before, after)
     nodes = [{node.name: {"changes": ", ".join(node.changes)} for node in run.record.nodes} for run in (one, two)]
     yield from _folded("rest", *nodes)
-    missing = (
-        [name for name in _names(one) if name not in _names(two)],
-        [n for n in _names(two) if n not in _names(one)],
-    )
-    for nodes_of_one, first, second in ((missing[0], "there", _NOTHING), (missing[1], _NOTHING, "there")):
-        if nodes_of_one:
-            yield Difference(group="rest", what="node", nodes=nodes_of_one, first=first, second=second)
-
-
-def _names(run: _Run) -> list[str]:
-    return [node.name for node in run.record.nodes]
+    names = [[node.name for node in run.record.nodes] for run in (one, two)]
+    for own, others, first, second in ((*names, "there", _NOTHING), (*reversed(names), _NOTHING, "there")):
+        if alone := [name for name in own if name not in others]:
+            yield Difference(group="rest", what="node", nodes=alone, first=first, second=second)
 
 
 def _differ(

@@ -9,7 +9,7 @@ from shakedown.gates import Gate
 from shakedown.report.formats import Findings, Judged, Run
 from shakedown.report.overview import overview
 from shakedown.report.terminal import finding_line, value_text
-from shakedown.state.findings import Finding, Verdict
+from shakedown.state.findings import Verdict
 
 TEXT = 2000  # characters of one text
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")  # what `printable` leaves and XML 1.0 has not
@@ -27,7 +27,8 @@ def suites(document: Findings | Judged | Run) -> str:
     for gate in shown.gates:
         suites.setdefault(f"gates {gate.job}", []).append(_of_gate(gate))
     for finding in shown.findings:
-        suites.setdefault(f"findings {finding.node}", []).append(_of_finding(finding))
+        case = _case(finding.name, finding.node, finding.verdict, finding_line(finding))
+        suites.setdefault(f"findings {finding.node}", []).append(case)
     for name, cases in suites.items():
         suite = TestSuite(_text(name))
         suite.add_testcases(cases)
@@ -43,10 +44,6 @@ def _of_gate(gate: Gate) -> TestCase:
     wanted, actual = (value_text(value, gate.unit) for value in (gate.wanted, gate.actual))
     message = f"wanted {wanted}, actual {actual}: {gate.evidence}{f' -> {gate.remedy}' if gate.remedy else ''}"
     return _case(gate.name, gate.job, gate.verdict, message)
-
-
-def _of_finding(finding: Finding) -> TestCase:
-    return _case(finding.name, finding.node, finding.verdict, finding_line(finding))
 
 
 def _case(name: str, classname: str, verdict: Verdict, message: str) -> TestCase:

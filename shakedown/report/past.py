@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shakedown.ledger.calibration import Row
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.history import History, JobRow, RunRow
-    from shakedown.ledger.reliability import Reliability, Unit
+    from shakedown.ledger.reliability import Reliability
 
 _MOST = 40  # differences of one group that a table shows
 _FIGURES = ("throughput_per_gpu", "tokens_per_gpu")
@@ -47,24 +47,27 @@ def history(found: History) -> Iterator[RenderableType]:
     if not found.runs:
         yield Text("no such run in the ledger")
         return
-    of_node = any(row.node for row in found.runs)
+    has_nodes = any(row.node for row in found.runs)
     made = table(
         "started (UTC)",
         "run",
         "verdict",
         "nodes",
-        *(("node", "its verdict") if of_node else ()),
+        *(("node", "its verdict") if has_nodes else ()),
         "recipe",
         *(METRICS[metric].unit for metric in _FIGURES),
         "what differs",
     )
     for row in found.runs:
         job = _job(row)
-        node = (Text(row.node or "-"), _verdict(row.node_verdict)) if of_node else ()
-        figures = [Text(_number(job, metric)) for metric in _FIGURES]
+        node = (Text(row.node or "-"), _verdict(row.node_verdict)) if has_nodes else ()
+        values = [job.figures.get(metric) if job else None for metric in _FIGURES]
+        figures = [Text("-" if value is None else f"{value:,.5g}") for value in values]
         recipe = "-" if job is None else job.recipe
         of_run = (Text(_when(row.at)), Text(row.run_id), _verdict(row.verdict), Text(str(row.nodes)), *node)
-        made.add_row(*of_run, Text(recipe if row.kind == "run" else row.kind), *figures, Text(_why(row)))
+        of_node = f"{row.node_part}: {row.node_why}" if row.node_why else ""
+        why = Text("; ".join(filter(None, (of_node, row.wrong))))
+        made.add_row(*of_run, Text(recipe if row.kind == "run" else row.kind), *figures, why)
     yield made
 
 
@@ -96,16 +99,6 @@ def _job(row: RunRow) -> JobRow | None:
     """Return the node's own job where one node was asked for, else the one over all nodes."""
     own = [job for job in row.jobs if row.node and job.job.startswith("each/")]
     return next(iter([*own, *row.jobs]), None)
-
-
-def _why(row: RunRow) -> str:
-    of_node = f"{row.node_part}: {row.node_why}" if row.node_why else ""
-    return "; ".join(filter(None, (of_node, row.wrong)))
-
-
-def _number(job: JobRow | None, metric: str) -> str:
-    value = job.figures.get(metric) if job else None
-    return "-" if value is None else f"{value:,.5g}"
 
 
 def _verdict(word: str | None) -> Text:
@@ -160,11 +153,8 @@ def reliability(found: Reliability) -> Iterator[RenderableType]:
     for unit in lemons:
         ratio = "the rest has none" if unit.ratio is None else f"{unit.ratio:,.1f}"
         what = unit.unit if unit.kind == "node" else f"{unit.kind} {unit.unit}"
-        figures = (str(unit.failures), f"{unit.hours:,.1f}", ratio, _interval(unit), f"{unit.q:.1g}")
+        interval = f"at least {unit.low:,.1f}" if unit.high is None else f"{unit.low:,.1f} to {unit.high:,.1f}"
+        figures = (str(unit.failures), f"{unit.hours:,.1f}", ratio, interval, f"{unit.q:.1g}")
         made.add_row(Text(what), Text(named(unit.nodes)), *figures)
     yield ""
     yield made
-
-
-def _interval(unit: Unit) -> str:
-    return f"at least {unit.low:,.1f}" if unit.high is None else f"{unit.low:,.1f} to {unit.high:,.1f}"

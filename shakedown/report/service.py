@@ -30,7 +30,9 @@ def board(found: Board, show_all: bool = False) -> Iterator[RenderableType]:
         made = table("node", "service", "since (UTC)", "why", "passed last", "next")
         alike: dict[tuple[str, ...], list[NodeService]] = {}
         for node in rest:
-            row = (_standing(node), when(node.since), printable(node.why, _WHY), _passed(node), node.next)
+            standing = f"{node.standing}: {node.rung}" if node.rung else node.standing
+            passed = f"{node.passed.load} {when(node.passed.at)}" if node.passed else "never"
+            row = (standing, when(node.since), printable(node.why, _WHY), passed, node.next)
             alike.setdefault((*row, node.node if show_all else ""), []).append(node)
         for (standing, *cells, _), nodes in alike.items():
             names = few(node.node for node in nodes)
@@ -46,14 +48,6 @@ def board(found: Board, show_all: bool = False) -> Iterator[RenderableType]:
     numbers = Counter(node.standing for node in found.nodes)
     counts = ", ".join(f"{count} {standing}" for standing, count in numbers.items())
     yield Text(f"{counted(len(found.nodes), 'node')}: {counts}")
-
-
-def _standing(node: NodeService) -> str:
-    return f"{node.standing}: {node.rung}" if node.rung else node.standing
-
-
-def _passed(node: NodeService) -> str:
-    return f"{node.passed.load} {when(node.passed.at)}" if node.passed else "never"
 
 
 def _history(node: NodeService) -> Iterator[RenderableType]:

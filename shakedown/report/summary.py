@@ -5,24 +5,14 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from shakedown.common.text import counted, printable
 from shakedown.hosts import few
 from shakedown.state.findings import Verdict
 
 OutcomeKind = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "stopped", "ok"]
-ORDER: tuple[OutcomeKind, ...] = (
-    "failed",
-    "interrupted",
-    "unreached",
-    "excluded",
-    "fail",
-    "unknown",
-    "drift",
-    "stopped",
-    "ok",
-)
+ORDER: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
 WIDTH = 100  # columns of a line
 LINES = 25
 KEYS = 3  # new host keys that are shown one by one

@@ -118,17 +118,9 @@ def finding_line(finding: Finding, verdict: str | None = None) -> str:
     do."""
     wanted, actual = shown_values(finding)
     pending = f" ({finding.pending})" if finding.pending and verdict is None else ""
-    remedy = _remedy(finding)
     text = f"{finding.name}: {verdict or finding.verdict}{pending}: wanted {wanted}, actual {actual}"
-    return printable(f"{text}{_evidence(finding)}{' -> ' if remedy else ''}{remedy}", 2 * CELL)
-
-
-def _evidence(finding: Finding) -> str:
-    return f" [{finding.evidence}]" if finding.verdict != Verdict.OK and finding.evidence else ""
-
-
-def _remedy(finding: Finding) -> str:
-    if finding.verdict == Verdict.OK or finding.remedy is None:
-        return ""
-    risk = "" if finding.remedy.risk == "safe" else f" ({finding.remedy.risk})"
-    return f"{finding.remedy.text}{risk}"
+    if finding.verdict != Verdict.OK:
+        text += f" [{finding.evidence}]" if finding.evidence else ""
+        remedy = finding.remedy
+        text += f" -> {remedy.text}{'' if remedy.risk == 'safe' else f' ({remedy.risk})'}" if remedy else ""
+    return printable(text, 2 * CELL)

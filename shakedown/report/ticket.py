@@ -10,7 +10,7 @@ from shakedown.report.terminal import value_text
 from shakedown.runs.records import RunRecord
 from shakedown.service.board import step_line
 from shakedown.service.model import Step
-from shakedown.state.findings import Finding, Verdict
+from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState, is_unreadable
 
 LINES = 20  # of evidence, of findings and of earlier repairs
@@ -51,7 +51,11 @@ def _lines(record: RunRecord, node: str, state: NodeState | None, steps: Sequenc
         others = [sign for sign in found.evidence if sign.node != node]
         signs = [*(sign for sign in found.evidence if sign.node == node), *others[:2]]
         yield from _section("What was seen", [f"- {code(evidence(sign))}" for sign in signs])
-    yield from _section("Findings", [_finding(finding) for finding in wrong[:LINES]])
+    rows = []
+    for finding in wrong[:LINES]:
+        seen = words(f"{value_text(finding.actual)}, wanted {value_text(finding.wanted)}")
+        rows.append(f"- {code(finding.name)}: {seen}{f' ({words(finding.evidence)})' if finding.evidence else ''}")
+    yield from _section("Findings", rows)
     repairs = [f"- {words(step_line(step))}" for step in steps[-LINES:]]
     yield from _section("What was tried", [*_tried(record, node), *repairs])
 
@@ -112,11 +116,6 @@ def _firmware(firmware: object) -> str:
     return (
         ", ".join(f"{k} {_value(v)}" for k, v in firmware.items()) if isinstance(firmware, dict) else _value(firmware)
     )
-
-
-def _finding(finding: Finding) -> str:
-    seen = f"{value_text(finding.actual)}, wanted {value_text(finding.wanted)}"
-    return f"- {code(finding.name)}: {words(seen)}" + (f" ({words(finding.evidence)})" if finding.evidence else "")
 
 
 def _tried(record: RunRecord, node: str) -> Iterator[str]:

@@ -9,14 +9,14 @@ import sqlite3
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import main
 from shakedown.ledger import claims as book
-from shakedown.ledger.compare import ORDER
+from shakedown.ledger.compare import Group
 from shakedown.ledger.compared import key_of
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs.directory import RunDirectory
@@ -92,7 +92,7 @@ def test_two_runs_differ_first_in_what_matters(runs: Path) -> None:
     )
     found = json.loads(shakedown("compare", first.path.name, "latest", "--format", "json").stdout)
     groups = [difference["group"] for difference in found["differences"]]
-    assert groups == sorted(groups, key=ORDER.index)
+    assert groups == sorted(groups, key=get_args(Group).index)
     said = {(each["group"], each["what"]): each for each in found["differences"]}
     assert said["verdict", "run"]["second"] == "fail"
     assert said["figures", "throughput_per_gpu"]["change"] == "-3.75%, worse"

@@ -43,7 +43,7 @@ def common_fault(
         alike: dict[tuple[str, str], list[Sign]] = defaultdict(list)
         for sign in shown:
             alike[likeness(sign, nodes)].append(sign)
-        for group in sorted(alike.values(), key=lambda group: (group[0].symptom, min(map(_when, group)))):
+        for group in sorted(alike.values(), key=lambda group: (group[0].symptom, min(map(when, group)))):
             sharing = {sign.node for sign in group if sign.node}
             if not most(len(sharing), len(nodes)):
                 continue
@@ -106,11 +106,11 @@ def _none_is_first(signs: Sequence[Sign]) -> bool:
     """Return whether another sign may have begun before any of these had come: for no time is known, or two overlap."""
     came: dict[str | None, datetime] = {}
     for sign in signs:
-        came[sign.node] = min(_when(sign), came.get(sign.node, _LAST))
+        came[sign.node] = min(when(sign), came.get(sign.node, _LAST))
     earliest = min(came.values())
     began = {sign.node for sign in signs if sign.since is None or sign.since <= earliest}
     return 2 * len(began) > len(came)
 
 
-def _when(sign: Sign) -> datetime:
+def when(sign: Sign) -> datetime:
     return sign.at or _LAST

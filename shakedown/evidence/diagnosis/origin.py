@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from shakedown.catalogue import Role, entry
 from shakedown.common.text import printable
-from shakedown.evidence.diagnosis.common import common_fault
+from shakedown.evidence.diagnosis.common import common_fault, when
 from shakedown.evidence.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
 from shakedown.evidence.diagnosis.signs import not_running, of_failure
 from shakedown.evidence.diagnosis.words import headline
@@ -32,7 +32,6 @@ _WEAK = {"unreachable", "not running", "hang", "early exit"}
 _NOBODYS = ("interrupted", "controller")  # no node's failure, and whatever else is said follows from it
 REFUSED = "busy"  # a node that another run holds refused the start: nothing has failed that could be diagnosed
 _ACCUSERS = 2  # nodes that say they lost one, before it is named for that
-_LAST = datetime.max.replace(tzinfo=UTC)
 
 _ONLY = "no other node shows a failure of its own"
 _SHARED = "most nodes show this fault, so no node is the cause"
@@ -49,7 +48,7 @@ def decide(
 ) -> Diagnosis | None:
     """Diagnose a job by its signs; None where there is no sign, or where a start was refused. `nodes`: all nodes of the
     job; `unexplained`: the nodes whose log ends without success, and without a sign."""
-    ordered = sorted(signs, key=_when)
+    ordered = sorted(signs, key=when)
     if not ordered or any(sign.name == REFUSED for sign in ordered):
         return None
     case = _Case(job, ordered)
@@ -90,10 +89,6 @@ def _unexplained(case: _Case) -> set[str]:
     """Return the nodes that ended with an exit code that names no cause: no line before it says why."""
     ended = {sign.node for sign in case.near if sign.node and sign.name == "exit" and case.roles[id(sign)] == "either"}
     return {node for node in ended if node and all(sign.symptom for sign in case.near if sign.node == node)}
-
-
-def _when(sign: Sign) -> datetime:
-    return sign.at or _LAST
 
 
 class _Case:
@@ -193,7 +188,8 @@ def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
     for sign in shown:
         by_node[sign.node or ""].append(sign)
     first = _first(by_node)
-    cause = _cause([sign for node in first for sign in by_node[node]])
+    # The sign that shows the cause, where there is one; of several the first.
+    cause = min((sign for node in first for sign in by_node[node]), key=lambda sign: (sign.symptom, when(sign)))
     waited = _may_have_waited(case, by_node)
     if waited:
         return case.found(cause, "undecided", among={*by_node, *waited}, why=_EITHER)
@@ -221,7 +217,7 @@ def _may_have_waited(case: _Case, by_node: Mapping[str, Sequence[Sign]]) -> set[
     signs = [sign for of_node in by_node.values() for sign in of_node]
     if any(case.roles[id(sign)] == "origin" for sign in signs):
         return set()
-    came = min(map(_when, signs))
+    came = min(map(when, signs))
     lost = [sign for sign in case.near if sign.node not in (None, *by_node) and _tells_of_another(sign)]
     explained = {sign.node for sign in lost if set(sign.blames) & set(by_node)}
     early = {sign.node for sign in lost if sign.since is None or sign.since < came}
@@ -234,18 +230,13 @@ def _tells_of_another(sign: Sign) -> bool:
 
 def _first(by_node: Mapping[str, Sequence[Sign]]) -> list[str]:
     """Return the nodes that may have been first: no sign of another node is certain to have come before theirs."""
-    came = {node: min(map(_when, signs)) for node, signs in by_node.items()}
+    came = {node: min(map(when, signs)) for node, signs in by_node.items()}
     earliest = min(came.values())
     began = {
         node: None if any(sign.since is None for sign in signs) else min(sign.since for sign in signs if sign.since)
         for node, signs in by_node.items()
     }
     return sorted(node for node, since in began.items() if since is None or since <= earliest)
-
-
-def _cause(signs: Sequence[Sign]) -> Sign:
-    """Return the sign that shows the cause, where there is one; of several the first."""
-    return min(signs, key=lambda sign: (sign.symptom, _when(sign)))
 
 
 def _weak(signs: Sequence[Sign], near: Sequence[Sign]) -> bool:

@@ -125,9 +125,10 @@ def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Han
             if (collective.group, collective.sequence) in stuck:
                 at[collective.group, collective.sequence][rank.rank] = collective
     for (group, _), found in sorted(at.items()):
+        uneven = any(word in item.operation.lower() for item in found.values() for word in _UNEVEN)
         for why, key in (("other collective", attrgetter("operation")), ("other sizes", attrgetter("sizes"))):
             kinds = Counter(key(collective) for collective in found.values())
-            if len(kinds) < 2 or (why == "other sizes" and _may_differ(found.values())):
+            if len(kinds) < 2 or (why == "other sizes" and uneven):
                 continue
             usual, count = kinds.most_common(1)[0]
             odd = sorted(rank for rank, collective in found.items() if key(collective) != usual)
@@ -175,10 +176,6 @@ def _stood_in(rank: Rank) -> Collective | None:
 _UNEVEN = ("scatter", "gather", "all_to_all", "alltoall", "broadcast", "barrier", "send", "recv")
 
 
-def _may_differ(collectives: Collection[Collective]) -> bool:
-    return any(word in collective.operation.lower() for collective in collectives for word in _UNEVEN)
-
-
 def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silent: Sequence[int]) -> Hang | None:
     """Find the ranks that did not enter a collective in which others wait, and that wait in none themselves."""
     waited_for: dict[int, Collective] = {}
@@ -198,17 +195,13 @@ def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silen
     missing = sorted(number for number, collective in waited_for.items() if collective == first)
     came = sorted(entered[first])
     text = f"{_stand(len(came))} in {first}, which {_ranks(culprits)} did not enter"
-    sure = [number for number in culprits if number not in silent or _is_stopped(known.get(number))]
+    stopped = {number for number, rank in known.items() if rank.state in _STOPPED}
+    sure = [number for number in culprits if number not in silent or number in stopped]
     left = [number for number in culprits if number not in sure]
     if left:  # it may have come there: nobody can say, so it is not said to be the one
         text += f" ({_ranks(left)} left no record)"
     found = _made("missing" if sure else "no answer", sure, known, text, first, came, missing, culprits)
     return found if sure else found.model_copy(update={"nodes": _nodes(left, known)})
-
-
-def _is_stopped(rank: Rank | None) -> bool:
-    """Return whether a rank's process does not run."""
-    return rank is not None and rank.state in _STOPPED
 
 
 def _nodes(numbers: Sequence[int], known: Mapping[int, Rank]) -> tuple[str, ...]:

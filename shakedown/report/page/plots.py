@@ -315,11 +315,8 @@ def _plot(
         step = max(len(timing.iterations) // MARKS, 1)
         chart.above = [(when - zero, str(number)) for number, when in timing.iterations[step - 1 :: step]]
         chart.above_label = "iteration"
-    ends = [f"{name} {_range([value * scale for _, value in points])}" for name, points in lines.items()]
+    spans = {name: [value * scale for _, value in points] for name, points in lines.items()}
+    ends = [f"{name} {decimal(min(span), 4)} to {decimal(max(span), 4)}" for name, span in spans.items()]
     alt = f"{title} over time{few}: {'; '.join(ends)}"
     alt += "".join(f"; {failure.words} at {failure.at:.0f} s" for failure in moments)
     return Plot(f"{title}{few}", printable(alt, 2000), chart.image(legend=len(lines) > 1))
-
-
-def _range(values: Sequence[float]) -> str:
-    return f"{decimal(min(values), 4)} to {decimal(max(values), 4)}"

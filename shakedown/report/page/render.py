@@ -28,6 +28,7 @@ TEXT = 2000  # characters of one text of a node that are shown
 JOBS = 64  # whose figures have rows; nodes by themselves may be hundreds
 # As verdicts, standings have the same colour and mark.
 STANDINGS = {"named": "fail", "fail": "fail", "undecided": "unknown", "unknown": "unknown", "notice": "warn"}
+_IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})  # nothing in it can end the element
 FEW = 12  # nodes and entries that a person looks through without a search
 
 
@@ -55,12 +56,17 @@ def page(shown: Overview) -> str:
         script=own("script.js"),
         policy=policy(),
         index=index,
-        names=Markup(_json(index.names)),
+        names=Markup(json.dumps(index.names).translate(_IN_SCRIPT)),
         searched=len(cards.shown) > FEW or (len(index.names) > FEW and (cards.shown or nodes_of_ledger)),
         tiles=tiles(shown, nodes),
         racks=squares.racks(nodes, shown.groups),
         cards=cards,
-        lines={words: f"{log.anchor}-{log.failed}" for log in logs if log.failed for words in _places(log)},
+        lines={
+            words: f"{log.anchor}-{log.failed}"
+            for log in logs
+            if log.failed
+            for words in (f"{log.node} line {log.failed}", f"{log.path}:{log.failed}")
+        },
         gates=rows.gates(shown, index),
         measured=measured(shown),
         metrics=METRICS,
@@ -109,11 +115,6 @@ def _evidence(shown: Overview) -> dict[str, Evidence]:
         return {}
 
 
-def _places(log: excerpts.Excerpt) -> tuple[str, str]:
-    """How gates and diagnoses name a line of a log."""
-    return f"{log.node} line {log.failed}", f"{log.path}:{log.failed}"
-
-
 @cache
 def own(name: str) -> Markup:
     """Return a file of this folder, as it stands: it is ours."""
@@ -130,11 +131,6 @@ def policy() -> str:
         f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _json(value: object) -> str:
-    """JSON inside of a script element: nothing in it can end the element."""
-    return json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @cache

@@ -107,17 +107,13 @@ def _square(name: str, verdict: Verdict | None, word: str, links: Mapping[str, t
     return Square(name, verdict, word or str(verdict), text, link)
 
 
-def _severity(square: Square) -> int:
-    return square.verdict.severity if square.verdict else 0
-
-
 def racks(found: Iterable[Square], groups: Mapping[str, str]) -> list[Rack]:
     """Return the squares by rack, the rack with the worst nodes first."""
     of_rack: dict[str, list[Square]] = {}
     for square in found:
         of_rack.setdefault(groups.get(square.name, ""), []).append(square)
     count = sum(map(len, of_rack.values()))
-    order = sorted(of_rack.items(), key=lambda item: -max(_severity(square) for square in item[1]))
+    order = sorted(of_rack.items(), key=lambda item: -max(s.verdict.severity if s.verdict else 0 for s in item[1]))
     made, linked = [], 0
     for name, own in order:
         words = Counter(square.word for square in own).most_common()
