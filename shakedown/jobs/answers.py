@@ -117,6 +117,7 @@ class Digest(Answer):
 
     size: Bytes
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None
+    signed: dict[str, Any] | None = None  # the node's signature on it, where one was wanted
 
 
 _Written = Annotated[str, Field(pattern=r"^hang/[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]

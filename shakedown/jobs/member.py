@@ -376,13 +376,16 @@ class Member:
         A log that was cut or replaced there while it came is not the one that was read.
         """
         try:
-            size, digest = self._node.digest(log.name, log.kept)
+            signer = self._quota.signer
+            found = self._node.digest(log.name, log.kept, signer.question(self.name, log.path) if signer else "")
         except Refused as error:
             log.why = log.why or f"it was there, and at the end it was not ({error})"
             return
-        if size < log.kept or (digest is not None and digest != log.sha256):
+        if found.size < log.kept or (found.sha256 is not None and found.sha256 != log.sha256):
             log.why = log.why or "it was cut or replaced on the node while the job ran"
-        log.size = size
+        log.size = found.size
+        if signer:
+            signer.take(self.name, log.path, log.sha256, found.signed)
 
     def _open(self, name: str, file: str) -> LogFile:
         self._logs[name] = log = LogFile(name, self._folder / file, self._quota)

@@ -31,10 +31,10 @@ def token(file: str | None) -> str | None:
 
 # Of shakedown/node, in the order of their imports.
 _SOURCES = (
-    *("node.__init__", "node.owners", "node.safe_files", "node.launcher.__init__", "node.launcher.processes"),
-    *("node.launcher.folder", "node.launcher.lock", "node.launcher.control"),
-    *("node.launcher.needs", "node.launcher.sampling", "node.launcher.standstill"),
-    *("node.launcher.watchdog", "node.launcher.commands"),
+    *("node.__init__", "node.owners", "node.safe_files", "node.tree", "node.sign"),
+    *("node.launcher.__init__", "node.launcher.processes", "node.launcher.folder", "node.launcher.lock"),
+    *("node.launcher.control", "node.launcher.needs"),
+    *("node.launcher.sampling", "node.launcher.standstill", "node.launcher.watchdog", "node.launcher.commands"),
 )
 _ENTRY = "import sys\nfrom node.launcher.commands import main\nmain(sys.argv[1:])\n"
 _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"

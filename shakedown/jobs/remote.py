@@ -105,14 +105,15 @@ class Node:
         """Fetch a part of a log of the plan from `offset`. Refused: not readable."""
         return read_piece(refuse_missing(self._call("fetch", "--file", file, "--offset", str(offset))), offset)
 
-    def digest(self, file: str, length: int) -> tuple[int, str | None]:
-        """Return a log's size on the node, and the SHA-256 of its first `length` bytes there.
+    def digest(self, file: str, length: int, question: str = "") -> Digest:
+        """Return a log's size on the node, and the SHA-256 of its first `length` bytes there, signed by the node where
+        a `question` (node/sign.py) wants that.
 
         The digest is None where it would take the node too long. Refused: not readable.
         """
-        answer = self._call("digest", "--file", file, "--offset", str(length))
-        digest = read(Digest, refuse_missing(answer))
-        return digest.size, digest.sha256
+        sign = ["--sign", question] if question else []
+        answer = self._call("digest", "--file", file, *sign, "--offset", str(length))
+        return read(Digest, refuse_missing(answer))
 
     def remove(self) -> list[str]:
         """Remove the run's folder and let go of the node; return what could not be removed."""

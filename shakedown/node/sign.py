@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
+import time
 from typing import Any
 
 from .tree import Part, Tree, attempt_or
@@ -38,6 +40,22 @@ def line(tree: Tree, nonce: str, kind: str, document: Part, text: str) -> str:
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
     }
     return json.dumps({MARK: made(tree, json.dumps(signed, sort_keys=True), kind)})
+
+
+def log_digest(question: str, length: int, sha256: str) -> dict[str, str]:
+    """Return the signature on the digest of a log's first bytes. `question`: "NONCE:KIND:LOG"; LOG is its name in the
+    controller's run directory, so that no log can stand for another."""
+    nonce, kind, name = question.split(":", 2)
+    signed = {
+        "about": "log",
+        "bytes": length,
+        "epoch_s": int(time.time()),
+        "hostname": os.uname().nodename,
+        "log": name,
+        "nonce": nonce,
+        "sha256": sha256,
+    }
+    return made(Tree(), json.dumps(signed, sort_keys=True), kind)
 
 
 def made(tree: Tree, text: str, kind: str) -> dict[str, str]:

@@ -35,12 +35,14 @@ from shakedown.runner.examine import examine, show_findings
 from shakedown.runner.host_run import HostRun
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import RunEnd, progress
+from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.remediation import Remediation
 from shakedown.runner.run_nodes import run_nodes
 from shakedown.runner.signing import sign
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, RunRecord, desired_digest, distinct, new_run_id, now
+from shakedown.runs.signing.nodes import LogSigner
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState
@@ -75,6 +77,13 @@ class Session:
     next_save: gevent.Greenlet | None = None
     closing: list[Callable[[], None]] = field(default_factory=list)  # what the run gives back when it ends
     notices: list[str] = field(default_factory=list)  # what could not be written though the run's verdict stands
+
+    def __post_init__(self) -> None:
+        self.quota.signer = self.signer = LogSigner(
+            lambda: self.record.nonce if self.record else "",
+            lambda: self.directory,
+            lambda node: host_keys.shown(self.state.inventory.get_host(node)),
+        )
 
     @property
     def hosts(self) -> list[Host]:
@@ -233,6 +242,7 @@ class Session:
             self.evidence,
             examination.states,
             examination.desired.values(),
+            self.signer,
         )
         self.notices += [why] if why else []
 

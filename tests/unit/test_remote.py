@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.jobs.answers import NoAnswer, Refused
+from shakedown.jobs.answers import Digest, NoAnswer, Refused
 from shakedown.jobs.remote import Node
 from shakedown.node.launcher.commands import FETCH_LIMIT
 from tests.nodes import LocalNodes, launch_plan, until
@@ -156,8 +156,13 @@ def test_a_refusal_to_prepare_leaves_nothing_there() -> None:
 def test_fetch_digest_and_remove_are_typed() -> None:
     piece = node(json.dumps({"data": packed(b"abc"), "offset": 5, "size": 5})).fetch("x", 2)
     assert (piece.data, piece.offset, piece.size) == (b"abc", 5, 5)
-    assert node(json.dumps({"sha256": None, "size": 3})).digest("x", 3) == (3, None)
-    for wrong in ({"sha256": "x" * 64, "size": 3}, {"sha256": None, "size": -1}, {"sha256": None}):
+    assert node(json.dumps({"sha256": None, "size": 3})).digest("x", 3) == Digest(size=3, sha256=None)
+    for wrong in (
+        {"sha256": None, "size": 3, "signed": "x"},
+        {"sha256": "x" * 64, "size": 3},
+        {"sha256": None, "size": -1},
+        {"sha256": None},
+    ):
         with pytest.raises(NoAnswer):
             node(json.dumps(wrong)).digest("x", 3)
     with pytest.raises(Refused, match="gone") as missing:

@@ -131,8 +131,8 @@ def test_a_node_that_a_run_says_good_of_needs_its_signature(run: RunDirectory) -
     for node in record.nodes:
         node.part = "unreached"
         (run.path / f"states/{node.name}.json").unlink(missing_ok=True)
-    _, unsigned, _ = nodes.check(run, record, False, lambda _name, _key: "")
-    assert set(unsigned) == {node.name for node in record.nodes}
+    held = nodes.check(run, record, {}, {}, False, lambda _name, _key: "")
+    assert set(held.unsigned) == {node.name for node in record.nodes}
 
 
 def test_a_statement_is_no_json_before_its_signature_holds(run: RunDirectory, site: tuple[Path, Path]) -> None:
@@ -502,13 +502,15 @@ def node(tmp_path: Path) -> Iterator[sshd.Node]:
     server.wait()
 
 
-def checked(folder: Path, site: tuple[Path, Path], node: sshd.Node, **signing: object) -> tuple[Path, str]:
-    """Check one node over SSH; return the run's directory, and what the command reported."""
+def checked(
+    folder: Path, site: tuple[Path, Path], node: sshd.Node, words: str = "drift rack.py", **signing: object
+) -> tuple[Path, str]:
+    """Check one node over SSH, or load it; return the run's directory, and what the command reported."""
     data = {"gpu": "cpu", "signing": {"key_file": str(site[0]), **signing}, **node.data()}
     (folder / "rack.py").write_text(f"nodes = (['node01'], {data!r})\n")
-    done = forks.called("shakedown", "drift", "rack.py", cwd=folder)
+    done = forks.called("shakedown", *words.split(), cwd=folder)
     assert (folder / "runs").is_dir(), done.stderr
-    (run,) = [path for path in (folder / "runs").iterdir() if (path / "run.json").exists()]
+    (run,) = [path.parent for path in (folder / "runs").glob("2*/run.json")]
     return run, done.stdout + done.stderr
 
 
@@ -539,6 +541,54 @@ def test_a_node_signs_its_reading_with_the_host_key_that_the_controller_knows(
     assert call("bundle", run, "--key", site[0], "--pseudonyms", "--output", hidden).exit_code == 0
     assert "readings: 0 of 1 node signed" in (done := call("verify", hidden, "--key", site[1])).output, done.output
     assert key.encode() not in b"".join(contents(hidden).values())
+
+
+@root
+@pytest.mark.skipif(shutil.which("stress-ng") is None, reason="loads this machine with it")
+def test_a_node_signs_the_digests_of_its_logs(tmp_path: Path, site: tuple[Path, Path], node: sshd.Node) -> None:
+    """And who has the controller and its key cannot invent a log, exchange two, or leave a signature out."""
+    run, shown = checked(tmp_path, site, node, "soak rack.py --for 10s --only cpu")
+    logs = sorted(str(path.relative_to(run)) for path in (run / "soak").rglob("*.*"))
+    done = call("verify", run, "--key", site[1])
+    assert f"logs: {len(logs)} of {len(logs)} logs signed by the node itself" in done.output, (done.output, shown)
+    assert "does not hold" not in done.output and len(logs) > 4
+    kind, key, *_ = HOST_KEY.with_suffix(".pub").read_text().split()
+    (tmp_path / "known").write_text(f"node01 {kind} {key}\n")
+    assert "holds" in call("verify", run, "--key", site[1], "--known-hosts", tmp_path / "known").output.splitlines()[-1]
+    file = run / "signatures/node01.json"
+    whole = json.loads(file.read_text())
+    leaders = [name for name in logs if name.endswith("leader.log")]
+    signed = json.loads(whole["logs"][leaders[0]]["text"])
+    assert (signed["log"], signed["sha256"]) == (leaders[0], statement.digest(run / leaders[0]))
+    assert signed["nonce"] == json.loads((run / "run.json").read_text())["nonce"]
+
+    def verdict(change: dict[str, object], *words: str | Path) -> str:
+        directory = RunDirectory(run)
+        file.write_text(json.dumps(whole | {"logs": whole["logs"] | change}))
+        states = [("node01", directory.load_state("node01"))]
+        made = statement.of_run(directory, directory.load(), directory.load_evidence(), states, None)
+        directory.write(STATEMENT, envelope.signed(made.payload(), envelope.private_key(site[0])).decode())
+        return call("verify", run, "--key", site[1], *words).output
+
+    first, second = (whole["logs"][name] for name in leaders[:2])
+    assert f"{leaders[0]}: the node's signature on it does not hold: the signature is on another log" in verdict(
+        {leaders[0]: second, leaders[1]: first}
+    )
+    assert f"not signed by its node: {leaders[0]}: it has no key" in verdict({leaders[0]: {"reason": "it has no key"}})
+    left_out = verdict({leaders[0]: {"reason": "it has none"}}, "--known-hosts", tmp_path / "known")
+    assert f"does not hold: {leaders[0]}: it has none" in left_out
+    text = json.dumps(signed | {"nonce": signed["nonce"] + "0"}, sort_keys=True)
+    command = ["ssh-keygen", "-q", "-Y", "sign", "-n", NAMESPACE, "-f", HOST_KEY]
+    again = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    assert "it was signed for another run" in verdict({leaders[0]: first | {"text": text, "signature": again}})
+    moved = run / "invented.log"
+    shutil.copy(run / leaders[0], moved)
+    evidence = json.loads((run / "evidence.json").read_text())
+    next(iter(evidence["jobs"].values()))["logs"]["node01"][0]["path"] = "invented.log"
+    (run / "evidence.json").write_text(json.dumps(evidence))
+    assert "not signed by its node: invented.log: it has no signature" in verdict({})
+    (run / leaders[0]).write_text("invented")
+    assert f"{leaders[0]}: the node's signature on it does not hold" in verdict({})
 
 
 @root

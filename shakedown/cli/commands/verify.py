@@ -26,7 +26,7 @@ from shakedown.state.findings import Verdict
     "--known-hosts",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="as OpenSSH's, with the nodes' names: each reading must be signed by its node with such a key",
+    help="as OpenSSH's, with the nodes' names: each reading and log must be signed by its node with such a key",
 )
 def verify(run: str, key: Path, known_hosts: Path | None) -> None:
     """Verify a signed RUN: signature, files, nodes' own signatures, then the judgement from the evidence.
@@ -49,7 +49,8 @@ def verify(run: str, key: Path, known_hosts: Path | None) -> None:
         keys = KnownHosts(known_hosts).problem if known_hosts else None
         with verified(run, site, keys) as found:
             if known_hosts:
-                found.changes.extend(f"{node}: {why}" for node, why in found.unsigned.items())
+                unsigned = {**found.held.unsigned, **found.held.unsigned_logs}
+                found.changes.extend(f"{name}: {why}" for name, why in unsigned.items())
             _show(found, hint(site))
     except NotSigned as error:
         click.echo(f"not verified: {printable(str(error), 4000)}")
@@ -75,8 +76,14 @@ def _show(found: Verified, name: str) -> None:
         )
     lines.append(f"judged by shakedown {predicate.tool.version}, sources sha256 {predicate.tool.sha256}")
     nodes = counted(len(found.record.nodes), "node")
-    reasons = "; ".join(f"{node}: {why}" for node, why in [*found.unsigned.items()][:3])
-    lines.append(f"readings: {found.held} of {nodes} signed by the node itself" + (f" ({reasons})" if reasons else ""))
+    held = found.held
+    reasons = "; ".join(f"{node}: {why}" for node, why in [*held.unsigned.items()][:3])
+    lines.append(
+        f"readings: {held.readings} of {nodes} signed by the node itself" + (f" ({reasons})" if reasons else "")
+    )
+    logs = counted(held.logs + len(held.unsigned_logs), "log")
+    lines.append(f"logs: {held.logs} of {logs} signed by the node itself")
+    lines += [f"not signed by its node: {name}: {why}" for name, why in held.unsigned_logs.items()]
     lines += [f"does not hold: {change}" for change in found.changes]
     holds = "does not hold" if found.changes else "holds"
     again = "judged again from the evidence" if found.judged else "by its findings, which are not judged again"

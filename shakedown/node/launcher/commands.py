@@ -17,6 +17,7 @@ import traceback
 import zlib
 from typing import Any, Dict, List
 
+from .. import sign
 from . import control, folder, lock, needs, processes, standstill, watchdog
 
 FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
@@ -37,16 +38,16 @@ def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
             return control.loads(pipe.read() or b'{"error": "the watchdog ended at once"}')
     os.close(reader)
     os.setsid()
-    signs, sign = os.pipe()
+    signs, alive = os.pipe()
     child = os.fork()
     try:
         if child:
             os.close(writer)
-            os.close(sign)
+            os.close(alive)
             _guard(child, signs, job["run_id"], float(job["lease_s"]))
         else:
             os.close(signs)
-            _become_watchdog(job, sources, writer, sign)
+            _become_watchdog(job, sources, writer, alive)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -82,7 +83,7 @@ def _guard(child: int, signs: int, run_id: str, lease_s: float) -> None:
     control.sweep()
 
 
-def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, sign: int) -> None:
+def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, alive: int) -> None:
     answer: Dict[str, Any] = {}
     held = requests = path = None
     try:
@@ -118,7 +119,7 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, 
     with os.fdopen(writer, "wb") as pipe:
         pipe.write(json.dumps(answer).encode())
     if held is not None and requests is not None and path is not None and "error" not in answer:
-        watchdog.Watchdog(held, requests, path, job, sign).serve()
+        watchdog.Watchdog(held, requests, path, job, alive).serve()
 
 
 def _substitute(value: Any, path: str) -> Any:
@@ -170,13 +171,15 @@ class _Visit:
             return {"data": "", "offset": offset, "size": offset, "missing": "%s: %s" % (name, error.strerror or error)}
         return {"data": base64.b64encode(zlib.compress(data, 1)).decode(), "offset": offset, "size": size}
 
-    def digest(self, name: str, length: int) -> Dict[str, Any]:
-        """Return the size of a log, and the SHA-256 of its first `length` bytes; None where that takes too long."""
+    def digest(self, name: str, length: int, question: str) -> Dict[str, Any]:
+        """Return the size of a log, and the SHA-256 of its first `length` bytes; None where that takes too long.
+        `question`: the node's signature on the digest is wanted (sign.py); empty: it is not."""
         try:
             digest, size = folder.digest(self.path, self._inside(name), length, _DIGEST_S)
         except OSError as error:
             return {"missing": "%s: %s" % (name, error.strerror or error)}
-        return {"sha256": digest, "size": size}
+        signed = {"signed": sign.log_digest(question, length, digest)} if question and digest else {}
+        return {"sha256": digest, "size": size, **signed}
 
     def _inside(self, name: str) -> str:
         return name.replace("{run_dir}", self.path)
@@ -269,6 +272,7 @@ def main(arguments: List[str]) -> None:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--devices", type=int, default=0)
     parser.add_argument("--file", default="")
+    parser.add_argument("--sign", default="")
     parser.add_argument("--why", default="stopped")
     options = parser.parse_args(arguments)
     run = _Visit(str(pathlib.Path(__file__).absolute().parents[3]))  # RUN/.launcher/node/launcher/commands.py
@@ -276,7 +280,7 @@ def main(arguments: List[str]) -> None:
         "go": lambda: run.ask("go"),
         "poll": lambda: run.poll(options.offset, options.devices),
         "fetch": lambda: run.fetch(options.file, options.offset),
-        "digest": lambda: run.digest(options.file, options.offset),
+        "digest": lambda: run.digest(options.file, options.offset, options.sign),
         "standstill": run.standstill,
         "stop": lambda: run.stop(options.why),
         "remove": run.remove,

@@ -1,11 +1,13 @@
-"""What a node signed with its SSH host key: kept beside the evidence, and held against it."""
+"""What nodes signed with their SSH host keys, of readings and logs: kept beside the evidence, and held against it."""
 
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
@@ -14,20 +16,26 @@ from shakedown.common.frozen import Frozen
 from shakedown.common.text import file_name, load_json, load_sound, printable
 from shakedown.node.sign import NAMESPACE
 from shakedown.runs.directory import SIGNATURES, RunDirectory, read_document
-from shakedown.runs.records import RunRecord
+from shakedown.runs.records import Evidence, RunNode, RunRecord
 from shakedown.runs.signing import sshsig
 
 Keys = Callable[[str, str], str] | None  # node, key -> why the key does not count for the node
 _CLOCK_S = 600.0  # by which a node's clock may differ from the controller's
 
 
-class NodeSignature(Frozen):
-    """signatures/NODE.json. `reason`: why there is no signature."""
+class Signature(Frozen):
+    """What a node signed. `reason`: why there is no signature."""
 
     text: Annotated[str, Field(max_length=1 << 16)] = ""  # what was signed
     signature: Annotated[str, Field(max_length=1 << 14)] = ""  # as ssh-keygen -Y sign prints it
     host_key: Annotated[str, Field(max_length=1 << 13)] = ""  # public key: type and key
     reason: Annotated[str, Field(max_length=1000)] = ""
+
+
+class NodeSignature(Signature):
+    """signatures/NODE.json: the signature on a node's reading, and on its logs by their names in the run directory."""
+
+    logs: dict[str, Signature] = {}
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ def taken(answer: dict[str, Any], key: str, nonce: str) -> SignedReading:
     WrongSignature."""
     text = str(answer.pop("document", ""))
     try:
-        signature = NodeSignature.model_validate(answer)
+        signature = NodeSignature(**Signature.model_validate(answer).model_dump())
     except ValidationError:
         raise WrongSignature("its signature is malformed") from None
     if not key or signature.reason:
@@ -63,7 +71,7 @@ def taken(answer: dict[str, Any], key: str, nonce: str) -> SignedReading:
     if signature.host_key != key:
         raise WrongSignature("it signed with another key than its connection showed")
     try:
-        _held(signature, nonce, hashlib.sha256(text.encode()).hexdigest())
+        _held(signature, nonce, about="reading", sha256=hashlib.sha256(text.encode()).hexdigest())
     except ValueError as error:
         raise WrongSignature(f"the signature on its reading does not hold: {error}") from None
     if json.loads(text) != load_sound(text, len(text)):
@@ -71,47 +79,143 @@ def taken(answer: dict[str, Any], key: str, nonce: str) -> SignedReading:
     return SignedReading(signature, zlib.compress(text.encode(), 1))
 
 
-def _held(signature: NodeSignature, nonce: str, sha256: str) -> dict[str, Any]:
-    """Return what was signed. Raises ValueError."""
+class LogSigner:
+    """Has the nodes sign the digests of their logs while a run goes on, and keeps the signatures."""
+
+    def __init__(
+        self, nonce: Callable[[], str], directory: Callable[[], RunDirectory | None], key: Callable[[str], str]
+    ) -> None:
+        """Take what a run has later: its nonce and directory. `key`: what a node's connection showed."""
+        self._nonce, self._directory, self._key = nonce, directory, key
+        self._signatures: dict[str, dict[str, Signature]] = defaultdict(dict)
+
+    def question(self, node: str, path: Path) -> str:
+        """Return what has the node sign the digest of a log; empty: the run is not signed, or the node has no key."""
+        nonce, directory = self._nonce(), self._directory()
+        if not nonce or directory is None or not (key := self._key(node)):
+            return ""
+        return f"{nonce}:{key.partition(' ')[0]}:{path.relative_to(directory.path)}"
+
+    def take(self, node: str, path: Path, sha256: str, answer: dict[str, Any] | None) -> None:
+        """Keep the node's answer on a log, or why it does not count."""
+        if not (question := self.question(node, path)):
+            return
+        nonce, _, name = question.split(":", 2)
+        try:
+            signature = Signature.model_validate(answer or {"reason": "the node did not sign it"})
+            if not signature.reason:
+                _held(signature, nonce, about="log", log=name, sha256=sha256)
+                if signature.host_key != self._key(node):
+                    raise ValueError("it is of another key than its connection showed")
+        except ValidationError:
+            signature = Signature(reason="the node's signature is malformed")
+        except ValueError as error:
+            signature = Signature(reason=f"the node's signature does not hold: {error}")
+        self._signatures[node][name] = signature
+
+    def write(self) -> None:
+        """Write the signatures to those on the readings. Raises OSError, ValueError."""
+        if (directory := self._directory()) is None:
+            return
+        for node, logs in self._signatures.items():
+            kept = _kept(directory, node)
+            SignedReading(kept.model_copy(update={"logs": {**kept.logs, **logs}})).write(directory, node)
+
+
+def _kept(directory: RunDirectory, node: str) -> NodeSignature:
+    try:
+        return NodeSignature.model_validate(read_document(directory.path / SIGNATURES / f"{file_name(node)}.json"))
+    except (OSError, ValueError):
+        return NodeSignature(reason="it has no signature")
+
+
+def _held(signature: Signature, nonce: str, **wanted: str) -> dict[str, Any]:
+    """Return what was signed, which must have the wanted values. Raises ValueError."""
     sshsig.check(signature.text.encode(), signature.signature, signature.host_key, NAMESPACE)
     signed = load_json(signature.text, 1 << 16)
     if not isinstance(signed, dict) or signed.get("nonce") != nonce:
         raise ValueError("it was signed for another run")
-    if signed.get("sha256") != sha256 or signed.get("about") != "reading":
-        raise ValueError("the signature is on another reading")
+    if any(signed.get(name) != value for name, value in wanted.items()):
+        raise ValueError(f"the signature is on another {wanted['about']}")
     return signed
 
 
+@dataclass
+class Held:
+    """What of a run its nodes have signed. `unsigned`: nodes whose reading has no signature, and logs without one, each
+    with the reason; `wrong`: signatures that do not hold."""
+
+    readings: int = 0
+    logs: int = 0
+    unsigned: dict[str, str] = field(default_factory=dict)
+    unsigned_logs: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+
 def check(
-    directory: RunDirectory, record: RunRecord, packed: bool, keys: Keys
-) -> tuple[int, dict[str, str], list[str]]:
-    """Hold the readings of a run against their nodes' signatures. Return how many hold, the nodes without, each with
-    the reason, and what is wrong. `keys`: what known_hosts has against a key of a node; None: the key is to be the
-    one that the run's own statement names. `packed`: a copy whose texts may be masked."""
-    held, unsigned, wrong = 0, {}, []
+    directory: RunDirectory,
+    record: RunRecord,
+    evidence: Mapping[str, Evidence],
+    files: Mapping[str, str],
+    packed: bool,
+    keys: Keys,
+) -> Held:
+    """Hold the readings and logs of a run against their nodes' signatures. `files`: SHA-256 of the run's files, which
+    were compared. `keys`: what known_hosts has against a key of a node; None: the key is to be the one that the run's
+    own statement names. `packed`: a copy whose texts may be masked."""
+    held, logs = Held(), _logs(record, evidence, files)
     for node in record.nodes:
-        name = f"{file_name(node.name)}.json"
+        kept = _kept(directory, node.name)
+        for name in logs.pop(node.name, []):
+            signature = kept.logs.get(name, Signature(reason="it has no signature"))
+            sha256 = files.get(name, "")
+            try:
+                if signature.reason:
+                    held.unsigned_logs[name] = signature.reason
+                elif packed and load_json(signature.text, 1 << 16).get("sha256") != sha256:
+                    held.unsigned_logs[name] = "it was masked when the archive was made"
+                else:
+                    _held(signature, record.nonce, about="log", log=name, sha256=sha256)
+                    _check_key(record, node, signature, keys)
+                    held.logs += 1
+            except ValueError as error:
+                held.wrong.append(f"{name}: the node's signature on it does not hold: {error}")
         if node.part == "unreached" and _left_nothing(directory, record, node.name):
             continue
-        try:
-            signature = NodeSignature.model_validate(read_document(directory.path / SIGNATURES / name))
-        except (OSError, ValueError):
-            signature = NodeSignature(reason="it has no signature")
-        if signature.reason:
-            unsigned[node.name] = signature.reason
+        if kept.reason:
+            held.unsigned[node.name] = kept.reason
             continue
         try:
-            _check_one(directory, record, node.name, signature, packed)
-            if keys is None and sshsig.fingerprint(signature.host_key) != node.host_key:
-                raise ValueError("it is of another key than the run's record has")
-            if keys is not None and (problem := keys(node.name, signature.host_key)):
-                raise ValueError(problem)
-            held += 1
+            _check_reading(directory, record, node.name, kept, packed)
+            _check_key(record, node, kept, keys)
+            held.readings += 1
         except _Masked:
-            unsigned[node.name] = "its reading was masked when the archive was made"
+            held.unsigned[node.name] = "its reading was masked when the archive was made"
         except ValueError as error:
-            wrong.append(f"{node.name}: the signature on its reading does not hold: {error}")
-    return held, unsigned, wrong
+            held.wrong.append(f"{node.name}: the signature on its reading does not hold: {error}")
+    held.unsigned_logs |= {name: "no node of the run has it" for names in logs.values() for name in names}
+    return held
+
+
+def _check_key(record: RunRecord, node: RunNode, signature: Signature, keys: Keys) -> None:
+    """Raise ValueError where a signature is of a key that does not count for the node, or of another run's nonce."""
+    if keys is None and sshsig.fingerprint(signature.host_key) != node.host_key:
+        raise ValueError("it is of another key than the run's record has")
+    if keys is not None and (problem := keys(node.name, signature.host_key)):
+        raise ValueError(problem)
+    if not record.nonce.startswith(f"{record.run_id}."):
+        raise ValueError("it was signed for another run")
+
+
+def _logs(record: RunRecord, evidence: Mapping[str, Evidence], files: Iterable[str]) -> dict[str, list[str]]:
+    """Return the logs of each node: what lies in its folders, and what the evidence names, wherever that lies."""
+    names = {file_name(node.name): node.name for node in record.nodes}
+    found = {path: names.get(path.split("/")[-2], "") for path in files if path.count("/") > 1}
+    found |= {log.path: node for job in evidence.values() for node, logs in job.logs.items() for log in logs}
+    by_node: dict[str, list[str]] = defaultdict(list)
+    for path, node in found.items():
+        by_node[node].append(path)
+    return by_node
 
 
 def _left_nothing(directory: RunDirectory, record: RunRecord, node: str) -> bool:
@@ -125,14 +229,12 @@ class _Masked(Exception):
     """A copy that is not what was signed, and need not be."""
 
 
-def _check_one(directory: RunDirectory, record: RunRecord, node: str, signature: NodeSignature, packed: bool) -> None:
+def _check_reading(directory: RunDirectory, record: RunRecord, node: str, signature: Signature, packed: bool) -> None:
     path = directory.path / "states" / f"{file_name(node)}.json"
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     if packed and load_json(signature.text, 1 << 16).get("sha256") != sha256:
         raise _Masked
-    signed = _held(signature, record.nonce, sha256)
-    if not record.nonce.startswith(f"{record.run_id}."):
-        raise ValueError("it was signed for another run")
+    signed = _held(signature, record.nonce, about="reading", sha256=sha256)
     system = directory.load_state(node).system
     if (signed.get("hostname"), signed.get("boot_id")) != (system.hostname, system.boot_id):
         raise ValueError("the signature is on another reading")

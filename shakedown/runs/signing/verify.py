@@ -35,8 +35,7 @@ class Verified:
     again: Verdict
     judged: bool  # the gates were applied again; a check has none
     changes: list[str]
-    held: int = 0  # nodes whose own signature on the reading holds
-    unsigned: Mapping[str, str] = field(default_factory=dict)  # nodes without, each with the reason
+    held: nodes.Held = field(default_factory=nodes.Held)
 
     @property
     def verdict(self) -> Verdict:
@@ -65,11 +64,13 @@ def verified(name: str, key: EllipticCurvePublicKey, keys: nodes.Keys = None) ->
         with opened(path) as archive:
             if archive.altered:
                 raise NotSigned(f"{path}: {'; '.join(archive.altered[:_SHOWN])}")
-            yield _judged(RunDirectory(archive.path), signed, sha256, keys)
+            members = {member.path: member.sha256 for member in archive.manifest.members}
+            yield _judged(RunDirectory(archive.path), signed, sha256, keys, members)
         return
     _only("run", signed)
     check_files(path, signed)
-    yield _judged(RunDirectory(path), signed, sha256, keys)
+    subjects = {subject.name: subject.digest.sha256 for subject in signed.subject}
+    yield _judged(RunDirectory(path), signed, sha256, keys, subjects)
 
 
 def signature(file: Path, key: EllipticCurvePublicKey) -> tuple[Statement, str]:
@@ -122,8 +123,10 @@ def _some(lines: list[str]) -> str:
     return printable("; ".join(lines[:_SHOWN]), 2000) + more
 
 
-def _judged(directory: RunDirectory, signed: Statement, sha256: str, keys: nodes.Keys) -> Verified:
-    """Judge a run again, all files of which are as they were signed."""
+def _judged(
+    directory: RunDirectory, signed: Statement, sha256: str, keys: nodes.Keys, files: Mapping[str, str]
+) -> Verified:
+    """Judge a run again, all files of which are as they were signed. `files`: their SHA-256."""
     record = directory.load()
     try:
         evidence = directory.load_evidence()
@@ -146,5 +149,5 @@ def _judged(directory: RunDirectory, signed: Statement, sha256: str, keys: nodes
         ]
     if worst([again, record.verdict]) != record.verdict:
         changes.append(f"signed as {record.verdict}, and its evidence comes to {again}")
-    held, unsigned, wrong = nodes.check(directory, record, signed.predicate.form == "archive", keys)
-    return Verified(signed, sha256, directory, record, again, gates is not None, [*changes, *wrong], held, unsigned)
+    held = nodes.check(directory, record, evidence, files, signed.predicate.form == "archive", keys)
+    return Verified(signed, sha256, directory, record, again, gates is not None, [*changes, *held.wrong], held)
