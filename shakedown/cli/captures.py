@@ -13,6 +13,7 @@ from shakedown.cli.words import unusable
 from shakedown.common.text import printable
 from shakedown.report.formats import Findings
 from shakedown.runner.examine import examine
+from shakedown.runner.progress import progress
 from shakedown.runs.capture import load, replay, write
 
 
@@ -26,14 +27,16 @@ def record(
     with nodes.to_its_end(state) as keep:
         examination = examine(state, answers)
         keep(examination)
+        progress(state).announced = True  # nothing is written as long as this holds, and nothing gets a verdict
         name, *others = examination.desired
         if others or not answers[name]:
             reason = f"{len(others) + 1} hosts, where capture takes one" if others else examination.readings[name].why
-            unusable(f"{printable(host)}: {printable(reason)}")
+            unusable(f"{printable(host)}: nothing was written: {printable(reason)}")
         try:
             path, names = write(examination, name, answers[name], output)
         except (ValueError, OSError) as error:
             unusable(f"nothing was written: {printable(str(error))}")
+        progress(state).announced = False
         click.echo(f"{printable(str(path))}: {path.stat().st_size} bytes, {len(answers[name])} answers")
         click.echo(f"names: what the pseudonyms stand for: {printable(str(names))} (keep it)")
 

@@ -55,6 +55,7 @@ class Summary:
     busy: Mapping[str, float] = field(default_factory=dict)  # node -> seconds for which a job may still hold it
     evidence: str = ""
     dry: bool = False
+    plan: str = ""  # what was planned alone, and not done
     interrupted: bool = False
     shown: bool = False  # what differs was shown before
 
@@ -62,7 +63,8 @@ class Summary:
 def summary_lines(summary: Summary) -> Iterator[str]:
     """Yield the lines, as they may reach a terminal. What was shown before is left out, unless the run ended early."""
     headline = f": {summary.headline}" if summary.headline else ""
-    yield f"verdict: {summary.verdict}{' (interrupted)' if summary.interrupted else ''}{headline}"
+    planned = f"{summary.plan}; of the checks alone, " if summary.plan and not summary.interrupted else ""
+    yield f"{planned}verdict: {summary.verdict}{' (interrupted)' if summary.interrupted else ''}{headline}"
     if summary.shown and not (summary.error or summary.interrupted):
         yield from (f"  {printable(lack, WHY)}" for lack in summary.lacking)
     else:

@@ -224,6 +224,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         busy=end.busy if end else {},
         evidence=end.evidence if end else kept.evidence,
         dry=invocation.dry,
+        plan=kept.plan,
         interrupted=invocation.interrupted,
         shown=kept.shown,
     )
@@ -242,8 +243,10 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
 
 
 def _verdict(state: State, end: RunEnd | None, examination: Examination | None) -> Verdict:
-    """Judge the run. Where nothing was examined, only a run that requires no examination can be ok."""
-    if invocation.interrupted or invocation.error or invocation.unrecorded:
+    """Judge the run. Where nothing was examined, only a run that requires no examination can be ok. A soak that a
+    person ended is what its record says."""
+    soak = end is not None and end.record is not None and end.record.soak is not None
+    if (invocation.interrupted and not soak) or invocation.error or invocation.unrecorded:
         return Verdict.FAIL
     if end is not None:
         return end.verdict

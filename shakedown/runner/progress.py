@@ -54,6 +54,7 @@ class RunProgress:
     write_reports: Callable[[], None] = lambda: None  # of that run
     announced: bool = False  # the end of the run was reported
     shown: bool = False  # the command has shown what differs: the report of the end does not repeat it
+    plan: str = ""  # what was planned alone, and not done
     run_id: str = ""  # of the run that the readings are signed for, before there is a run directory
     nonce: str = ""  # which nodes sign with their readings; empty: runs are not signed
     evidence: str = ""  # the run directory of a drift check that is kept: it has no session

@@ -318,7 +318,9 @@ class Session:
         judged = {gate.job for gate in self.record.gates} if self.record else set()
         excluded = self.excluded
         begun = [job.name for job in self.jobs if job.node not in excluded]
-        if (self.record and not judged.issuperset(begun)) or invocation.interrupted or invocation.error:
+        if self.record and self.record.soak and invocation.interrupted and not invocation.error:
+            verdicts.append(Verdict.UNKNOWN)  # it goes on with the same command
+        elif (self.record and not judged.issuperset(begun)) or invocation.interrupted or invocation.error:
             verdicts.append(Verdict.FAIL)
         return worst(verdicts)
 

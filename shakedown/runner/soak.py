@@ -13,6 +13,7 @@ from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import counted, printable
 from shakedown.desired.models import Soak, Trials
 from shakedown.gates import Gate
+from shakedown.gates.model import some
 from shakedown.hosts import folded
 from shakedown.jobs.launch import Event, Job, LaunchPlan
 from shakedown.jobs.remote import Interrupted, Where
@@ -21,6 +22,7 @@ from shakedown.report import outcomes
 from shakedown.runner import training
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.where import where_of
+from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runs.directory import RunDirectory
@@ -43,7 +45,7 @@ from shakedown.trials.soak import (
     stage_of,
     tools_of,
 )
-from shakedown.trials.soak_judge import soak_gates, stages_left
+from shakedown.trials.soak_judge import LOAD_EDAC, NO_COUNTER, soak_gates, stages_left, unseen
 
 FILE = "soak.json"  # of the run directory: what an earlier soak of the same command is found by
 RECENT = 20  # runs that are looked at for one to go on with
@@ -94,6 +96,7 @@ def _begin(current: Session) -> None:
         record = current.shared["soak: record"]  # type: ignore[assignment]
     _show_plan(current, record)
     if invocation.dry:
+        progress(current.state).plan = "plan: no load was run"
         return
     if earlier is None:
         current.open_run().soak = record
@@ -193,6 +196,9 @@ def _load(current: Session, where: Where, interrupted: Interrupted) -> None:
     """Go from stage to stage until all is done, something is found, or somebody ends it."""
     training.note_missing(current)
     looked = _job(current, where, interrupted, LOOK, 0.0)
+    if looked is not None and (blind := unseen(record := _judged(current), [stage.name for stage in record.stages])):
+        text = f"soak: the verdict will be unknown at best: {NO_COUNTER}: {some(blind)}: {LOAD_EDAC}"
+        current.out.print(text, markup=False, highlight=False)
     while looked is not None and not interrupted():
         record = _judged(current)
         left = stages_left(record)

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from statistics import median
@@ -18,6 +18,8 @@ from shakedown.trials.workload.soak import MARK
 LINES = 100_000  # of one node's log that are read
 _LINE = 1 << 17  # characters: every counter of a large node
 _NAMES = 4096  # counters of a node
+NO_COUNTER = "no counter of uncorrectable errors can be read"
+LOAD_EDAC = "load the EDAC driver of the memory controller (amd64_edac), and amdgpu where there are GPUs"
 FEWEST = 2  # figures that a comparison of the first with the last needs
 SURE = 3  # figures in each tenth from which a fall is more than chance
 
@@ -217,17 +219,20 @@ def _uncorrectable(record: SoakRecord) -> Iterator[Gate]:
     for growth in grown:  # between two jobs: no program watched
         text = f"{growth.node}: {growth.counter} rose by {growth.grown}"
         yield _gate("uncorrectable", Verdict.FAIL, 0, growth.grown, text, remedy, growth.node)
-    seen = {(growth.node, growth.counter.partition(" ")[0]) for growth in counters}
-    stages = {stage.name for stage in record.stages if stage.done_s}
-    needed = [counter.name for counter in catalogue().counter if stages & set(counter.needed)]
-    needed = [name for name in needed if record.gpus or name != "gpu"]
-    blind = [f"{node}: {name}" for name in needed for node in record.nodes if (node, name) not in seen]
+    blind = unseen(record, [stage.name for stage in record.stages if stage.done_s])
     if blind or not counters:
-        text = f"no counter of uncorrectable errors can be read: {some(blind) or 'on no node'}"
-        remedy = "load the EDAC driver of the memory controller (amd64_edac), and amdgpu where there are GPUs"
-        yield _gate("uncorrectable", Verdict.UNKNOWN, 0, "not seen", text, remedy)
+        text = f"{NO_COUNTER}: {some(blind) or 'on no node'}"
+        yield _gate("uncorrectable", Verdict.UNKNOWN, 0, "not seen", text, LOAD_EDAC)
     elif not record.rose and not grown:
         yield _gate("uncorrectable", Verdict.OK, 0, 0, f"{counted(len(counters), 'counter')} did not rise", "")
+
+
+def unseen(record: SoakRecord, stages: Iterable[str]) -> list[str]:
+    """Return the nodes, with the kind of part, of which no counter shows uncorrectable errors after these stages."""
+    seen = {(growth.node, growth.counter.partition(" ")[0]) for growth in record.growth if growth.uncorrectable}
+    needed = [counter.name for counter in catalogue().counter if set(stages) & set(counter.needed)]
+    needed = [name for name in needed if record.gpus or name != "gpu"]
+    return [f"{node}: {name}" for name in needed for node in record.nodes if (node, name) not in seen]
 
 
 def _correctable(record: SoakRecord) -> Iterator[Gate]:

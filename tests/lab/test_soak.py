@@ -51,6 +51,7 @@ def test_a_soak_that_is_ended_is_unknown_and_the_same_command_goes_on_with_it(
     command = ["shakedown", "soak", inventory(lab, product), "--for", "45s", "--only", "cpu,memory,disk"]
     plan = product.run(*command, "--plan")
     assert plan.code == 0 and "cpu: 15 s" in plan.text and not (product.folder / "runs").exists(), plan.text
+    assert "plan: no load was run" in plan.text
     process = product.start(*command)
     until(lambda: loaded(lab), 120)
     until(
@@ -59,7 +60,7 @@ def test_a_soak_that_is_ended_is_unknown_and_the_same_command_goes_on_with_it(
     process.send_signal(signal.SIGINT)
     code, text = finish(process, 120)
     first = product.record()
-    assert code == 130 and idle(lab), text
+    assert code == 130 and "verdict: unknown (interrupted)" in text and idle(lab), text
     assert first["verdict"] == "unknown" and gates(first)["soak_time"] == "unknown", text
     assert "fail" not in {gate["verdict"] for gate in first["gates"]} and 10 < first["soak"]["stages"][0]["done_s"] < 20
 

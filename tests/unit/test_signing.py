@@ -508,7 +508,7 @@ def checked(
     """Check one node over SSH, or load it; return the run's directory, and what the command reported."""
     data = {"gpu": "cpu", "signing": {"key_file": str(site[0]), **signing}, **node.data()}
     (folder / "rack.py").write_text(f"nodes = (['node01'], {data!r})\n")
-    done = forks.called("shakedown", *words.split(), cwd=folder)
+    done = forks.called("shakedown", *words.split(), cwd=folder, timeout=300)
     assert (folder / "runs").is_dir(), done.stderr
     (run,) = [path.parent for path in (folder / "runs").glob("2*/run.json")]
     return run, done.stdout + done.stderr

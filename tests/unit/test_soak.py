@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from shakedown.state.findings import Verdict
 from shakedown.trials import soak
 from shakedown.trials.soak_judge import Part, judge_parts, soak_gates
 from tests import forks
+from tests.nodes import until
 from tests.states import bare, desired
 from tests.unit.test_service import NODES, a_record
 
@@ -459,3 +461,32 @@ def test_a_run_that_was_no_soak_cannot_go_on_as_one(tmp_path: Path) -> None:
     words = [str(Path(sys.executable).with_name("shakedown")), "soak", str(tmp_path / "site.py"), "--plan"]
     code, _, err = forks.run([*words, "--resume", run.path.name], tmp_path, os.environ)
     assert code == 2 and "is no soak: `shakedown history` lists the runs" in err, err
+
+
+@pytest.mark.skipif(shutil.which("stress-ng") is None, reason="loads this machine with it")
+def test_a_soak_that_is_ended_and_one_that_is_only_planned_have_one_verdict(tmp_path: Path) -> None:
+    """The last lines say what run.json says, and a plan is no pass. This machine, as most, has no EDAC."""
+    shakedown = str(Path(sys.executable).with_name("shakedown"))
+    words = [shakedown, "soak", "@local", "--data", "gpu=cpu", "--only", "cpu", "--for", "10m"]
+    planned = subprocess.run([*words, "--plan"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    last = [line for line in planned.stderr.splitlines() if "verdict" in line]
+    assert [line.startswith("plan: no load was run; of the checks alone, verdict: ") for line in last] == [True]
+    with (tmp_path / "out").open("w+") as out:
+        process = subprocess.Popen(words, cwd=tmp_path, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            record = tmp_path / "runs/latest/run.json"
+            until(lambda: record.exists() and "soak/cpu-1" in record.read_text(), 300)
+            time.sleep(2)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(120) == 130
+        finally:
+            process.kill()
+            process.wait()
+        out.seek(0)
+        text = out.read()
+    assert json.loads(record.read_text())["verdict"] == "unknown", text
+    assert "verdict: unknown (interrupted)" in text and "verdict: fail" not in text, text
+    if not list(Path("/sys/devices/system/edac/mc").glob("mc*/ue_count")):
+        assert "the verdict will be unknown at best: no counter of uncorrectable errors can be read" in " ".join(
+            text.split()
+        )

@@ -36,7 +36,8 @@ def soak(
     nodes. The same as `pyinfra INVENTORY deploy/soak.py -y`.
 
     The field's tools make the load: stress-ng, fio, rvs, perftest. The nodes must have them. A stage without its tool
-    is not run there, and the verdict is unknown. A soak that was ended is unknown, and goes on with the same command.
+    is not run there, and the verdict is unknown; so it is where the kernel has no EDAC counters of memory errors, as in
+    most virtual machines. A soak that was ended is unknown, and goes on with the same command.
 
     \b
     shakedown soak inventories/rack.py --for 24h               the burn-in
