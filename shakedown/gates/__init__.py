@@ -11,15 +11,4 @@ from shakedown.gates.observed import Observed
 from shakedown.gates.registry import rules
 from shakedown.gates.speed import Recorded, recorded
 
-__all__ = [
-    "Gate",
-    "NodeLog",
-    "Observed",
-    "Recorded",
-    "judge",
-    "judge_log",
-    "read_log",
-    "recorded",
-    "rules",
-    "verdict",
-]
+__all__ = ["Gate", "NodeLog", "Observed", "Recorded", "judge", "judge_log", "read_log", "recorded", "rules", "verdict"]

@@ -132,7 +132,10 @@ def loss_finite(training: Training) -> Outcome:
     omitted = [it.iteration for it in silent if it.iteration not in damaged]
     infinite = [it.iteration for it in iterations if it.lm_loss is not None and not is_loss(it.lm_loss)]
     readable = any(it.lm_loss is not None for it in iterations)
-    readable = readable or any(map(_shows_nan, iterations[scale.lines :]))
+    readable = readable or any(
+        it.nan_iterations or it.skipped_iterations or not math.isfinite(it.grad_norm or 0.0)
+        for it in iterations[scale.lines :]
+    )
     texts = []
     if not iterations:
         texts.append("no iteration line")
@@ -161,11 +164,6 @@ def loss_finite(training: Training) -> Outcome:
         evidence=("; ".join(texts) or f"a finite loss on each of {counted(wanted, 'line')}") + skipped,
         remedy=advice("loss" if readable or not omitted else "log_form"),
     )
-
-
-def _shows_nan(line: Iteration) -> bool:
-    bad_norm = line.grad_norm is not None and not math.isfinite(line.grad_norm)
-    return bool(line.nan_iterations or line.skipped_iterations) or bad_norm
 
 
 @gate(stands=True)
@@ -270,13 +268,7 @@ def checkpoint_resumed(training: Training) -> Outcome | None:
     else:
         verdict = Verdict.OK if after <= bound else Verdict.FAIL
         evidence = f"loss {before:g} at iteration {at}, {after:g} at {at + 1}, after the checkpoint was read back"
-    return Outcome(
-        verdict=verdict,
-        wanted=bound,
-        actual=after,
-        evidence=evidence,
-        remedy=advice("checkpoint"),
-    )
+    return Outcome(verdict=verdict, wanted=bound, actual=after, evidence=evidence, remedy=advice("checkpoint"))
 
 
 _FEW = 4  # norms, below which only their being numbers is judged

@@ -13,7 +13,7 @@ from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.summary import NodeTelemetry, Watched
 from shakedown.gates import Gate, Observed, Recorded
 from shakedown.gates.baselines.judge import compare
-from shakedown.gates.baselines.model import Baseline, Past
+from shakedown.gates.baselines.model import Baseline
 from shakedown.gates.judge import PARSERS
 from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies, LogsByNode, NodeWatch
 from shakedown.jobs.launch import LaunchPlan
@@ -121,15 +121,15 @@ def judge_observed(job: Observed) -> Judgement:
     """Judge a job by its evidence, and keep the lines and the figures that the gates rest on."""
     figures = job.speed.figures if job.speed else measure([])
     past = job.expected.past
-    baselines = _baselines(past, figures) if past and not past.problem else {}
+    baselines = {
+        name: compare(past, name, value, metric_of(name).direction)
+        for name, value in figures.values().items()
+        if past and not past.problem
+    }
     judged = {*job.expected.bounds, *(past.judged if past else ())}
     kept = gates.recorded(judged, figures, baselines) if job.benchmark is None else []
     lines = list(job.training.iterations) if job.training else []
     return Judgement(gates.judge(job), lines, figures, kept, baselines, reported=job.benchmark)
-
-
-def _baselines(past: Past, figures: Figures) -> dict[str, Baseline]:
-    return {name: compare(past, name, value, metric_of(name).direction) for name, value in figures.values().items()}
 
 
 def never_started(reason: str) -> Judgement:

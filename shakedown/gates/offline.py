@@ -35,16 +35,6 @@ class Request:
     expect: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of the run."""
-
-    nodes: int | None  # None: several, and the logs do not state how many
-    seq_length: int | None
-    global_batch: int | None
-    world_size: int | None
-
-
 def judge_logs(logs: Mapping[str, NodeLog], request: Request) -> tuple[Judgement, list[str]]:
     """Judge one run's logs, one for each node or one for all; return the judgement with notes for the user.
 
@@ -54,19 +44,19 @@ def judge_logs(logs: Mapping[str, NodeLog], request: Request) -> tuple[Judgement
     shape = shape_of([log.shape for log in logs.values()])
     lines = fullest_log(logs).iterations
     batch = next((line.global_batch_size for line in lines if line.global_batch_size), None) or shape.global_batch
-    sizes = _sizes(request, shape, chosen, len(logs))
-    expect, notes = _expected(request, chosen, sizes, request.global_batch or batch)
+    known = _with_sizes(request, shape, chosen, len(logs))
+    expect, notes = _expected(known, chosen, request.global_batch or batch)
     expect |= request.expect
-    rdma = sizes.nodes != 1 and request.transport != SOCKETS
+    rdma = known.nodes != 1 and request.transport != SOCKETS
     every_node = request.merged or not request.nodes or _nodes_seen(logs) >= request.nodes
     unlogged = 0 if every_node else (request.nodes or 0) - len(logs)
-    notes.insert(0, _note(sizes, rdma, request))
+    notes.insert(0, _note(known.nodes, rdma, bool(request.nodes)))
     spec = JobSpec(
         expect=expect,
-        iterations=request.iterations,
-        seq_length=sizes.seq_length,
-        world_size=sizes.world_size,
-        global_batch=sizes.global_batch,
+        iterations=known.iterations,
+        seq_length=known.seq_length,
+        world_size=known.world_size,
+        global_batch=known.global_batch,
         rdma=rdma,
         unlogged=unlogged,
         gpus=[request.gpu] if request.gpu else (),
@@ -75,7 +65,8 @@ def judge_logs(logs: Mapping[str, NodeLog], request: Request) -> tuple[Judgement
     job = from_logs(logs, spec)
     if unlogged or any(log.incomplete for log in logs.values()):
         job = replace(job, copies=LogCopies(logs, unlogged=unlogged))
-    if chosen and chosen.changed and _published_for(chosen, request.gpu, sizes.nodes):
+    published_for = chosen.recipe.entry.expect if chosen and chosen.changed else ()
+    if chosen and any(figures.nodes == known.nodes and request.gpu in figures.gpus for figures in published_for):
         expected = replace(job.expected, recipe=chosen.recipe.name, differences=chosen.changed)
         job = replace(job, expected=expected)
     return judge_observed(job), notes
@@ -117,12 +108,14 @@ def _recipe_size(chosen: ResolvedOptions | None, role: str) -> int | None:
     return int(value) if value is not None else None
 
 
-def _sizes(request: Request, shape: JobShape, chosen: ResolvedOptions | None, logs: int) -> Sizes:
+def _with_sizes(request: Request, shape: JobShape, chosen: ResolvedOptions | None, logs: int) -> Request:
+    """Fill in the sizes of the run. Nodes that stay None: several, and the logs do not state how many."""
     if request.nodes is not None and request.nodes < logs:
         raise ValueError(f"--nodes {request.nodes}: there are {logs} logs, and each is of a node of its own")
     nodes = request.nodes or shape.node_count(logs)
     ranks = chosen.recipe.ranks_per_node or RANKS_PER_NODE if chosen else None
-    return Sizes(
+    return replace(
+        request,
         nodes=nodes,
         seq_length=request.seq_length or shape.seq_length or _recipe_size(chosen, "seq_length"),
         global_batch=request.global_batch or shape.global_batch or _recipe_size(chosen, "global_batch"),
@@ -131,7 +124,7 @@ def _sizes(request: Request, shape: JobShape, chosen: ResolvedOptions | None, lo
 
 
 def _expected(
-    request: Request, chosen: ResolvedOptions | None, sizes: Sizes, batch: int | None
+    request: Request, chosen: ResolvedOptions | None, batch: int | None
 ) -> tuple[dict[str, float], list[str]]:
     """Return the recipe's figures, where they hold for what was run, with notes on derived figures."""
     if chosen is None or request.gpu is None:
@@ -142,22 +135,17 @@ def _expected(
         raise ValueError(
             f"--recipe {request.recipe}: no figures for {request.gpu} (there are for {', '.join(gpus) or 'none'})"
         )
-    for role, value in (("seq_length", sizes.seq_length), ("global_batch", batch)):
+    for role, value in (("seq_length", request.seq_length), ("global_batch", batch)):
         own = _recipe_size(chosen, role)
         if own is not None and value is not None and value != own:
             chosen.changed.append(f"{chosen.recipe.family.role_options[role]} = {own}, and the run had {value}")
-    if sizes.nodes is None:
+    if request.nodes is None:
         raise ValueError(f"--recipe {request.recipe}: the logs do not state how many nodes there were: add --nodes")
-    figures, derived = published(chosen, [request.gpu], sizes.nodes)
+    figures, derived = published(chosen, [request.gpu], request.nodes)
     return figures, [f"{figure.name} {figure.value}: {figure.why}" for figure in derived]
 
 
-def _published_for(chosen: ResolvedOptions, gpu: str | None, nodes: int | None) -> bool:
-    return any(figures.nodes == nodes and gpu in figures.gpus for figures in chosen.recipe.entry.expect)
-
-
-def _note(sizes: Sizes, rdma: bool, request: Request) -> str:
-    nodes = "one node" if sizes.nodes == 1 else f"{sizes.nodes or 'an unknown number of'} nodes"
-    transport = "" if sizes.nodes == 1 else ", with RDMA between them" if rdma else ", with sockets between them"
-    option = " (--nodes)" if request.nodes else ""
-    return f"judged as a run of {nodes}{option}{transport}"
+def _note(count: int | None, rdma: bool, requested: bool) -> str:
+    nodes = "one node" if count == 1 else f"{count or 'an unknown number of'} nodes"
+    transport = "" if count == 1 else ", with RDMA between them" if rdma else ", with sockets between them"
+    return f"judged as a run of {nodes}{' (--nodes)' if requested else ''}{transport}"

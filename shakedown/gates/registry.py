@@ -13,7 +13,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, overload
 
@@ -22,7 +22,7 @@ from shakedown.gates.observed import Observed
 from shakedown.state.findings import Verdict
 
 # In this order gates are shown; those of other modules of this package come after them, by the modules' names.
-ORDER = ("job_end", "recipe", "benchmark", "iterations", "speed", "log_lines", "nodes")
+ORDER = ("job_end", "benchmark", "iterations", "speed", "log_lines", "nodes")
 OF_LINES = {"training", "speed", "benchmark"}  # groups read from lines: over a part of a log they prove nothing
 # Gates that say whether a job reached its end.
 OF_THE_END = frozenset({"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"})
@@ -85,7 +85,8 @@ def gate(
         if not needs:
             raise TypeError(f"gate {function.__name__}: it needs no group, so it would judge every job")
         rule = Rule(function.__name__, function, names, stands, contradicted, needs, takes)
-        if not names and any((other.name, other.needs) == (rule.name, needs) for other in _registered()):
+        registered = [other for rules_of_module in _RULES.values() for other in rules_of_module]
+        if not names and any((other.name, other.needs) == (rule.name, needs) for other in registered):
             raise ValueError(f"two gates are named {rule.name}, and need the same groups")
         _RULES.setdefault(function.__module__, []).append(rule)
         return function
@@ -100,11 +101,6 @@ def rules() -> list[Rule]:
 
 
 _RULES: dict[str, list[Rule]] = {}
-
-
-def _registered() -> Iterator[Rule]:
-    for rules_of_module in _RULES.values():
-        yield from rules_of_module
 
 
 @functools.cache

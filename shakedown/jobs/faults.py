@@ -129,7 +129,8 @@ class Faults:
         status = member.status
         kinds = {failure.kind for failure in member.failures}
         if status.exit_code and "exit" not in kinds:
-            text = f"{member.name}: the job ended with {_exit_text(status.exit_code)}"
+            code = status.exit_code
+            text = f"{member.name}: the job ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}"
             member.fail("exit", text, member.exited_at, since=member.exited_since)
         elif status.ending and "watchdog" not in kinds:
             member.fail("watchdog", f"{member.name}: ended on the node: {status.ending}", since=member.asked_before)
@@ -189,7 +190,3 @@ class Faults:
             return bool(waiting)
         late = any(member.asked_at < settled for member in waiting)
         return late and self._clock.now() < settled + self._timeouts.poll_timeout_s + self._timeouts.poll_s
-
-
-def _exit_text(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -26,14 +26,7 @@ class Member:
     The supervisor reads its fields and sets `go`, `record_hang`, `stop`, `stopped_at`, `finish` and `given_up`.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        job: Job,
-        timeouts: Timeouts,
-        sleep: Callable[[float], None],
-        clock: Clock,
-    ) -> None:
+    def __init__(self, node: Node, job: Job, timeouts: Timeouts, sleep: Callable[[float], None], clock: Clock) -> None:
         self.name = node.name
         self.go = False
         self.stop: str | None = None  # the reason
@@ -90,12 +83,7 @@ class Member:
         self.done = True
 
     def fail(
-        self,
-        kind: str,
-        text: str,
-        when: float | None = None,
-        match: Match | None = None,
-        since: float | None = None,
+        self, kind: str, text: str, when: float | None = None, match: Match | None = None, since: float | None = None
     ) -> None:
         """Note a failure of this node, which came no later than `when` (now) and no sooner than `since`."""
         self.failures.append(

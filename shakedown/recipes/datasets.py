@@ -6,18 +6,15 @@ from functools import cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict
-
 from shakedown.common.data import read_toml
 from shakedown.desired.models import DataFile, Dataset, Image
 from shakedown.desired.problems import Problem
+from shakedown.recipes.option import RecipeData
 from shakedown.recipes.program import gated
 
 
-class Known(BaseModel):
+class Known(RecipeData):
     """One data set of datasets.toml."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     description: str
     files: list[str] = []  # URLs

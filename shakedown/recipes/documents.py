@@ -7,16 +7,15 @@ import re
 from functools import cache
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
 from shakedown.common.data import read_toml
+from shakedown.recipes.option import RecipeData
 from shakedown.state.images import Reference, parse
 
 
-class Document(BaseModel):
+class Document(RecipeData):
     """A title that people search for, and a public address."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     title: str
     url: str | None = None  # None: it is part of this project
@@ -44,10 +43,8 @@ DocumentName = Annotated[str, AfterValidator(_known)]
 _GB = 10**9
 
 
-class PublishedImage(BaseModel):
+class PublishedImage(RecipeData):
     """One tag: the day on which it was built, its size unpacked in GB, and component -> version."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     built: str | None = None
     gb: float | None = None

@@ -5,12 +5,10 @@ what no recipe names can be given as an option all the same. What Megatron-LM it
 megatron.toml, in the words of a family's options.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -18,8 +16,6 @@ from pydantic import TypeAdapter
 from shakedown.common.data import read_toml
 from shakedown.recipes.option import Option, Value
 from shakedown.recipes.recipe import Family, Rule, families
-
-_ROOT = files("shakedown.recipes") / "programs"
 
 
 @dataclass(frozen=True)
@@ -47,17 +43,12 @@ class Program:
 @cache
 def program(name: str) -> Program:
     """Return a program of `programs/`."""
-    document = tomllib.loads((_ROOT / f"{name}.toml").read_text("utf-8"))
+    document = read_toml("shakedown.recipes", f"programs/{name}.toml")
     scripts = document.get("scripts", {})
-    return Program(
-        name,
-        document["source"],
-        document["commit"],
-        document["date"],
-        document["arguments"],
-        {script: values["variables"] for script, values in scripts.items()},
-        {script: values["sets"] for script, values in scripts.items()},
-    )
+    taken = {script: values["variables"] for script, values in scripts.items()}
+    fixed = {script: values["sets"] for script, values in scripts.items()}
+    own = {key: document[key] for key in ("source", "commit", "date", "arguments")}
+    return Program(name=name, variables=taken, sets=fixed, **own)
 
 
 def of_image(family: Family, reference: str | None) -> list[Program]:

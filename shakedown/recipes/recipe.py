@@ -6,7 +6,6 @@ figures that are expected of it.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -14,17 +13,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from shakedown.common.data import read_toml
 from shakedown.desired.layers import Layer, merge
 from shakedown.desired.values import parse_size
 from shakedown.recipes.configurations import entries
 from shakedown.recipes.documents import Document, DocumentName, documents
-from shakedown.recipes.option import Option, Text, Value
-from shakedown.recipes.option import RecipeData as _Data
-
-_ROOT = files("shakedown.recipes") / "families"
+from shakedown.recipes.option import Option, RecipeData, Text, Value
 
 
-class Roles(_Data):
+class Roles(RecipeData):
     """Which option carries what a plan reckons with. A role without an option is 1 (or not known)."""
 
     micro_batch: Text
@@ -39,7 +36,7 @@ class Roles(_Data):
     heads: Text | None = None
 
 
-class Launch(_Data):
+class Launch(RecipeData):
     """The program's own variables for what the plan derives; None: the program has none for it."""
 
     master_address: Text | None = None
@@ -60,7 +57,7 @@ class Launch(_Data):
         return {name for name in derived if name is not None}
 
 
-class Rule(_Data):
+class Rule(RecipeData):
     """What goes together, and what does not. It holds where the options have the values of `when` and all of `given`
     are given: then those of `require` must have these values (others are errors, none given is set), those of `needs`
     must be given, none of `excludes` may be, each of `at_least` must be no less than the other or the number, and none
@@ -80,7 +77,7 @@ class Rule(_Data):
         return [*self.at_least, *(other for other in self.at_least.values() if isinstance(other, str))]
 
 
-class Conditional(_Data):
+class Conditional(RecipeData):
     """Environment and arguments that go with some values of the options; in an argument, {NAME} is an option's."""
 
     when: dict[Text, Value] = {}
@@ -91,7 +88,7 @@ class Conditional(_Data):
     passes: list[Text] = []  # arguments that the program's script itself passes then
 
 
-class Tokenizer(_Data):
+class Tokenizer(RecipeData):
     """What the program downloads from Hugging Face when nothing is there."""
 
     option: Text | None = None  # the option that names another, or a folder
@@ -99,7 +96,7 @@ class Tokenizer(_Data):
     fixed: dict[Text, Text] = {}  # image -> what the program of that image downloads, whatever the option says
 
 
-class Model(_Data):
+class Model(RecipeData):
     """What is known of a model's size, for the values of `when`."""
 
     when: dict[Text, Value] = {}
@@ -111,7 +108,7 @@ class Model(_Data):
     expert_parameters: float = 0.0  # of `parameters`, those that are spread over expert parallel ranks
 
 
-class Container(_Data):
+class Container(RecipeData):
     """The documented container options."""
 
     image: Text | None = None  # documented; the desired state decides
@@ -129,7 +126,7 @@ class Container(_Data):
     privileged: bool = False  # as documented; used only where the desired state asks for it
 
 
-class ProgramLimits(_Data):
+class ProgramLimits(RecipeData):
     """Where the program itself ends."""
 
     max_nodes: int | None = None
@@ -139,7 +136,7 @@ class ProgramLimits(_Data):
     why: Text
 
 
-class Caution(_Data):
+class Caution(RecipeData):
     """A variable that helps on the family's GPUs and hurts on others (profiles)."""
 
     variable: Text
@@ -148,7 +145,7 @@ class Caution(_Data):
     why: Text
 
 
-class Expect(_Data):
+class Expect(RecipeData):
     """Figures for the recipe's own option values on these GPU models and this number of nodes."""
 
     gpus: list[Text]
@@ -157,7 +154,7 @@ class Expect(_Data):
     source: DocumentName
 
 
-class Entry(_Data):
+class Entry(RecipeData):
     """One named recipe of a family."""
 
     description: Text
@@ -173,7 +170,7 @@ class Entry(_Data):
     sent: dict[Text, str] = {}  # option -> text of a file of the controller that goes with the job in its place
 
 
-class Family(_Data):
+class Family(RecipeData):
     """One program with its options, and the recipes that use it."""
 
     description: Text
@@ -256,7 +253,7 @@ class Family(_Data):
         return self
 
 
-class Recipe(_Data):
+class Recipe(RecipeData):
     """A recipe with its family."""
 
     name: str
@@ -285,16 +282,14 @@ class Recipe(_Data):
 @cache
 def families() -> dict[str, Family]:
     """Every family that is shipped, by the name of its file."""
-    families_by_name = {}
-    for path in sorted(_ROOT.iterdir(), key=lambda entry: entry.name):
-        if path.name.endswith(".toml"):
-            families_by_name[path.name[:-5]] = Family.model_validate(_document(path.name[:-5]))
-    return families_by_name
+    folder = files("shakedown.recipes") / "families"
+    names = sorted(path.name[:-5] for path in folder.iterdir() if path.name.endswith(".toml"))
+    return {name: Family.model_validate(_document(name)) for name in names}
 
 
 def _document(name: str) -> dict[str, Any]:
     """Return a family's file; where it says `like`, over that other family's without its recipes and models."""
-    own = tomllib.loads((_ROOT / f"{name}.toml").read_text("utf-8"))
+    own = read_toml("shakedown.recipes", f"families/{name}.toml")
     if own.get("configurations"):
         own["recipes"] = entries(name)
     if "like" not in own:

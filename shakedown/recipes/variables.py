@@ -5,32 +5,27 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from shakedown.common.data import read_toml
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
+from shakedown.recipes.option import RecipeData
 from shakedown.recipes.options import NO_TOKEN_HERE, TOKENS, ResolvedOptions, condition_of
 from shakedown.recipes.program import HANDED_ON, program, rules_of
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class _Derived(_Data):
+class _Derived(RecipeData):
     names: list[str]  # with * for the rest of a name
     why: str
 
 
-class Device(_Data):
+class Device(RecipeData):
     """What a variable names, and how its list is written."""
 
     what: Literal["interface", "hca", "any", "gid"]
     list: Literal["nccl", "names"]
 
 
-class _Variables(_Data):
+class _Variables(RecipeData):
     derived: list[_Derived]
     devices: dict[str, Device]
 

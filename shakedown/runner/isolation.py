@@ -29,8 +29,7 @@ from shakedown.runs.records import RunRecord
 from shakedown.state.findings import Verdict
 
 try:
-    from shakedown.isolation.estimate import TRAINING_S, duration, estimate
-    from shakedown.isolation.strategy import most_rounds, search
+    from shakedown.isolation.strategy import TRAINING_S, duration, estimate, most_rounds, search
 except ModuleNotFoundError as error:  # numpy is optional
     raise PyinfraError(NEEDS_NUMPY) from error
 

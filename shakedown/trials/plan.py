@@ -141,10 +141,6 @@ def ceilings(desired: Collection[DesiredState], rails: Mapping[str, int]) -> dic
     return {f"{name}.{of[name][0]}": max(rates) * of[name][1] for name, count in rails.items() if count and name in of}
 
 
-def _with_smoke(desired: DesiredState) -> DesiredState:
-    return desired if desired.smoke else desired.model_copy(update={"smoke": Smoke(recipe=EMBEDDED)})
-
-
 def _recipe(smoke: Smoke, torch: bool) -> Recipe:
     """Replace the program of the smoke run's recipe by the trials' program. `torch`: whether the program imports it."""
     recipe = recipes().get(smoke.recipe) or recipes()[EMBEDDED]
@@ -228,7 +224,8 @@ def _common(wanted: Trials) -> dict[str, Any]:
 def _draft(
     desired: Mapping[str, DesiredState], states: Mapping[str, NodeState], run_id: str, torch: bool = True
 ) -> PlanDraft:
-    mine = {name: _with_smoke(state) for name, state in desired.items()}
+    embedded = {"smoke": Smoke(recipe=EMBEDDED)}
+    mine = {name: state if state.smoke else state.model_copy(update=embedded) for name, state in desired.items()}
     smokes = {name: state.smoke for name, state in mine.items() if state.smoke is not None}
     smoke = next(iter(smokes.values()))
     # Options and expectations of the training do not matter to a trial; the rest has to be the same on all nodes.

@@ -14,9 +14,8 @@ import pytest
 
 from bench.plays import Fleet, halving, least_trainings, names, play
 from shakedown.isolation.causes import marginals
-from shakedown.isolation.estimate import estimate
 from shakedown.isolation.knowledge import Knowledge
-from shakedown.isolation.strategy import missed, most_rounds, next_step, search
+from shakedown.isolation.strategy import estimate, missed, most_rounds, next_step, search
 from shakedown.isolation.tree import lines, tree, verdict_of
 from shakedown.runs.isolation import Group, Hint, Isolation, Noise, Problem, Training
 from shakedown.state.findings import Verdict

@@ -27,7 +27,9 @@ def peers_of(pasts: Mapping[str, Past]) -> dict[str, dict[str, PeersNoise]]:
             if len(values) >= FEWEST and all(map(math.isfinite, values)) and (centre := median(values)):
                 mean = fmean(values)
                 own = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / centre**2
-                seen.setdefault(metric, {})[node] = (own / _median_of_variances(len(values)), len(values) - 1)
+                # The median of the variance of so many normal values, against the true one: Wilson and Hilferty 1931.
+                expected = (1 - 2 / (9 * (len(values) - 1))) ** 3
+                seen.setdefault(metric, {})[node] = (own / expected, len(values) - 1)
     found: dict[str, dict[str, PeersNoise]] = {node: {} for node in pasts}
     for metric, known in seen.items():
         for node in pasts:
@@ -37,12 +39,6 @@ def peers_of(pasts: Mapping[str, Past]) -> dict[str, dict[str, PeersNoise]]:
                 weight = sum(freedom for _, freedom in others) / 2  # a median knows about as much as half of its values
                 found[node][metric] = PeersNoise(noise=noise, weight=weight, nodes=len(others))
     return found
-
-
-def _median_of_variances(runs: int) -> float:
-    """Return the median of the variance of so many normal values, as a share of the true variance: Wilson and Hilferty
-    1931."""
-    return (1 - 2 / (9 * (runs - 1))) ** 3
 
 
 def prior_of(past: Past, metric: str) -> Prior:

@@ -177,10 +177,7 @@ def _compare(values: Sequence[float], runs: int, sign: int, prior: Prior, chance
     recent = values[earlier:]
     mean = fmean(recent if runs == 1 else clipped(recent, before.centre, _CLIP * before.spread))
     quantile = student_quantile(min(before.freedom, _HEAVY * runs), chance)
-    allowed = max(
-        quantile * before.spread * math.sqrt(1 / runs + 1 / earlier),
-        SMALLEST * abs(before.centre),
-    )
+    allowed = max(quantile * before.spread * math.sqrt(1 / runs + 1 / earlier), SMALLEST * abs(before.centre))
     bound = max(before.centre - sign * allowed, 0.0)  # no figure is below 0
     error = before.spread / math.sqrt(earlier)
     lost = sign * (mean - bound) < 0

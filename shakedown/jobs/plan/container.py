@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from shakedown.desired.hca import files_naming, libraries_of, library_of, with_abi
 from shakedown.desired.merging import HOME
-from shakedown.desired.models import DesiredState, Provider, Rdma, Smoke
+from shakedown.desired.models import DesiredState, Rdma, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.jobs.launch import Derived
 from shakedown.jobs.plan.draft import Equipment, PlanDraft
@@ -134,7 +134,8 @@ def host_files(name: str, wanted: Rdma, state: NodeState) -> HostFiles:
         files.copies[target] = with_abi(provider.install_as, library.abi)
     of = f"the provider of {wanted.family or provider.name}, ABI {library.abi}"
     files.why = f"{of}; host and container must have the very same file"
-    folder = _config_folder(provider, state)
+    named = {str(PurePosixPath(file).parent) for file in files_naming(provider, state.verbs)}
+    folder = next((folder for folder in provider.config_dirs if folder in named), None)
     if folder is None:
         expected = f"a file in {' or '.join(provider.config_dirs)} that names {provider.name}"
         actual = ", ".join(state.verbs.drivers) or "nothing"
@@ -142,11 +143,6 @@ def host_files(name: str, wanted: Rdma, state: NodeState) -> HostFiles:
     else:
         files.mounts[folder] = folder
     return files
-
-
-def _config_folder(provider: Provider, state: NodeState) -> str | None:
-    named = {str(PurePosixPath(file).parent) for file in files_naming(provider, state.verbs)}
-    return next((folder for folder in provider.config_dirs if folder in named), None)
 
 
 def shared_cache(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
-from shakedown.jobs.launch import Derived, LaunchPlan
+from shakedown.jobs.launch import Derived, LaunchPlan, NodePlan
 from shakedown.recipes.options import ResolvedOptions
 from shakedown.recipes.recipe import Recipe
 from shakedown.state.node import NodeState, is_unreadable
@@ -75,16 +75,9 @@ class Equipment:
 
 @dataclass(frozen=True)
 class NodeAssignment:
-    """One node's place in the job."""
+    """One node's place in the job. `plan` has the node and its network, and no command yet."""
 
-    name: str
-    node_rank: int
-    address: str
-    names: list[str]
-    interface: str
-    hca: list[str]
-    gid_index: int | None
-    links: list[str]
+    plan: NodePlan
     desired: DesiredState
     state: NodeState
     equipment: Equipment

@@ -95,7 +95,7 @@ def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -
     result = {**derived, **family.environment}
     for part in job.chosen.conditions():
         result |= part.environment
-    if node.hca:  # only a job that spans nodes has any
+    if node.plan.hca:  # only a job that spans nodes has any
         result |= node.desired.rdma.environment
     result |= _network(job, node)
     result |= _launch(job, node, run_dir)
@@ -124,20 +124,20 @@ def _flight_record(run_dir: str) -> dict[str, str]:
 
 
 def _network(job: PlannedJob, node: NodeAssignment) -> dict[str, str]:
-    if not node.interface:
+    if not node.plan.interface:
         return {}
-    result = {"GLOO_SOCKET_IFNAME": node.interface}
-    if node.state.gpus == [] and not node.hca:
+    result = {"GLOO_SOCKET_IFNAME": node.plan.interface}
+    if node.state.gpus == [] and not node.plan.hca:
         return result
-    result["NCCL_SOCKET_IFNAME"] = node.interface
+    result["NCCL_SOCKET_IFNAME"] = node.plan.interface
     if job.nodes == 1:
         return result
-    if not node.hca:
+    if not node.plan.hca:
         result["NCCL_IB_DISABLE"] = "1"
         return result
     result["NCCL_IB_HCA"] = _hca_list(node)
-    if node.gid_index is not None:
-        result["NCCL_IB_GID_INDEX"] = str(node.gid_index)
+    if node.plan.gid_index is not None:
+        result["NCCL_IB_GID_INDEX"] = str(node.plan.gid_index)
     return result
 
 
@@ -145,8 +145,8 @@ def _hca_list(node: NodeAssignment) -> str:
     """NCCL takes the names as prefixes, so mlx5_1 would also be mlx5_10; a leading "=" makes them exact. Of a device
     with several ports it would use all, where only port 1 has been judged."""
     ports = {} if is_unreadable(node.state.rdma) else {device.name: device.ports for device in node.state.rdma}
-    others = [name for name in ports if name not in node.hca and name.startswith(tuple(node.hca))]
-    return ("=" if others else "") + ",".join(f"{name}:1" if ports.get(name, 1) > 1 else name for name in node.hca)
+    others = [name for name in ports if name not in node.plan.hca and name.startswith(tuple(node.plan.hca))]
+    return ("=" if others else "") + ",".join(f"{name}:1" if ports.get(name, 1) > 1 else name for name in node.plan.hca)
 
 
 def _launch(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
@@ -156,7 +156,7 @@ def _launch(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, st
         names.master_address: job.master_address,
         names.master_port: str(job.master_port),
         names.nodes: str(job.nodes),
-        names.node_rank: str(node.node_rank),
+        names.node_rank: str(node.plan.node_rank),
         names.ranks: str(job.ranks),
         names.log_dir: f"{run_dir}/logs",
     }
@@ -184,7 +184,7 @@ def note_rccl_changes(draft: PlanDraft, job: PlannedJob, assignments: Sequence[N
     """Where the environment asked for less of RCCL's log than the gates need."""
     for node in assignments:
         for name, value, reason in _rccl_changes(requested_environment(job, node, ""), environment(job, node, "")):
-            draft.note(f"{node.name}: {name}", value, reason)
+            draft.note(f"{node.plan.name}: {name}", value, reason)
 
 
 AUTOMATIC = "-1"  # a GID index that RCCL chooses

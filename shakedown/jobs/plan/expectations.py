@@ -21,7 +21,8 @@ def expected(
     chosen: ResolvedOptions, smoke: Smoke, desired: Mapping[str, DesiredState]
 ) -> tuple[dict[str, float], list[str], list[Derived]]:
     """Metric -> bound, the metrics that are only recorded, and why figures of the recipe are not used."""
-    figures, derived = _of_recipe(chosen, desired)
+    models = sorted({node.gpu.profile for node in desired.values()})
+    figures, derived = published(chosen, models, len(desired))
     if smoke.expect_nodes in (None, len(desired)):
         figures |= smoke.expect
     elif smoke.expect:
@@ -32,10 +33,6 @@ def expected(
         derived.append(Derived(name="expected figures", value=shown, why=reason))
     recorded = [metric for metric in chosen.recipe.family.metrics if metric not in figures]
     return figures, recorded, derived
-
-
-def _of_recipe(chosen: ResolvedOptions, desired: Mapping[str, DesiredState]) -> tuple[dict[str, float], list[Derived]]:
-    return published(chosen, sorted({node.gpu.profile for node in desired.values()}), len(desired))
 
 
 def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tuple[dict[str, float], list[Derived]]:

@@ -9,6 +9,7 @@ from shakedown.common.text import counted
 from shakedown.desired.hca import devices_of, none_there
 from shakedown.desired.models import Rdma
 from shakedown.desired.problems import Problem
+from shakedown.jobs.launch import NodePlan
 from shakedown.jobs.plan.draft import Equipment, NodeAssignment, PlanDraft
 from shakedown.state.gid import NoGid, addresses_of, gid_index
 from shakedown.state.node import NodeState, is_unreadable
@@ -258,7 +259,7 @@ def assignment_of(
     equipment: Mapping[str, Equipment],
 ) -> NodeAssignment:
     """Return a node's part of the job: where it is, what it has, and what it should be."""
-    return NodeAssignment(
+    plan = NodePlan(
         name=name,
         node_rank=rank,
         address=endpoint.address,
@@ -267,10 +268,9 @@ def assignment_of(
         hca=hcas[name].names,
         gid_index=hcas[name].gid_index,
         links=_links(draft.states[name], endpoint.interface, hcas[name].names),
-        desired=draft.desired[name],
-        state=draft.states[name],
-        equipment=equipment.get(name, Equipment()),
+        command=[],
     )
+    return NodeAssignment(plan, draft.desired[name], draft.states[name], equipment.get(name, Equipment()))
 
 
 def _names(state: NodeState, address: str) -> list[str]:

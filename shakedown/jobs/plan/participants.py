@@ -252,11 +252,7 @@ def ranks_of(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> int | None:
 
 
 def ranks_per_node(
-    recipe: Recipe,
-    smoke: Smoke,
-    states: Mapping[str, NodeState],
-    problems: list[Problem],
-    derived: list[Derived],
+    recipe: Recipe, smoke: Smoke, states: Mapping[str, NodeState], problems: list[Problem], derived: list[Derived]
 ) -> int | None:
     """As asked for, as the recipe says, or one for each GPU; the same everywhere."""
     counts = {name: None if is_unreadable(state.gpus) else len(state.gpus) for name, state in states.items()}

@@ -46,13 +46,13 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     if arguments and family.arguments == "torchrun":
         written[ARGUMENTS] = "".join(f"{word}\n" for word in arguments)
     copies = [word for source, target in node.equipment.copies.items() for word in ("--copy", source, target)]
-    name = f"shakedown-{job.run_id}-{node.node_rank}"
+    name = f"shakedown-{job.run_id}-{node.plan.node_rank}"
     plain = ["--without-torchrun"] if family.launcher in ("python", "program") else []
     command = _run(job, node, name, ["bash", f"{FOLDER}/job.sh", *plain, *copies, *program(job, node, FOLDER)])
     setup = []
-    if node.hca:
+    if node.plan.hca:
         written["verbs.sh"] = _VERBS
-        setup.append(_run(job, node, f"{name}-verbs", ["bash", f"{FOLDER}/verbs.sh", *copies, *node.hca], "--rm"))
+        setup.append(_run(job, node, f"{name}-verbs", ["bash", f"{FOLDER}/verbs.sh", *copies, *node.plan.hca], "--rm"))
     data = (host_path(path, node.smoke.volumes) for _, path in job.chosen.data())
     log = family.launch.log
     further = [name for part in job.chosen.conditions() for name in part.logs]
@@ -156,7 +156,7 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
 
 def _common_needs(job: PlannedJob, node: NodeAssignment, data: Sequence[str], port: bool) -> list[Need]:
     """Return what a node's part of the job needs in both runtimes. The port is the first node's."""
-    listens = port and node.node_rank == 0 and job.master_port
+    listens = port and node.plan.node_rank == 0 and job.master_port
     return [
         *(Need(kind="data", path=path) for path in dict.fromkeys(data)),
         Need(kind="room", size=_RUN_FOLDER_BYTES),
@@ -178,22 +178,9 @@ def _node_plan(
     job: PlannedJob, node: NodeAssignment, command: list[str], variables: dict[str, str], **more: Any
 ) -> NodePlan:
     """Return what both runtimes plan alike for a node, with `more` fields of its plan."""
-    return NodePlan(
-        name=node.name,
-        node_rank=node.node_rank,
-        ranks=job.ranks,
-        address=node.address,
-        names=node.names,
-        interface=node.interface,
-        hca=node.hca,
-        gid_index=node.gid_index,
-        links=node.links,
-        command=command,
-        environment=variables,
-        secrets=secrets(job),
-        upload=job.chosen.recipe.family.upload,
-        **more,
-    )
+    upload = job.chosen.recipe.family.upload
+    same = {"ranks": job.ranks, "environment": variables, "secrets": secrets(job), "upload": upload}
+    return node.plan.model_copy(update={**same, "command": command, **more})
 
 
 def program(
@@ -217,7 +204,7 @@ def program(
     return [
         torchrun,
         *("--nnodes", str(job.nodes)),
-        *("--node-rank", str(node.node_rank)),
+        *("--node-rank", str(node.plan.node_rank)),
         *("--nproc-per-node", str(job.ranks)),
         *("--master-addr", job.master_address),
         *("--master-port", str(job.master_port)),

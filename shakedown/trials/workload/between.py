@@ -27,7 +27,7 @@ if not __package__:
 
 from .child import Tell, open_place, own_output
 from .programs import Link
-from .registry import ABSENT, CRASHED, OK, WRONG, Place, Trial, reading, trials
+from .registry import CRASHED, Place, Trial, reading, reading_of, trials
 from .rendezvous import THROUGH, barrier, join
 
 
@@ -45,9 +45,7 @@ def take_round(store: Store, request: dict[str, Any], number: int, place: Place,
     try:
         _meet(store, f"{prefix}/{pair[0]}-{pair[1]}", request, place, trial)
         for measured in trial.function(place):
-            state = WRONG if measured.wrong else OK if measured.value == measured.value else ABSENT
-            more = {"value": measured.value, "wrong": measured.wrong, "note": measured.note}
-            tell(reading(trial.name, part, repetition, measured.figure, state, **more))
+            tell(reading_of(measured, trial.name, part, repetition))
     except RuntimeError as error:
         traceback.print_exc()
         reason = str(error) if trial.needs_torch is False else "see the node's log"

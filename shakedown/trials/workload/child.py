@@ -20,7 +20,7 @@ if not __package__:  # run by its path: the folder is then no package yet, whate
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
 
-from .registry import ABSENT, OK, WRONG, Place, reading, trials
+from .registry import ABSENT, Place, reading, reading_of, trials
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -86,14 +86,7 @@ def measure(place: Place, name: str, repetition: int, tell: Tell) -> None:
         measured = True
         if place.rank:
             continue  # all ranks have the same figure: the first one reports it
-        state = WRONG if measurement.wrong else OK if measurement.value == measurement.value else ABSENT
-        more = {
-            "value": measurement.value,
-            "wrong": measurement.wrong,
-            "note": measurement.note,
-            "missed": measurement.missed or None,
-        }
-        tell(reading(name, measurement.part or place.part, repetition, measurement.figure, state, **more))
+        tell(reading_of(measurement, name, place.part, repetition))
     if not measured and not place.rank and repetition == 1:
         tell(reading(name, place.part, repetition, state=ABSENT, note="the tool is not installed"))
 

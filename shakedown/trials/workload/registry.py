@@ -60,6 +60,13 @@ def reading(trial: str, part: str, repetition: int, figure: str = "", state: str
     return {**entry, **{name: value for name, value in more.items() if value not in (None, "")}}
 
 
+def reading_of(measured: Measured, trial: str, part: str, repetition: int) -> dict[str, Any]:
+    """Return the reading of a measured figure, on the part that it names or on this one."""
+    state = WRONG if measured.wrong else OK if measured.value == measured.value else ABSENT
+    more = {"wrong": measured.wrong, "note": measured.note, "missed": measured.missed or None}
+    return reading(trial, measured.part or part, repetition, measured.figure, state, value=measured.value, **more)
+
+
 @dataclass
 class Place:
     """Where a trial runs, and how long it may measure."""
