@@ -54,7 +54,7 @@ screenshots: setup  ## write the pictures of two runs into docs/images: RUNS='ru
 lock: setup  ## write requirements.lock: the versions in the virtual environment, which the tests ran with, and their hashes
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[lock]'
 	$(BIN)/pip freeze --exclude-editable --disable-pip-version-check > $(VENV)/versions.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --constraint $(VENV)/versions.txt \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra ledger --generate-hashes --constraint $(VENV)/versions.txt \
 		--custom-compile-command 'make lock' --no-annotate --output-file requirements.lock pyproject.toml
 
 mutants: setup  ## flip conditions one at a time and see whether the tests notice; MUTANTS='--area gates --all': there, each one

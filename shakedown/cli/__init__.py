@@ -59,12 +59,13 @@ import click  # noqa: E402
 from click.shell_completion import CompletionItem  # noqa: E402
 
 from shakedown.cli.group import Group, summary  # noqa: E402
-from shakedown.cli.words import EXIT_CODES  # noqa: E402
+from shakedown.cli.words import EXIT_CODES, unusable  # noqa: E402
 from shakedown.common.log import (  # noqa: E402
     LOG_FORMAT,
     configure,
     go_on_without_a_reader,
 )
+from shakedown.ledger import NEEDS_SQLALCHEMY  # noqa: E402
 
 
 class Commands(Group):
@@ -100,7 +101,12 @@ class Commands(Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: Any = getattr(import_module(f"shakedown.cli.commands.{name}"), name)
+        try:
+            command: Any = getattr(import_module(f"shakedown.cli.commands.{name}"), name)
+        except ModuleNotFoundError as error:
+            if error.name != "sqlalchemy":
+                raise
+            unusable(NEEDS_SQLALCHEMY)
         assert isinstance(command, click.Command)
         return command
 

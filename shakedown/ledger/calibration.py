@@ -17,9 +17,10 @@ from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import printable
 from shakedown.gates.baselines.judge import baseline_of
 from shakedown.gates.baselines.model import Baseline
+from shakedown.ledger import LedgerError
 from shakedown.ledger.compared import Wanted, past_of
 from shakedown.ledger.history import Asked, history
-from shakedown.ledger.store import LedgerError, open_ledger
+from shakedown.ledger.store import open_ledger
 from shakedown.logs.metrics import METRICS
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import RunRecord

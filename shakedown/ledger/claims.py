@@ -24,8 +24,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Table, func, select, text
 
 from shakedown.common.text import name
-from shakedown.ledger import schema
-from shakedown.ledger.store import Ledger, LedgerError
+from shakedown.ledger import LedgerError, schema
+from shakedown.ledger.store import Ledger
 from shakedown.node.launcher import processes
 from shakedown.service.model import LOAD, Incident, Known, PassedLoad, Step
 

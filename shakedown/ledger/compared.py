@@ -8,8 +8,9 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from shakedown import ledger as memory
 from shakedown.common.text import printable
 from shakedown.desired.models import EACH, TOGETHER, Smoke
 from shakedown.gates.baselines.judge import peers_of
@@ -120,15 +121,9 @@ class Wanted:
 def usual_ledger() -> Ledger | None:
     """Open the ledger, for who asks it of many jobs. None where it cannot be told which it is: `past_of` says why."""
     try:
-        return _ledger()
+        return memory.store.open_ledger()
     except ValueError:
         return None
-
-
-def _ledger() -> Ledger:
-    from shakedown.ledger.store import open_ledger  # SQLAlchemy, 100 ms that judging a log does without
-
-    return open_ledger()
 
 
 def past_of(
@@ -140,7 +135,7 @@ def past_of(
     if key is None:
         return Past(judge=wanted.judge, problem="the job has no plan, so there is nothing to compare it with")
     try:
-        known = (ledger or _ledger()).earlier(key, run_id)
+        known = (ledger or memory.store.open_ledger()).earlier(key, run_id)
         return Past.of(known, key.epoch, wanted.judge, wanted.since, wanted.by)
     except Exception as error:  # whatever it is, the run has come to what it has come to
         why = printable(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}", 400)
@@ -183,11 +178,11 @@ def keep(
     if record.simulated:
         return "not in the ledger: the run is simulated"
     try:
-        entry, _, store = _modules()
+        ledger = memory.store.open_ledger()
         if states is None:
-            store.open_ledger().add(directory, record, origin)
+            ledger.add(directory, record, origin)
         else:
-            store.open_ledger().put(entry.entry_of(record, states, directory, evidence or {}))
+            ledger.put(memory.entry.entry_of(record, states, directory, evidence or {}))
     except Exception as error:  # whatever it is, the run has come to what it has come to
         known = isinstance(error, ValueError | OSError)
         why = str(error) if known else f"ledger: {type(error).__name__}: {error}"
@@ -197,13 +192,5 @@ def keep(
 
 def earlier(limit: int) -> list[RunRow]:
     """Return the newest runs of the ledger; without a ledger there are none. Raise LedgerError."""
-    _, history, store = _modules()
-    ledger = store.open_ledger()
-    runs: list[RunRow] = history.history(ledger, history.Asked(limit=limit)).runs if ledger.exists() else []
-    return runs
-
-
-def _modules() -> tuple[Any, Any, Any]:
-    from shakedown.ledger import entry, history, store  # SQLAlchemy, 100 ms: not at the start of a run
-
-    return entry, history, store
+    ledger, read = memory.store.open_ledger(), memory.history
+    return read.history(ledger, read.Asked(limit=limit)).runs if ledger.exists() else []

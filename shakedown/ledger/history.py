@@ -14,8 +14,8 @@ from sqlalchemy import CTE, ColumnElement, Connection, ScalarSelect, Select, Tab
 from shakedown import hosts
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import line, name, plain
-from shakedown.ledger import schema
-from shakedown.ledger.store import Ledger, LedgerError
+from shakedown.ledger import LedgerError, schema
+from shakedown.ledger.store import Ledger
 from shakedown.state.findings import Verdict
 
 LIMIT = 20  # runs, unless asked for more

@@ -18,7 +18,7 @@ from shakedown.common.runs_folder import runs_folder
 from shakedown.common.secret_file import SecretError, read_secret
 from shakedown.common.text import name as kept_name
 from shakedown.common.text import printable
-from shakedown.ledger import schema
+from shakedown.ledger import LedgerError, schema
 from shakedown.ledger.schema import MIGRATIONS, Migration, migrate, version_of
 from shakedown.state.findings import Verdict
 
@@ -34,10 +34,6 @@ VARIABLE = "SHAKEDOWN_LEDGER"
 FILE = "ledger.sqlite"
 _MAGIC = b"SQLite format 3\0"
 _EXPECTED = "expected the path of a file, or postgresql://USER@HOST/DATABASE"
-
-
-class LedgerError(ValueError):
-    """The ledger cannot be read or written; says which and why, and never a password."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.remediation import Remediation
+from shakedown.runner.repair.scheduler import after_run
 from shakedown.runner.run_nodes import run_nodes
 from shakedown.runner.signing import sign
 from shakedown.runs.directory import RunDirectory
@@ -268,8 +269,6 @@ class Session:
         self.record.ended_by = invocation.error
         self.save()
         self._remember()
-        from shakedown.runner.repair.scheduler import after_run  # SQLAlchemy, 130 ms: where there is a record to keep
-
         after_run(self.record, self.examination.desired, len(list(self.state.inventory)), self.notices.append)
         if invocation.unrecorded:
             self.record.verdict = Verdict.FAIL

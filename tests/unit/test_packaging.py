@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -16,17 +18,52 @@ from packaging.requirements import Requirement
 import shakedown
 
 PACKAGE = Path(shakedown.__file__).parent
+ROOT = PACKAGE.parent
 PROJECT: dict[str, Any] = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
 # Run under the nodes' own python, from packages that are carried there or stand there.
 ON_NODES = ("node", "jobs/workload", "trials/workload", "node/assets")
 
+# All that a plain install brings, with what it brings in turn. An entry more is an entry of many megabytes: 110 MB of
+# site-packages with byte code are the most (96 MB on 2026-11-29; SQLAlchemy, in an extra, would be 29 MB more).
+PLAIN_PACKAGES = {
+    "ahocorasick-rs", "amdsmi", "annotated-types", "bcrypt", "cffi", "click", "clustershell", "cryptography", "distro",
+    "gevent", "greenlet", "invoke", "jinja2", "junitparser", "markdown-it-py", "markupsafe", "mdurl", "packaging",
+    "paramiko", "prometheus-client", "psutil", "pycparser", "pydantic", "pydantic-core", "pygments", "pyinfra",
+    "pynacl", "python-dateutil", "pyudev", "pyyaml", "rich", "six", "structlog", "typeguard", "types-paramiko",
+    "typing-extensions", "typing-inspection", "zope-event", "zope-interface",
+}  # fmt: skip
+
+# What no plain install has is missing, the files of deploy/ and every command are loaded.
 PLAIN = """
+import ast, sys
+from importlib import import_module
+from pathlib import Path
+sys.modules.update(dict.fromkeys(["numpy", "kubernetes", "sqlalchemy", "psycopg"]))
+
+def load(file):
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                getattr(import_module(node.module), alias.name, None) or import_module(f"{node.module}.{alias.name}")
+
+for file in Path(sys.argv[1]).glob("*.py"):
+    try:
+        load(file)
+    except Exception as error:
+        print("deploy", file.stem, error)
+import shakedown.report.page.render
+from shakedown.cli import COMMANDS, main
+for command in COMMANDS:
+    try:
+        main.main([command, "--help"], standalone_mode=False)
+    except SystemExit as end:
+        print(command, "ends with", end.code)
+"""
+ALONE = """
 import sys
-sys.modules["numpy"] = sys.modules["kubernetes"] = None
-import shakedown.ledger.calibration, shakedown.report.page.render, shakedown.runner.stages
-sys.argv = ["shakedown", "isolate", "127.0.0.1,"]
+sys.modules.update(dict.fromkeys(["numpy", "kubernetes", "sqlalchemy", "psycopg"]))
 from shakedown.cli import main
-main()
+main(sys.argv[1:])
 """
 
 
@@ -56,7 +93,9 @@ def test_each_dependency_is_imported_and_each_import_is_one() -> None:
     asked = {distribution(requirement) for requirement in PROJECT["dependencies"]}
     carried = {"psutil", "pyudev", "amdsmi"}  # in the bundle, not imported here
     optional = PROJECT["optional-dependencies"]
-    extra = {distribution(requirement) for requirement in [*optional["kubernetes"], *optional["isolation"]]}
+    extra = {
+        distribution(requirement) for name in ("kubernetes", "isolation", "ledger") for requirement in optional[name]
+    }
     assert len(used) > 5, "the search works"
     assert used == (asked - carried) | extra and carried < asked
 
@@ -73,7 +112,52 @@ def test_the_lock_file_has_each_dependency_in_a_version_that_fits_and_its_hashes
     assert [entry for entry in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry)] == []
 
 
-def test_a_plain_install_trains_and_reports_and_names_the_extra_of_what_it_cannot_do() -> None:
-    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True)
+def test_a_plain_install_brings_these_packages_alone() -> None:
+    known, waiting = set[str](), [distribution(requirement) for requirement in PROJECT["dependencies"]]
+    while waiting:
+        name = waiting.pop()
+        if name not in known:
+            known.add(name)
+            asked = map(Requirement, metadata.requires(name) or ())
+            waiting += [
+                distribution(str(each)) for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})
+            ]
+    assert known == PLAIN_PACKAGES
+
+
+def test_a_plain_install_loads_every_deploy_and_every_command_but_those_of_the_ledger() -> None:
+    """Those say which extra they need, and end with 2."""
+    done = subprocess.run([sys.executable, "-c", PLAIN, ROOT / "deploy"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ended = re.findall(r"^(\S+) ends with (\d)$", done.stdout, re.MULTILINE)
+    isolate = "deploy isolate the search for bad nodes needs numpy: pip install 'shakedown[isolation]'"
+    assert [line for line in done.stdout.splitlines() if line.startswith("deploy ")] == [isolate]
+    assert ended == [(name, "2") for name in ("calibrate", "history", "ledger", "reliability", "service")]
+    assert done.stderr.count("the ledger needs SQLAlchemy: pip install 'shakedown[ledger]'") == len(ended)
+
+
+def alone(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A command in a plain install, with its runs in a folder."""
+    command, environment = [sys.executable, "-c", ALONE, *words], {**os.environ, "SHAKEDOWN_RUNS": str(folder)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=120)
+
+
+def test_a_search_names_its_extra(tmp_path: Path) -> None:
+    done = alone("isolate", "127.0.0.1,", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "the search for bad nodes needs numpy: pip install 'shakedown[isolation]'" in done.stderr
+
+
+def test_the_ledgers_report_names_its_extra(tmp_path: Path) -> None:
+    done = alone("report", "--ledger", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "shakedown: the ledger needs SQLAlchemy: pip install 'shakedown[ledger]'\n"
+
+
+def test_a_plain_install_keeps_a_run_reports_it_and_says_why_it_is_in_no_ledger(tmp_path: Path) -> None:
+    done = alone("demo", "--nodes", "2", "--fault", "none", "--folder", str(tmp_path), folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "not in the ledger: the ledger needs SQLAlchemy: pip install 'shakedown[ledger]'" in done.stderr
+    run = next(path.parent for path in tmp_path.glob("*/run.json"))
+    report = alone("report", str(run), "--format", "html", "--output", "report.html", folder=tmp_path)
+    assert report.returncode == 0 and "SIMULATED" in (tmp_path / "report.html").read_text(), report.stderr

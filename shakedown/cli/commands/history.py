@@ -7,9 +7,10 @@ import click
 from shakedown.cli.output import format_of
 from shakedown.cli.since import Since
 from shakedown.cli.words import unusable
+from shakedown.ledger import LedgerError
 from shakedown.ledger.history import Asked, fleet
 from shakedown.ledger.history import history as read_history
-from shakedown.ledger.store import LedgerError, open_ledger
+from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import Remembered, write
 
 

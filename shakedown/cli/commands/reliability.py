@@ -8,8 +8,9 @@ import click
 from shakedown.cli.output import format_of
 from shakedown.cli.since import Since
 from shakedown.cli.words import unusable
+from shakedown.ledger import LedgerError
 from shakedown.ledger.reliability import reliability as read_reliability
-from shakedown.ledger.store import LedgerError, open_ledger
+from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import Reliable, write
 
 

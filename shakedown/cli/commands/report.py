@@ -7,13 +7,12 @@ from typing import NoReturn
 
 import click
 
+from shakedown import ledger as memory
 from shakedown.cli.output import format_and_output, show_document
 from shakedown.cli.runs import no_end
 from shakedown.cli.since import Since
 from shakedown.cli.words import unusable
 from shakedown.common.text import printable
-from shakedown.ledger.history import Asked, fleet, history
-from shakedown.ledger.store import LedgerError, open_ledger
 from shakedown.report.formats import Remembered, Run, names
 from shakedown.runs.archive.run import opened_run
 from shakedown.runs.folder import run_ids
@@ -69,9 +68,9 @@ def _report_ledger(since: datetime | None, form: str, output: Path | None) -> No
     if form not in forms:
         unusable(f"--format {form}: the ledger has {', '.join(forms)}")
     try:
-        ledger = open_ledger()
-        answer = history(ledger, Asked(since=since, limit=WEEKS))
-        nodes = fleet(ledger, since) if form == "html" else ()
-    except LedgerError as error:
+        ledger, read = memory.store.open_ledger(), memory.history
+        answer = read.history(ledger, read.Asked(since=since, limit=WEEKS))
+        nodes = read.fleet(ledger, since) if form == "html" else ()
+    except memory.LedgerError as error:
         unusable(str(error))
     sys.exit(show_document(Remembered(answer, nodes), form, output, Verdict.OK))

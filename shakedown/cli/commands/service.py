@@ -8,7 +8,8 @@ import click
 from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_of
 from shakedown.cli.words import EXIT_CODES, unusable
-from shakedown.ledger.store import LedgerError, open_ledger
+from shakedown.ledger import LedgerError
+from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import InService, write
 
 PREPARE = ("gevent",)

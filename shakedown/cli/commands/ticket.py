@@ -4,10 +4,9 @@ import sys
 
 import click
 
+from shakedown import ledger as memory
 from shakedown.cli.words import unusable
 from shakedown.hosts import select
-from shakedown.ledger.claims import known_of
-from shakedown.ledger.store import LedgerError, open_ledger
 from shakedown.report.ticket import candidates, text_of
 from shakedown.runs.archive.redact import Redactor
 from shakedown.runs.archive.run import opened_run
@@ -54,7 +53,7 @@ def ticket(run: str, node: str | None) -> None:
 def _steps(node: str) -> tuple[Step, ...]:
     """Return the repairs that the ledger knows of a node; none where there is no ledger."""
     try:
-        return known_of(open_ledger(), [node])[node].steps
-    except LedgerError as error:
+        return memory.claims.known_of(memory.store.open_ledger(), [node])[node].steps
+    except memory.LedgerError as error:
         click.echo(f"shakedown: earlier repairs are not in the ticket: {error}", err=True)
         return ()

@@ -2,17 +2,19 @@
 and nodes by findings or by nodes as coloured cells.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
+from typing import TYPE_CHECKING
 
 from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence.results import Timing
 from shakedown.evidence.telemetry.summary import each_device
 from shakedown.gates.baselines.model import Baseline
 from shakedown.gates.registry import OF_THE_END
-from shakedown.ledger.history import History
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
 from shakedown.report.page.squares import moment
@@ -21,6 +23,9 @@ from shakedown.runs import copies
 from shakedown.runs.records import Evidence, JobRecord
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import Matrix, TrialsRecord
+
+if TYPE_CHECKING:
+    from shakedown.ledger.history import History
 
 LINES = 8  # in one plot: more cannot be told apart
 SERIES = {

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from shakedown import ledger as memory
 from shakedown.checks.examination import Examination, Reading
 from shakedown.evidence.diagnosis.origin import parts_of as ends_of
 from shakedown.evidence.results import JobResult
-from shakedown.isolation.strategy import search
+from shakedown.isolation import NEEDS_NUMPY
 from shakedown.jobs.launch import Event
 from shakedown.jobs.plan import PlanError, render
 from shakedown.jobs.supervise import Job, run_job
-from shakedown.ledger.entry import entry_of
-from shakedown.ledger.store import open_ledger
 from shakedown.runner.demo.job import parts_of
 from shakedown.runner.demo.nodes import Rack
 from shakedown.runner.demo.scenario import INVENTORY, SIMULATED, Fault, Scenario
@@ -134,8 +133,12 @@ class Demo:
         self._search(record)
         record.verdict = verdict_of(record, record.gates)
         directory.save(record, evidence)
-        ledger = open_ledger(self.folder / "ledger.sqlite")
-        ledger.put(entry_of(record, self.examination.states, directory, evidence))
+        try:
+            entry = memory.entry.entry_of(record, self.examination.states, directory, evidence)
+        except memory.LedgerError as error:  # an extra: the rest of the run shows the same without it
+            self.on_event(Event("phase", f"not in the ledger: {error}"))
+        else:
+            memory.store.open_ledger(self.folder / "ledger.sqlite").put(entry)
 
     def _node(self, node: str, record: RunRecord, end: tuple[Verdict, str] | None) -> RunNode:
         blockers = [finding.name for finding in self.examination.blockers(node)]
@@ -161,6 +164,11 @@ class Demo:
         bad = {node for node in self.scenario.nodes for fault in self.scenario.of_node(node) if _is_searched(fault)}
         named = found is not None and bool(found.origin or found.common)
         if plan is None or named or not bad or verdict_of(record, record.gates) == Verdict.OK:
+            return
+        try:
+            from shakedown.isolation.strategy import search  # numpy, an extra
+        except ModuleNotFoundError:
+            self.on_event(Event("phase", NEEDS_NUMPY))
             return
         nodes = [node.name for node in plan.nodes]
         launcher = _Trainings(bad & set(nodes), random.Random(f"demo/search/{self.seed}"))

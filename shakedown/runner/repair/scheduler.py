@@ -1,14 +1,15 @@
 """Nodes in the scheduler: read, drained and resumed. Every change is a step in the ledger."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from shakedown import ledger as memory
 from shakedown.desired.models import DesiredState, Service
-from shakedown.ledger import claims
-from shakedown.ledger import claims as book
-from shakedown.ledger.claims import Room
-from shakedown.ledger.store import Ledger, LedgerError, open_ledger
+from shakedown.ledger import LedgerError
 from shakedown.runner.jobs.allocations import settings_of
 from shakedown.runs.records import RunRecord
 from shakedown.schedulers import registry
@@ -17,6 +18,10 @@ from shakedown.service import decide
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.service.marks import PARTNER, PREFIX, Bounds, Mark, drain_reason, is_managed, marks, names_in
 from shakedown.service.model import History, Incident, Known, PassedLoad, Step, history
+
+if TYPE_CHECKING:
+    from shakedown.ledger.claims import Room
+    from shakedown.ledger.store import Ledger
 
 AHEAD_S = 60  # that another controller's clock may be ahead of ours
 
@@ -103,6 +108,7 @@ def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, ro
     owner = scheduled.owner
     if owner is None:
         return f"{mark.node}: not {mark.what}ed: {scheduled.wrong or 'no scheduler is named'}"
+    book = memory.claims
     try:
         (now,) = owner.read([mark.there])
         if mark.what == "drain":
@@ -111,10 +117,10 @@ def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, ro
             step = Step(
                 node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=book.who()
             )
-            if refusal := claims.begin(ledger, step, room):  # before the drain: an unknown reason is not managed
+            if refusal := book.begin(ledger, step, room):  # before the drain: an unknown reason is not managed
                 return f"not drained: {refusal}"
             owner.drain(mark.there, mark.reason)
-        elif by := claims.holders(ledger).get(mark.node):
+        elif by := book.holders(ledger).get(mark.node):
             return f"{mark.node}: not resumed: {by} is at work there"
         elif not is_managed(now, known.steps):
             return f"{mark.node}: not resumed: meanwhile {now.why_not() or 'it was resumed'}"
@@ -149,12 +155,13 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
         say(f"no node was drained or resumed: {scheduled.wrong}")
         return
     try:
-        ledger = open_ledger()
-        seen = claims.newest_step(ledger)
-        known = book.known_of(ledger, services)
+        ledger = memory.store.open_ledger()
+        seen = memory.claims.newest_step(ledger)
+        known = memory.claims.known_of(ledger, services)
         histories = {node: history(entries, fleet == 1) for node, entries in known.items()}
         names = names_of(desired, scheduled)
-        room = Room(frozenset(out_by_us(scheduled, names)), decide.at_once(services.values(), fleet), seen)
+        at_once = decide.at_once(services.values(), fleet)
+        room = memory.claims.Room(frozenset(out_by_us(scheduled, names)), at_once, seen)
         for mark in proposed(services, known, histories, scheduled, names, fleet):
             if mark.name == PARTNER:
                 continue  # whoever holds it is at work, or the next `shakedown service --drain` lets it go

@@ -1,16 +1,16 @@
 """The service of an inventory's nodes: what the ledger, the scheduler and the nodes themselves say, put together."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from shakedown import ledger as memory
 from shakedown.checks.examination import Examination
 from shakedown.common.text import name, printable
 from shakedown.desired.models import DesiredState, Service
-from shakedown.ledger import claims
-from shakedown.ledger import claims as book
-from shakedown.ledger.claims import Room
-from shakedown.ledger.store import Ledger
 from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, read_scheduler, services_of
 from shakedown.schedulers.interface import Node
 from shakedown.service import decide
@@ -21,6 +21,10 @@ from shakedown.service.marks import Mark, is_managed, unmanaged_reason
 from shakedown.service.model import History, Known, history
 from shakedown.state.findings import FixedBy, Verdict
 from shakedown.state.node import NodeState, is_unreadable
+
+if TYPE_CHECKING:
+    from shakedown.ledger.claims import Room
+    from shakedown.ledger.store import Ledger
 
 
 @dataclass
@@ -73,7 +77,7 @@ class Picture:
     @property
     def room(self) -> Room:
         """What a step that is begun now is decided by."""
-        return Room(frozenset(self.out), self.at_once, self.seen)
+        return memory.claims.Room(frozenset(self.out), self.at_once, self.seen)
 
     def marks(self) -> list[Mark]:
         """Return what is to be changed in the scheduler."""
@@ -163,8 +167,8 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
     services = services_of(examination.desired)
     hosts = list(services)
     now = int(time.time())
-    seen = claims.newest_step(ledger)  # first: what comes later is news
-    every = book.known_of(ledger, {*names, *hosts})
+    seen = memory.claims.newest_step(ledger)  # first: what comes later is news
+    every = memory.claims.known_of(ledger, {*names, *hosts})
     known = {host: every[host] for host in hosts}
     if not kept:
         known = _with_findings(known, examination, now)
@@ -179,9 +183,9 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
         names=names_of(examination.desired, scheduled),
         fleet=fleet,
         stopped=stopped,
-        elsewhere=book.under_way(ledger, now - decide.MENDING_S) - set(hosts),
-        parts=book.parts_of(ledger, [host for host in hosts if known[host].incidents or known[host].steps]),
-        claims=claims.holders(ledger),
+        elsewhere=memory.claims.under_way(ledger, now - decide.MENDING_S) - set(hosts),
+        parts=memory.claims.parts_of(ledger, [host for host in hosts if known[host].incidents or known[host].steps]),
+        claims=memory.claims.holders(ledger),
         seen=seen,
     )
 
