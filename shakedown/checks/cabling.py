@@ -17,6 +17,10 @@ if TYPE_CHECKING:  # a node may have Python 3.8
 _LLDPD = Remedy(text="install lldpd on the node and start it, now and at boot; read as root, or as a member of _lldpd")
 _PLUG = Remedy(text="plug each cable into the switch port that the plan names, or correct the plan (rdma.cabling)")
 _PLAN = Remedy(text="add the node's ports to the cabling plan (rdma.cabling), or leave the plan out for the node")
+_SECOND = Remedy(
+    text="find out who else sends LLDP on the port (lldpcli show neighbors details): a cable has one far end; a hub, a "
+    "bridge or a virtual machine that sends its own is to be silent there, or not to forward"
+)
 _LONGEST = 1000  # characters of evidence
 
 
@@ -48,7 +52,8 @@ def cabling(desired: DesiredState, state: NodeState) -> Comparison | None:
     if not wrong:
         return Comparison(Verdict.OK, wanted=wanted, actual="as planned", evidence=evidence)
     worst = Verdict.FAIL if any(found.verdict == Verdict.FAIL for found in wrong.values()) else Verdict.UNKNOWN
-    remedy = _PLUG if worst == Verdict.FAIL else _silent(desired, state, wrong)
+    several = any(found.seen for found in wrong.values())
+    remedy = _PLUG if worst == Verdict.FAIL else _SECOND if several else _silent(desired, state, wrong)
     return Comparison(worst, wanted=wanted, actual=shown, evidence=evidence, remedy=remedy)
 
 
@@ -102,9 +107,14 @@ def _ports(desired: DesiredState, state: NodeState, plan: Mapping[str, End]) -> 
 
 
 def _compared(heard: list[Neighbour], end: End, ends: Mapping[str, End]) -> Port:
-    """Compare a port's neighbours with the planned end. `ends`: of all ports of the node."""
-    if any(_is_end(neighbour, end) for neighbour in heard):
+    """Compare a port's neighbours with the planned end. `ends`: of all ports of the node. A cable has one far end:
+    where others speak on the port too, one of them may lie."""
+    others = [neighbour for neighbour in heard if not _is_end(neighbour, end)]
+    if not others:
         return Port(Verdict.OK, " ".join(end), end)
+    if len(others) < len(heard):
+        shown = ", ".join(f"{neighbour.system} {neighbour.port}" for neighbour in others[:3])
+        return Port(Verdict.UNKNOWN, f"{' '.join(end)} as planned, and other neighbours on the port: {shown}", end)
     first = heard[0]
     at = next(
         (other for other, planned in ends.items() if any(_is_end(neighbour, planned) for neighbour in heard)), None

@@ -10,6 +10,7 @@ from shakedown.common.secret_file import secret_problem
 from shakedown.desired import profiles
 from shakedown.desired.models import DesiredState, Image, Mirror, Section
 from shakedown.desired.problems import Problem
+from shakedown.hosts import few
 from shakedown.schedulers.registry import find
 
 
@@ -54,6 +55,16 @@ def waivers_without_node(
         unknown = [word for word in words if not any(fnmatchcase(node, word) for node in states)]
         if unknown:
             yield host, Problem("", f"waivers.{name}.hosts", ", ".join(unknown), "hosts of the inventory, by full name")
+
+
+def cabling_without_node(
+    states: Mapping[str, DesiredState], whole: bool, to_train: bool
+) -> Iterator[tuple[str, Problem]]:
+    """Yield each host whose cabling plan names no host of the inventory: a plan of another rack, or other names."""
+    for host, state in states.items() if whole else ():
+        plan = state.rdma.cabling
+        if plan is not None and not any(name in states for name in plan):
+            yield host, Problem("", "rdma.cabling", few(plan), "a plan with hosts of the inventory, by full name")
 
 
 def undeclared(path: str, image: str, images: Mapping[str, Image]) -> Iterator[Problem]:

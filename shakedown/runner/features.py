@@ -81,5 +81,6 @@ FEATURES = (
     Feature(_trials),
     Feature(_datasets),
     Feature(_signing),
+    Feature(of_hosts=contradictions.cabling_without_node),
     Feature(_waivers, contradictions.waivers_without_node),
 )

@@ -36,7 +36,8 @@ def _of_finding(name: str) -> str:
     if check != "fleet" and check not in answers():
         return f"the name of a finding{_nearest(check, answers())}; gates cannot be waived"
     if not waivable(name, not_waivable()):
-        return "another finding: missing GPUs, uncorrected errors, wrong files and the identity of a node stay failures"
+        which = "missing GPUs, failing drives, uncorrected errors, wrong files and the identity of a node"
+        return f"another finding, since no site can accept {name}: {which} stay failures"
     return ""
 
 

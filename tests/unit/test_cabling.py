@@ -21,10 +21,12 @@ from shakedown.agent.compile import compiled
 from shakedown.checks.cabling import swapped
 from shakedown.checks.examination import Examination, Reading
 from shakedown.desired import DesiredState
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.problems import DesiredStateError
 from shakedown.node import interfaces
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.report.causes import causes
+from shakedown.runner.features import resolve
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState
 from tests.states import desired, healthy, resolved, unreadable, with_
@@ -110,6 +112,32 @@ def test_each_fault_of_a_cable(
     finding = judged(wanted, node(1, ends, **changes))
     assert (finding.verdict, words in finding.evidence) == (verdict, True), finding
     assert finding.remedy is not None
+
+
+def test_a_second_sender_on_a_port_is_never_ok(wanted: DesiredState) -> None:
+    """One of the two lies, and nothing tells which; lldpd lists a switch twice that speaks two protocols."""
+    state = node(1)
+    planned = state.model_dump()["neighbours"]
+    for end in (("evil", "Ethernet1/1"), ("leaf0", "Ethernet1/9"), ("leaf1", "Ethernet1/1")):
+        for heard in ([*planned, neighbour("ens0np0", *end)], [neighbour("ens0np0", *end), *planned]):
+            finding = judged(wanted, with_(state, {"neighbours": heard}))
+            assert finding.verdict == "unknown" and f"other neighbours on the port: {' '.join(end)}" in finding.evidence
+            assert finding.remedy and "who else sends LLDP" in finding.remedy.text
+    assert judged(wanted, with_(state, {"neighbours": [*planned, *planned]})).verdict == "ok"
+
+
+def test_a_plan_without_a_node_of_the_inventory_is_refused(wanted: DesiredState) -> None:
+    cabling = {"rdma": {"cabling": wanted.rdma.cabling}}
+    names = ("node01.rack", "node02.rack")
+    layers = [HostLayers(name, (Layer("user", {"gpu": "mi300x", "nic": "thor2", **cabling}),)) for name in names]
+    with pytest.raises(
+        DesiredStateError, match=r"rdma.cabling = node01, .*expected a plan with hosts of the inventory"
+    ):
+        resolve(layers, whole=True)
+    assert resolve(layers).states, "of a part of the inventory nothing is known"
+    part = {"cabling": {**(wanted.rdma.cabling or {}), "node02.rack": {"ens0np0": ["leaf0", "Ethernet1/7"]}}}
+    one = [HostLayers(name, (Layer("user", {"gpu": "mi300x", "nic": "thor2", "rdma": part}),)) for name in names]
+    assert resolve(one, whole=True).states, "a plan may have more racks, and lack a node"
 
 
 @pytest.mark.parametrize(

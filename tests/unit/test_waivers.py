@@ -127,6 +127,11 @@ def test_a_line_of_an_uncorrected_error_is_never_waived() -> None:
     ("held", "path", "words"),
     [
         (waiver(finding="gpu_count", hosts=["a"]), "finding", "stay failures"),
+        (
+            waiver(finding="drive_health", hosts=["a"]),
+            "finding",
+            "no site can accept drive_health: missing GPUs, failing drives,",
+        ),
         (waiver(finding="gpu_ecc", hosts=["a"]), "finding", "stay failures"),
         (waiver(finding="images.megatron", hosts=["a"]), "finding", "stay failures"),
         (waiver(finding="provider_library", hosts=["a"]), "finding", "stay failures"),
