@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from shakedown.cli.output import show_document
-from shakedown.cli.words import unusable
+from shakedown.cli.words import reason, unusable
 from shakedown.common.text import printable
 from shakedown.report.formats import Findings
 from shakedown.runner.examine import examine
@@ -30,8 +30,8 @@ def record(
         progress(state).announced = True  # nothing is written as long as this holds, and nothing gets a verdict
         name, *others = examination.desired
         if others or not answers[name]:
-            reason = f"{len(others) + 1} hosts, where capture takes one" if others else examination.readings[name].why
-            unusable(f"{printable(host)}: nothing was written: {printable(reason)}")
+            why = f"{len(others) + 1} hosts, where capture takes one" if others else examination.readings[name].why
+            unusable(f"{printable(host)}: nothing was written: {printable(why)}")
         try:
             path, names = write(examination, name, answers[name], output)
         except (ValueError, OSError) as error:
@@ -46,9 +46,11 @@ def show(path: Path, form: str, output: Path | None, **view: Any) -> int:
     try:
         capture = load(path)
         examination = replay(capture)
+    except FileNotFoundError:
+        unusable(f"{path}: there is no such capture: record one with shakedown capture INVENTORY HOST")
     except (ValueError, OSError) as error:
-        unusable(printable(str(error)))
+        unusable(reason(str(path), error))
     click.echo(f"shakedown: {printable(capture.node)} as captured at {printable(capture.at)}", err=True)
     verdict = examination.verdict()
-    document = Findings(verdict, 1, examination.all_findings(), inventory="INVENTORY", at=capture.at, **view)
+    document = Findings(verdict, 1, examination.all_findings(), inventory=str(path), at=capture.at, **view)
     return show_document(document, form, output, verdict)

@@ -229,7 +229,8 @@ class Ledger:
             except FileExistsError:
                 pass
             except OSError as error:
-                raise LedgerError(f"ledger {self.place.name}: {error.strerror}") from None
+                remedy = f"set ${VARIABLE} to a file in a folder that can be written"
+                raise LedgerError(f"ledger {self.place.name}: {error.strerror}: {remedy}") from None
         with self._transaction(writes=True) as connection:
             version = self._version(connection)
             if version != len(self._migrations):
@@ -280,6 +281,10 @@ class Ledger:
             message = "ledger_version has no row: these tables are not a ledger's"
         if "locked" in message:
             message += f": another program has been writing for {self._wait_s:g} s"
+        if "unable to open" in message or "not a database" in message:
+            message += (
+                f": set ${VARIABLE} to the ledger's file, or move this one away and run `shakedown ledger add --all`"
+            )
         return f"ledger {self.place.name}: {self.place.plain(message or type(error).__name__)}"
 
     def _engine(self) -> Engine:

@@ -18,6 +18,7 @@ from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
 from shakedown.report.causes import Cause, causes
 from shakedown.report.terminal import CELL, COLOURS, WIDEST, console, finding_line
+from shakedown.runs import CAPTURE
 from shakedown.state.findings import Finding, FixedBy, Verdict
 
 LINES = 22  # the verdict and the place of the evidence come after them
@@ -255,7 +256,7 @@ def _remedy(remedy: str, command: str, width: int, most: int) -> list[str]:
 
 def command_after(cause: Cause, inventory: str) -> str:
     """Return what to run once a person has removed the cause."""
-    if not inventory:
+    if not inventory or inventory.endswith(CAPTURE):  # whose node may be a stranger's
         return ""
     hosts = shlex.quote(folded(cause.nodes))
     limit = f" --limit {hosts}" if len(hosts) <= LONGEST_LIMIT or len(cause.nodes) == 1 else ""
@@ -267,13 +268,16 @@ def _footer(found: Sequence[Cause], inventory: str, view: View) -> list[str]:
     where = shlex.quote(printable(inventory)) if inventory else "INVENTORY"
     kinds = sum(cause.fixable for cause in found)
     people = [cause for cause in found if cause.person]
-    fixed = f"{counted(kinds, 'kind')} of drift {'is' if kinds == 1 else 'are'} fixed by: shakedown run {where}"
+    captured = inventory.endswith(CAPTURE)  # by `drift` alone: neither changed nor shown otherwise
+    run = "INVENTORY, where the node stands" if captured else where
+    fixed = f"{counted(kinds, 'kind')} of drift {'is' if kinds == 1 else 'are'} fixed by: shakedown run {run}"
     nodes = tuple(dict.fromkeys(node for cause in people for node in cause.nodes))
     person = f"{counted(len(people), 'cause')} {'needs' if len(people) == 1 else 'need'} a person: "
     if nodes:
         person += _ranges(nodes, WIDEST if view.wide else view.columns - len(person))
     node = shlex.quote(printable(found[0].nodes[0]))
-    details = [f"details: shakedown drift {where} -v", f"one node: shakedown show {where} {node} --state"]
+    details = [f"details: shakedown drift {where} -v"]
+    details += [] if captured else [f"one node: shakedown show {where} {node} --state"]
     lines = []
     for pair in ([fixed] * bool(kinds) + [person] * bool(people), details):
         line = "     ".join(pair)

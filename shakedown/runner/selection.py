@@ -89,8 +89,8 @@ class Round:
         drawn = f" (seed {self.memory.seed})" if counts[_DRAWN] else ""
         return f"connecting to {len(self.reasons)} of {whole}: {', '.join(parts)}{drawn}"
 
-    def keep(self, examination: Examination) -> None:
-        """Write down what the nodes were found to be, for the next round. Raise OSError."""
+    def keep(self, examination: Examination) -> str:
+        """Write down what the nodes were found to be, for the next round. Return why that was not possible."""
         read = {
             node: Read(
                 digest=self.digests.get(node, ""),
@@ -100,7 +100,13 @@ class Round:
             for node in self.reasons
         }
         memory = self.memory.model_copy(update={"nodes": {**self.memory.nodes, **read}})
-        RunDirectory(runs_folder()).write(_file(memory.inventory), memory.model_dump_json(indent=1) + "\n")
+        folder = runs_folder()
+        try:
+            RunDirectory(folder).write(_file(memory.inventory), memory.model_dump_json(indent=1) + "\n")
+        except OSError as error:
+            remedy = "the next round reads every node again: set $SHAKEDOWN_RUNS to a folder that can be written"
+            return f"{folder}: this round could not be kept ({error.strerror}): {remedy}"
+        return ""
 
 
 def choose(state: State, url: str) -> Round:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -238,5 +240,14 @@ def test_this_machine_is_captured_and_its_findings_are_shown_again(tmp_path: Pat
     names = [[(f["name"], f["verdict"]) for f in json.loads(run.stdout)["findings"]] for run in (live, again)]
     assert names[0] == names[1]
     assert again.returncode == live.returncode
+    shown = call("drift", "mine.json.gz")
+    shown_commands = re.findall(r"(shakedown drift \S+ -v)", shown.stdout)
+    assert len(shown_commands) == 1 and "shakedown show" not in shown.stdout, shown.stdout
+    assert "INVENTORY" not in shown.stdout.replace("shakedown run INVENTORY, where the node stands", "")
+    assert call(*shlex.split(shown_commands[0])[1:]).returncode == live.returncode
+    absent = call("drift", "absent.json.gz")
+    assert absent.returncode == 2 and "absent.json.gz: there is no such capture: record one with" in absent.stderr
+    (tmp_path / "folder.json.gz").mkdir()
+    assert "folder.json.gz: Is a directory" in call("drift", "folder.json.gz").stderr
     second = call("capture", target[0], "@local", *target[1:], "--output", "mine.json.gz")
     assert second.returncode == 2 and "nothing was written" in second.stderr and "verdict" not in second.stderr

@@ -441,6 +441,7 @@ def test_a_ledger_that_cannot_be_written_is_told_with_the_remedy(
         assert said.startswith(("not in the ledger: ledger ", "not in the ledger: ledger: ")), said
         assert why in said and said.endswith(f"shakedown ledger add {run.path.name}")
         assert "sesame" not in said
+        assert ("set $SHAKEDOWN_LEDGER to" in said) == isinstance(place, Path), said
 
 
 def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path) -> None:

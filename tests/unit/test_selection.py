@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shakedown.checks.examination import Examination
 from shakedown.common.prometheus_names import AGENT_REPORT, LABELS, NAMES
 from shakedown.desired.problems import InventoryError
 from shakedown.node.agent import run
@@ -219,6 +220,16 @@ def test_a_real_prometheus_over_the_sample_configuration(tmp_path: Path) -> None
 @pytest.mark.long
 def test_ten_thousand_targets(tmp_path: Path) -> None:
     _watched(tmp_path, 10_000, "1m", 180)
+
+
+def test_a_round_that_cannot_be_kept_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs").write_text("a file")
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+    chosen = selection.Round({}, [], {}, {}, memory(["a"]))
+    assert chosen.keep(Examination({})) == (
+        f"{tmp_path / 'runs'}: this round could not be kept (Not a directory): the next round reads every node again: "
+        "set $SHAKEDOWN_RUNS to a folder that can be written"
+    )
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,8 @@ def drift(
         )
         if from_agents:
             click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)
-        if chosen:
-            chosen.keep(examination)
+        if chosen and (why := chosen.keep(examination)):
+            click.echo(f"shakedown: {why}", err=True)
         code = show_document(document, form, output, verdict)
         code = Verdict.FAIL.exit_code if invocation.unrecorded else code
     sys.exit(code)
