@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shakedown.operations.sysctl_d import FILE as SYSCTL_FILE
+from shakedown.operations.boot_values import SYSCTL_FILE as SYSCTL_FILE
 
 NUMA_BALANCING = "kernel.numa_balancing"
 LIMITS_FILE = "/etc/security/limits.d/90-shakedown.conf"

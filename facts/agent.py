@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.host import Host
 
 from shakedown import node
-from shakedown.facts.node import parse
+from shakedown.facts.node import connector_arguments, parse
 from shakedown.node.agent.run import FOLDER
 from shakedown.transport.program import command, program
 
@@ -21,9 +20,7 @@ def read_last(host: Host) -> dict[str, Any]:
     """Read the answer of `shakedown/node/records.py`: one command, with the host's own connector arguments. Raise
     FactProcessError, or what the connection raises."""
     text = f"{program(_RECORDS)}\nshow_verdict(sys.argv[1])"
-    arguments, _ = pop_global_arguments(host.state, host, {})
-    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
-    connector["_timeout"] = SECONDS
+    connector = {**connector_arguments(host), "_timeout": SECONDS}
     status, output = host.run_shell_command(StringCommand(command(text, FOLDER)), **connector)
     if not status:
         raise FactProcessError(f"the last verdict was not read: {(output.stderr or output.stdout)[-300:].strip()}")

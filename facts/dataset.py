@@ -20,9 +20,7 @@ class Downloaded(Fact[dict[str, dict[str, Any]]]):
         {"SlimPajama.json": {"size": 4096, "sha256": "9f86d081884c7d65..."}}
     """
 
-    @staticmethod
-    def default() -> dict[str, dict[str, Any]]:
-        return {}
+    default = dict
 
     def command(self, folder: str, names: list[str]) -> str:
         text = f"{program(_PROGRAM)}\nshow_downloaded(arguments()[0], arguments()[1:])"

@@ -7,7 +7,7 @@ from pyinfra.api.exceptions import OperationValueError
 
 from shakedown.facts.base import Fact
 
-_PATTERN = re.compile(r"^/[\w./*?\[\]@:+-]*$")
+_PATTERN = re.compile(r"/[\w./*?\[\]@:+-]*")
 
 
 class Access(Fact[dict[str, list[str]]]):
@@ -19,12 +19,10 @@ class Access(Fact[dict[str, list[str]]]):
         {"/dev/kfd": ["0660", "render"]}
     """
 
-    @staticmethod
-    def default() -> dict[str, list[str]]:
-        return {}
+    default = dict
 
     def command(self, patterns: list[str]) -> str:
-        return f'for f in {_checked(patterns)}; do [ -c "$f" ] && stat -c "0%a %G %n" "$f"; done; true'
+        return f'for f in {checked(patterns)}; do [ -c "$f" ] && stat -c "0%a %G %n" "$f"; done; true'
 
     def process(self, output: Any) -> dict[str, list[str]]:
         rows = (line.split(" ", 2) for line in output)
@@ -41,13 +39,11 @@ class Digests(Fact[dict[str, str]]):
         {"/usr/local/lib/libbnxt_re-rdmav34.so": "9f86d081884c7d65..."}
     """
 
-    @staticmethod
-    def default() -> dict[str, str]:
-        return {}
+    default = dict
 
     def command(self, paths: list[str]) -> str:
         return (
-            f'for f in {_checked(paths)}; do if [ -e "$f" ]; then sha256sum "$f" || exit 1; '
+            f'for f in {checked(paths)}; do if [ -e "$f" ]; then sha256sum "$f" || exit 1; '
             'elif [ -L "$f" ]; then echo "-  $f"; fi; done'
         )
 
@@ -56,9 +52,9 @@ class Digests(Fact[dict[str, str]]):
         return {path: digest.strip("-") for digest, path in rows}
 
 
-def _checked(patterns: list[str]) -> str:
+def checked(patterns: list[str]) -> str:
     """Return the patterns as the shell is to expand them: nothing else may reach it."""
     for pattern in patterns:
-        if not _PATTERN.match(pattern):
+        if not _PATTERN.fullmatch(pattern):
             raise OperationValueError(f"not a path or a shell pattern: {pattern!r}")
     return " ".join(patterns)

@@ -90,9 +90,7 @@ class PatchFits(Fact[list[str]]):
         ["rejected", "error: patch failed: megatron/training.py:59"]
     """
 
-    @staticmethod
-    def default() -> list[str]:
-        return []
+    default = list
 
     def command(self, path: str, patch: str) -> str:
         return _FITS.format(path=shlex.quote(path), packed=packed(patch))

@@ -17,9 +17,7 @@ class ImageDigests(Fact[dict[str, list[str]]]):
         {"rocm/megatron-lm:v25.5_py310": ["sha256:9f86d081884c7d65..."]}
     """
 
-    @staticmethod
-    def default() -> dict[str, list[str]]:
-        return {}
+    default = dict
 
     def command(self, references: list[str], engine: str = "docker") -> str:
         names = " ".join(shlex.quote(reference) for reference in references)

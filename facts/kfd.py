@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from typing_extensions import override
-
 from shakedown.facts.base import Fact
 
 
@@ -21,14 +19,12 @@ class Kfd(Fact[dict[str, Any]]):
         }
     """
 
-    @override
     def command(self) -> str:
         return (
             "stat -c 'device|%F|%a|%U|%G' /dev/kfd 2>/dev/null; "
             "grep -hs '^simd_count' /sys/class/kfd/kfd/topology/nodes/*/properties; echo end"
         )
 
-    @override
     def process(self, output: list[str]) -> dict[str, Any]:
         device = None
         simds: list[int] = []

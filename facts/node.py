@@ -14,7 +14,6 @@ from pyinfra.api.exceptions import FactProcessError, PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.context import ctx_config
-from typing_extensions import override
 
 from shakedown.common.text import LONGEST, load_sound
 from shakedown.facts.base import Fact
@@ -110,19 +109,16 @@ class NodeState(Fact[dict[str, Any]]):
     requested: tuple[str, ...] = ()
     question = ""  # of `shakedown.node.sign`
 
-    @override
     def check_preconditions(self, state: State, host: Host) -> str | None:
         # The one moment at which pyinfra tells a fact whose it is; context.host is not set for every caller.
         self.host = host
         return None
 
-    @override
     def command(self, timeout: int = 60, sysctls: Sequence[str] = (), record: bool = False) -> str:
         more = [RECORD] if record else [self.question] if self.question else []
         self.requested = (*more, *sysctl.question(sysctls))
         return bundle.launch_command(timeout, self.requested)
 
-    @override
     def process(self, output: list[str]) -> dict[str, Any]:
         return _read(output, lambda: self._install(_connector_arguments()))
 

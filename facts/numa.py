@@ -1,7 +1,6 @@
 """NUMA auto-balancing."""
 
 from pyinfra.api.exceptions import FactProcessError
-from typing_extensions import override
 
 from shakedown.facts.base import Fact
 from shakedown.node.settings import SETTINGS
@@ -17,13 +16,11 @@ class NumaBalancing(Fact[int | None]):
             tuning.numa_balancing(enabled=False)
     """
 
-    @override
     def command(self) -> str:
         # Not sysctl(8): a non-login SSH shell has no /sbin in its PATH.
         (path,) = SETTINGS["numa_balancing"].files("")
         return f"cat {path} 2>/dev/null || echo missing"
 
-    @override
     def process(self, output: list[str]) -> int | None:
         value = output[-1].strip()
         if value == "missing":

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from typing_extensions import override
-
 from shakedown.facts.base import Fact
 from shakedown.node.software import parse_provider
 
@@ -32,16 +30,11 @@ class ProviderLibraries(Fact[list[dict[str, Any]]]):
         ]
     """
 
-    @staticmethod
-    @override
-    def default() -> list[dict[str, Any]]:
-        return []
+    default = list
 
-    @override
     def command(self) -> str:
         return f"sha256sum {' '.join(f'{folder}/lib*-rdmav*.so' for folder in _FOLDERS)} 2>/dev/null; true"
 
-    @override
     def process(self, output: list[str]) -> list[dict[str, Any]]:
         found = []
         for line in output:

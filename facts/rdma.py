@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pyinfra.api.command import QuoteString, StringCommand
-from typing_extensions import override
 
 from shakedown.facts.base import Fact
 from shakedown.node.rdma import mapped_ipv4, parse_rate, parse_state
@@ -30,17 +29,12 @@ class RdmaDevices(Fact[dict[str, dict[str, Any]]]):
         }
     """
 
-    @staticmethod
-    @override
-    def default() -> dict[str, dict[str, Any]]:
-        return {}
+    default = dict
 
-    @override
     def command(self) -> str:
         ports = f"{_CLASS}/*/ports/1"
         return f"grep -Hs . {_CLASS}/*/fw_ver {ports}/state {ports}/phys_state {ports}/rate {ports}/link_layer; true"
 
-    @override
     def process(self, output: list[str]) -> dict[str, dict[str, Any]]:
         fields = ("state", "phys_state", "rate_gbps", "link_layer", "firmware")
         readers: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -82,12 +76,8 @@ class GidTable(Fact[list[dict[str, Any]]]):
         ]
     """
 
-    @staticmethod
-    @override
-    def default() -> list[dict[str, Any]]:
-        return []
+    default = list
 
-    @override
     def command(self, device: str, port: int = 1) -> StringCommand:
         # Three processes for up to 1024 entries. Asking an empty one for its type is an error, which -s passes over.
         return StringCommand(
@@ -96,7 +86,6 @@ class GidTable(Fact[list[dict[str, Any]]]):
             "grep -sH . gid_attrs/types/*;", "grep -sH . gid_attrs/ndevs/*;", "};", "true",
         )  # fmt: skip
 
-    @override
     def process(self, output: list[str]) -> list[dict[str, Any]]:
         columns: dict[str, dict[int, str]] = {"gids": {}, "types": {}, "ndevs": {}}
         for line in output:

@@ -1,7 +1,6 @@
 """Systemd services: there, running, started at boot."""
 
 from pyinfra.api import QuoteString, StringCommand
-from typing_extensions import override
 
 from shakedown.facts.base import Fact
 
@@ -19,21 +18,15 @@ class Services(Fact[dict[str, dict[str, bool]]]):
         }
     """
 
-    @override
-    @staticmethod
-    def default() -> dict[str, dict[str, bool]]:
-        return {}
+    default = dict
 
-    @override
     def requires_command(self, names: list[str]) -> str:
         return "systemctl"
 
-    @override
     def command(self, names: list[str]) -> StringCommand:
         properties = "--property=Id,LoadState,ActiveState,UnitFileState"
         return StringCommand("systemctl show", properties, *(QuoteString(name) for name in names))
 
-    @override
     def process(self, output: list[str]) -> dict[str, dict[str, bool]]:
         services: dict[str, dict[str, bool]] = {}
         unit: dict[str, str] = {}

@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 from pyinfra.api.exceptions import OperationValueError
 
 from shakedown.facts.base import Fact
+from shakedown.facts.files import checked
 from shakedown.node import rocm
 from shakedown.transport.program import command, program
-
-# Paths and shell patterns only: a pattern is expanded by the shell, so nothing else may reach it.
-_PATTERN = re.compile(r"/[\w./*?\[\]@:+-]*")
 
 # Builtins only: no process per file, of which there is one per CPU. But the shell reads byte by byte, and a number of
 # /proc/sys gives nothing after its first byte then, so cat reads those. A content line begins with a space.
@@ -40,15 +38,10 @@ class Contents(Fact[dict[str, list[str] | None]]):
         }
     """
 
-    @staticmethod
-    def default() -> dict[str, list[str] | None]:
-        return {}
+    default = dict
 
     def command(self, patterns: list[str]) -> str:
-        for pattern in patterns:
-            if not _PATTERN.fullmatch(pattern):
-                raise OperationValueError(f"not a path or a shell pattern: {pattern!r}")
-        return _READ.format(patterns=" ".join(patterns))
+        return _READ.format(patterns=checked(patterns))
 
     def process(self, output: Any) -> dict[str, list[str] | None]:
         contents: dict[str, list[str] | None] = {}
@@ -73,9 +66,7 @@ class PciRegisters(Fact[dict[str, str]]):
         {"0000:c0:01.1": "001d"}
     """
 
-    @staticmethod
-    def default() -> dict[str, str]:
-        return {}
+    default = dict
 
     def command(self, register: str) -> str:
         if not re.fullmatch(r"[A-Z_]+\+[0-9a-fx]+\.[bwl]", register):
@@ -101,9 +92,7 @@ class Modules(Fact[dict[str, bool]]):
         {"amdgpu": True, "bnxt_re": False}
     """
 
-    @staticmethod
-    def default() -> dict[str, bool]:
-        return {}
+    default = dict
 
     def command(self, names: list[str]) -> str:
         for name in names:
@@ -128,9 +117,7 @@ class Tools(Fact[dict[str, str]]):
         {"update-grub": "/usr/sbin/update-grub"}
     """
 
-    @staticmethod
-    def default() -> dict[str, str]:
-        return {}
+    default = dict
 
     def command(self, names: list[str]) -> str:
         for name in names:
@@ -164,9 +151,7 @@ class Transaction(Fact[list[str]]):
     _APT = re.compile(r"([a-z\d][\w.+-]*):\S+ \(")
     _DNF = re.compile(r"\s*(?:Dep-)?Install\s+(\S+?)-(?:\d+:)?[^-\s]+-[^-\s]+(?:\s|$)")
 
-    @staticmethod
-    def default() -> list[str]:
-        return []
+    default = list
 
     def command(self, package: str, manager: str) -> str:
         self._package = package
@@ -187,9 +172,7 @@ class RocmProgram(Fact[str]):
         "/opt/rocm/core-10.0/bin/amd-smi"
     """
 
-    @staticmethod
-    def default() -> str:
-        return ""
+    default = str
 
     def command(self, tool: str) -> str:
         return command(f"{program(Path(str(rocm.__file__)))}\nprint(program({tool!r}) or {tool!r})")
@@ -207,9 +190,7 @@ class GrubbyArguments(Fact[list[list[str]]]):
         [["ro", "iommu=pt"], ["ro"]]
     """
 
-    @staticmethod
-    def default() -> list[list[str]]:
-        return []
+    default = list
 
     def command(self, grubby: str = "/usr/sbin/grubby") -> str:
         return f"{grubby} --info=ALL"

@@ -22,9 +22,7 @@ class Environment(Fact[dict[str, str]]):
         {"kind": "venv", "digest": "9f86d081884c7d65...", "import_error": "ImportError: librccl.so: no such file"}
     """
 
-    @staticmethod
-    def default() -> dict[str, str]:
-        return {}
+    default = dict
 
     def command(self, path: str, modules: list[str], rocm: bool = False) -> str:
         program = shlex.quote(imports(modules, rocm))

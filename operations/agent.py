@@ -20,9 +20,9 @@ from shakedown.common.text import printable
 from shakedown.facts.settings import Contents
 from shakedown.node.agent.remedies import REMEDIED
 from shakedown.node.agent.run import CONFIG, FOLDER, LINE, METRICS, VERDICT
+from shakedown.operations.atomic import run_script
 from shakedown.operations.boot import SYSTEMD
 from shakedown.operations.commands import Commands, refuse, refused, show_change, verify
-from shakedown.operations.scripts import run_script
 
 HOME = "/usr/local/lib/shakedown-agent"
 HEALTH = "/usr/local/libexec/shakedown-health"

@@ -1,22 +1,57 @@
-"""Files that this project keeps on a node: written whole or not at all, marked with a header, foreign lines kept.
+"""Scripts under a node's own Python, and the files that this project keeps there by one of them: written whole or not
+at all, marked with a header, foreign lines kept; with a record of what stood there before the first change.
 
 All of them go through assets/files.py on the node, which follows no link and writes nothing where another user than
 root, or the one who connects, could redirect it.
 """
 
 import base64
+import json
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from pyinfra.api.command import FunctionCommand
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
+from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
+from pyinfra.connectors.util import CommandOutput
 
-from shakedown.common.text import printable
+from shakedown import node
+from shakedown.common.text import file_name, printable
+from shakedown.facts.node import connector_arguments
 from shakedown.operations.commands import refused
-from shakedown.operations.scripts import run_script
+from shakedown.transport.program import command as command_of
+from shakedown.transport.program import program
+
+TELLS = "shakedown_tells"  # of a host's connector_data: what it prints now tells how an operation goes
+ASSETS = Path(node.__file__).parent / "assets"
+
+
+def run_script(
+    host: Host, script: str, document: dict[str, Any], show: bool, limit_s: float | None = None
+) -> tuple[bool, CommandOutput]:
+    """Run a script of shakedown/node/assets under the node's Python, with the document on its standard input: no secret
+    of it stands in argv. `show`: what it says tells how it goes. `limit_s`: what it may take, where that is more than
+    any other command's. Inside an operation's command it takes the user and sudo of that, elsewhere
+    the host's own."""
+    arguments: dict[str, Any] = dict(host.current_op_global_arguments or connector_arguments(host))
+    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
+    if show:
+        host.connector_data[TELLS] = True
+    try:
+        return host.run_shell_command(
+            StringCommand(command_of(program(ASSETS / script))),
+            print_output=show,
+            print_input=False,
+            **{**connector, "_stdin": json.dumps(document), "_timeout": limit_s},
+        )
+    finally:
+        if show:
+            host.connector_data[TELLS] = False
+
 
 HEADER = "# Written by shakedown. Changes are lost; `pyinfra INVENTORY deploy/rollback.py` removes this file."
 MARK = "# Written by shakedown"
@@ -71,3 +106,30 @@ def placed(state: State, host: Host, source: str, path: str, mode: str) -> bool:
     """Put a file of the controller in its place: its content travels on standard input, past no temporary file."""
     content = base64.b64encode(Path(source).read_bytes()).decode()
     return on_node(state, host, {"do": "place", "path": path, "content": content, "mode": mode})
+
+
+FOLDER = "/var/lib/shakedown/before"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that rollback does. `kind` says how (UNDO in operations/rollback.py), `target` to what."""
+
+    kind: str
+    target: str
+    value: str = ""
+
+
+def remember(setting: str, steps: list[Step], once: bool = True) -> FunctionCommand:
+    """Keep what stood there; with `once`, unless an earlier change of the same setting has done so. Needs root, as
+    every change does, and so is the command that says it."""
+    text = json.dumps({"setting": setting, "restore": [asdict(step) for step in steps]}, sort_keys=True)
+    return command(
+        "write",
+        path=f"{FOLDER}/{file_name(setting)}.json",
+        lines=[text],
+        mode="0600",
+        folder_mode="0700",
+        once=once,
+        root=f"changing {setting} needs root: use _sudo=True",
+    )

@@ -17,8 +17,8 @@ from shakedown.facts.settings import Contents
 from shakedown.node.boot import CONFIG, parse_settings
 from shakedown.node.settings import MODULES
 from shakedown.operations import atomic, boot_values
+from shakedown.operations.atomic import remember
 from shakedown.operations.commands import Commands, refuse, show_change, verify
-from shakedown.operations.record import remember
 from shakedown.transport import program as sent
 
 SCRIPT = "/usr/local/libexec/shakedown-boot"
@@ -85,7 +85,7 @@ def make(wanted: Mapping[str, str]) -> Commands:
     script = list(_install(SCRIPT, program(), files, "0755")) if systemd or now else []
     unit = list(_install_unit(files)) if systemd else []
     if not (now or later or script or unit):
-        host.noop(f"{_listed(wanted)}: so now, {'and at boot' if systemd else _NO_SYSTEMD}")
+        host.noop(f"{listed(wanted)}: so now, {'and at boot' if systemd else _NO_SYSTEMD}")
         return
 
     others = [line for line in lines if line.partition("=")[0] not in later]
@@ -104,7 +104,7 @@ def make(wanted: Mapping[str, str]) -> Commands:
         yield atomic.write(CONF, new)
     yield from unit
     if not systemd:
-        yield FunctionCommand(_warn, (f"{_listed(now)}: {_NO_SYSTEMD}",), {})
+        yield FunctionCommand(_warn, (f"{listed(now)}: {_NO_SYSTEMD}",), {})
     yield verify(lambda: _wrong(wanted, systemd))
 
 
@@ -153,7 +153,7 @@ def _lacking(here: Mapping[str, list[boot_values.Value]], wanted: Mapping[str, s
     return [key for key in empty if boot_values.by_unit(key, wanted[key])[0].absent != wanted[key]]
 
 
-def _listed(settings: Mapping[str, str]) -> str:
+def listed(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 

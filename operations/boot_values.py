@@ -1,17 +1,50 @@
 """What a setting stands at on a node, by the very module that reads it there (shakedown/node/settings)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyinfra.api.exceptions import OperationValueError
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, PciRegisters
+from shakedown.node import sysctl
 from shakedown.node.setting import RegisterSetting, Setting
 from shakedown.node.settings import find
-from shakedown.node.tree import Unreadable
-from shakedown.operations.fetched import Fetched
-from shakedown.operations.record import Step
+from shakedown.node.tree import Tree, Unreadable
+from shakedown.operations.atomic import Step
+
+
+class Fetched(Tree):
+    """A node's files and PCI registers, by facts: what an operation compares with."""
+
+    def __init__(self, files: Mapping[str, list[str] | None], words: Mapping[str, Mapping[str, str]]) -> None:
+        super().__init__("/nowhere")
+        self.files, self.words = files, words
+
+    def lines(self, path: str) -> list[str]:
+        """Return the lines of a file. Raise Unreadable."""
+        if path not in self.files:
+            raise Unreadable("missing", path)
+        lines = self.files[path]
+        if lines is None:
+            raise Unreadable("not permitted", path)
+        return lines
+
+    def text(self, path: str) -> str:
+        """Return the text of a file. Raise Unreadable."""
+        return "\n".join(self.lines(path)).strip()
+
+    def names(self, path: str, in_order: bool = True) -> list[str]:
+        """Return the names in a folder."""
+        below = path.rstrip("/") + "/"
+        return sorted({path[len(below) :].partition("/")[0] for path in self.files if path.startswith(below)})
+
+    def exists(self, path: str) -> bool:
+        return path in self.files
+
+    def registers(self, register: str) -> dict[str, int]:
+        """Return the register of every PCI function that has it, from setpci."""
+        return {bdf: int(word, 16) for bdf, word in self.words[register].items()}
 
 
 @dataclass(frozen=True)
@@ -59,3 +92,16 @@ def read(key: str, value: str) -> list[Value]:
     """Read the values of a line of boot.conf."""
     setting, detail = by_unit(key, value)
     return values(setting, detail, value, fetched(setting, detail))
+
+
+SYSCTL_FILE = "/etc/sysctl.d/90-shakedown.conf"
+SYSCTL_PATTERNS = [*(f"{folder}/*.conf" for folder in sysctl.FOLDERS), "/etc/sysctl.conf", "/run/systemd/system"]
+
+
+def sysctl_at_boot(tree: Fetched, key: str) -> tuple[str | None, str]:
+    """Return the value that the key will have, and the last file that names it."""
+    paths = sysctl.effective_files(tree, systemd=tree.exists("/run/systemd/system"))
+    assignments = {path: sysctl.parse(tree.files[path] or []) for path in paths}
+    value = sysctl.effective([item for found in assignments.values() for item in found], (key,))[key]
+    named = [path for path, found in assignments.items() if sysctl.effective(found, (key,))[key] is not None]
+    return value, named[-1] if named else ""

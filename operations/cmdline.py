@@ -16,8 +16,8 @@ from shakedown.facts.settings import Contents, GrubbyArguments, Tools
 from shakedown.node import cmdline as node_cmdline
 from shakedown.node.tree import Unreadable
 from shakedown.operations import atomic
+from shakedown.operations.atomic import Step, remember
 from shakedown.operations.commands import Commands, refuse, show_change, verify
-from shakedown.operations.record import Step, remember
 
 DEFAULTS = "/etc/default/grub"
 DROPIN = "/etc/default/grub.d/90-shakedown.cfg"

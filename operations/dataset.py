@@ -15,8 +15,8 @@ from pyinfra.context import host
 from shakedown.common.text import printable
 from shakedown.facts.dataset import Downloaded, Prepared
 from shakedown.jobs.launch import CONTAINER_LABEL
+from shakedown.operations.atomic import run_script
 from shakedown.operations.commands import DATA_S, Commands, refuse, refused, verify
-from shakedown.operations.scripts import run_script
 
 SLACK_S = 300  # over the scripts' own limit, at which they end and clean up
 ADVICE = {

@@ -5,7 +5,6 @@ group are set now, and at every boot by a udev rule of this project.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.operation import operation
@@ -14,32 +13,15 @@ from pyinfra.context import host
 from shakedown.facts.files import Access
 from shakedown.facts.settings import Contents, Modules, RocmProgram, Tools
 from shakedown.node.devices import ACCESS
+from shakedown.node.devices import Access as Wanted
 from shakedown.operations import atomic
 from shakedown.operations import names as checked
+from shakedown.operations.atomic import Step, remember
 from shakedown.operations.commands import Commands, refuse, verify
-from shakedown.operations.record import Step, remember
 
 RULES = "/etc/udev/rules.d/70-shakedown.rules"
 PARTITIONS = "/sys/bus/pci/devices/*/current_{kind}_partition"
 GPU_USERS = "/sys/class/kfd/kfd/proc/*"
-
-
-@dataclass(frozen=True)
-class _Files:
-    """Files that one driver makes: where they are, which udev devices they are, and who may open them."""
-
-    setting: str
-    patterns: tuple[str, ...]
-    kernel_names: tuple[str, ...]
-    mode: str
-    group: str | None = None
-
-    def rules(self) -> list[str]:
-        group = f'GROUP="{self.group}", ' if self.group else ""
-        return [f'KERNEL=="{name}", {group}MODE="{self.mode}"' for name in self.kernel_names]
-
-
-KFD, DRI, VERBS = (_Files(name, **ACCESS[name]) for name in ("kfd", "dri", "infiniband"))
 
 
 @operation()
@@ -56,7 +38,7 @@ def kfd(modules: list[str] | None = None) -> Commands:
         from shakedown.operations import devices
         devices.kfd(name="The compute driver's device")
     """
-    yield from _present(KFD, modules or ["amdgpu"])
+    yield from _present("kfd", modules or ["amdgpu"])
 
 
 @operation()
@@ -73,7 +55,7 @@ def dri(modules: list[str] | None = None) -> Commands:
         from shakedown.operations import devices
         devices.dri(name="The render nodes")
     """
-    yield from _present(DRI, modules or ["amdgpu"])
+    yield from _present("dri", modules or ["amdgpu"])
 
 
 @operation()
@@ -90,7 +72,7 @@ def infiniband(modules: list[str] | None = None) -> Commands:
         from shakedown.operations import devices
         devices.infiniband(name="User-space verbs")
     """
-    yield from _present(VERBS, modules or ["ib_uverbs", "rdma_ucm", "ib_umad"])
+    yield from _present("infiniband", modules or ["ib_uverbs", "rdma_ucm", "ib_umad"])
 
 
 @operation()
@@ -154,7 +136,8 @@ def _partitions(kind: str) -> dict[str, str]:
     return {path.split("/")[-2]: lines[0].strip() for path, lines in files.items() if lines}
 
 
-def _present(files: _Files, modules: Sequence[str]) -> Commands:
+def _present(setting: str, modules: Sequence[str]) -> Commands:
+    files = ACCESS[setting]
     names = checked.modules(modules)
     here = host.get_fact(Modules, names=names)
     absent = [name for name in names if not here.get(name)]
@@ -171,7 +154,7 @@ def _present(files: _Files, modules: Sequence[str]) -> Commands:
         )
     closed = _closed(files)
     if closed:
-        yield from _open(files, closed)
+        yield from _open(setting, files, closed)
 
     def wrong() -> str | None:
         now = host.get_fact(Access, patterns=list(files.patterns))
@@ -183,19 +166,21 @@ def _present(files: _Files, modules: Sequence[str]) -> Commands:
     yield verify(wrong)
 
 
-def _open(files: _Files, closed: dict[str, list[str]]) -> Commands:
+def _open(setting: str, files: Wanted, closed: dict[str, list[str]]) -> Commands:
     """Set mode and group now, and at every boot. A group that does not exist is created, as by tuning.groups."""
     groups = host.get_fact(Contents, patterns=["/etc/group"]).get("/etc/group") or []
     if files.group and not any(line.startswith(f"{files.group}:") for line in groups):
         yield remember(f"groups.{files.group}", [Step("group", files.group)])
         yield StringCommand("/usr/sbin/groupadd --system --", QuoteString(files.group))
-    yield remember(files.setting, [Step("access", path, " ".join(was)) for path, was in closed.items()])
+    yield remember(setting, [Step("access", path, " ".join(was)) for path, was in closed.items()])
     paths = [QuoteString(path) for path in closed]
     if files.group:
         yield StringCommand("chgrp", QuoteString(files.group), *paths)
     yield StringCommand("chmod", files.mode, *paths)
     rules = atomic.body(host.get_fact(Contents, patterns=[RULES]).get(RULES))
-    lines = [*rules, *(rule for rule in files.rules() if rule not in rules)]
+    group = f'GROUP="{files.group}", ' if files.group else ""
+    made = [f'KERNEL=="{name}", {group}MODE="{files.mode}"' for name in files.kernel_names]
+    lines = [*rules, *(rule for rule in made if rule not in rules)]
     if lines != rules:
         yield atomic.write(RULES, [atomic.HEADER, *lines])
         udevadm = host.get_fact(Tools, names=["udevadm"]).get("udevadm")
@@ -203,7 +188,7 @@ def _open(files: _Files, closed: dict[str, list[str]]) -> Commands:
             yield StringCommand(f"{udevadm} control --reload || true")  # no udevd in a container
 
 
-def _closed(files: _Files) -> dict[str, list[str]]:
+def _closed(files: Wanted) -> dict[str, list[str]]:
     """Return the files with less than the mode wanted, or of another group: path -> mode, group."""
     least = int(files.mode, 8)
     access = host.get_fact(Access, patterns=list(files.patterns))

@@ -14,8 +14,8 @@ from pyinfra.facts.rpm import RpmPackages
 
 from shakedown.facts.settings import Tools, Transaction
 from shakedown.operations import services
+from shakedown.operations.atomic import Step, remember
 from shakedown.operations.commands import INSTALL_S, Commands, refuse, verify
-from shakedown.operations.record import Step, remember
 
 _PROGRAMS = {"docker": "dockerd", "podman": "podman"}  # by which an engine is known, wherever it came from
 _SERVICES: dict[str, list[str]] = {"docker": ["docker.service"], "podman": []}  # podman has no daemon

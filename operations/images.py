@@ -18,10 +18,9 @@ from pyinfra.context import host
 from shakedown.facts.images import ImageDigests
 from shakedown.facts.settings import Contents
 from shakedown.operations import atomic
+from shakedown.operations.atomic import Step, remember
 from shakedown.operations.commands import Commands, refuse, refused, verify
-from shakedown.operations.fetching import Wish, fetch
-from shakedown.operations.record import Step, remember
-from shakedown.operations.registries import sources_of
+from shakedown.operations.registries import Wish, fetch, sources_of
 from shakedown.state.images import Reference, parse
 
 CERTIFICATES = "/etc/docker/certs.d"

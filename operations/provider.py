@@ -12,8 +12,8 @@ from shakedown.common.text import file_name
 from shakedown.facts.files import Digests
 from shakedown.facts.settings import Contents
 from shakedown.operations import atomic
+from shakedown.operations.atomic import FOLDER, Step, remember
 from shakedown.operations.commands import Commands, refuse, verify
-from shakedown.operations.record import FOLDER, Step, remember
 
 KEPT = f"{FOLDER}/files"
 _ELF_X86_64 = (b"\x7fELF\x02\x01", 18, b"\x3e\x00")  # magic of 64-bit little-endian, offset and value of the machine

@@ -15,10 +15,10 @@ from shakedown.common.text import load_json, printable
 from shakedown.facts.records import Records
 from shakedown.facts.settings import Contents, Tools
 from shakedown.node.setting import chosen
-from shakedown.operations import atomic, boot, cmdline, devices, sysctl_d, tuning
+from shakedown.operations import atomic, boot, boot_values, cmdline, devices, tuning
+from shakedown.operations.atomic import FOLDER, Step
 from shakedown.operations.commands import RESTORES, Commands, refuse, verify
 from shakedown.operations.provider import KEPT
-from shakedown.operations.record import FOLDER, Step
 
 RECORD_LIMIT = 16 << 20  # characters, as shakedown/node/records.py reads them
 
@@ -29,7 +29,7 @@ WRITTEN_FILES = [
     boot.CONF,
     cmdline.DROPIN,
     devices.RULES,
-    sysctl_d.FILE,
+    boot_values.SYSCTL_FILE,
     tuning.LIMITS,
     tuning.MODULES,
 ]
@@ -46,18 +46,6 @@ def _file(step: Step) -> StringCommand:
 def _pci(step: Step) -> StringCommand:
     function, register = step.target.split()
     return StringCommand(f"{_SBIN} setpci -s", QuoteString(function), QuoteString(f"{register}={step.value}"))
-
-
-def _member(step: Step) -> StringCommand:
-    return StringCommand("gpasswd --delete", QuoteString(step.value), QuoteString(step.target))
-
-
-def _group(step: Step) -> StringCommand:
-    return StringCommand(f"{_SBIN} groupdel", QuoteString(step.target))
-
-
-def _parameter(step: Step) -> StringCommand:
-    return StringCommand(f"{_SBIN} grubby --update-kernel=ALL", QuoteString(f"--remove-args={step.target}"))
 
 
 def _module(step: Step) -> StringCommand:
@@ -109,19 +97,19 @@ def _unused(step: Step) -> StringCommand:
 
 
 def _service(step: Step) -> StringCommand:
-    unit = QuoteString(step.target)
-    stop = [] if "active" in step.value.split() else [StringCommand("systemctl stop", unit)]
-    disable = [] if "enabled" in step.value.split() else [StringCommand("systemctl disable", unit)]
-    commands = [command.get_raw_value() for command in (*disable, *stop)]
+    verbs = [verb for state, verb in (("enabled", "disable"), ("active", "stop")) if state not in step.value.split()]
+    commands = [StringCommand("systemctl", verb, QuoteString(step.target)).get_raw_value() for verb in verbs]
     return StringCommand(" && ".join(commands) or "true")
 
 
 UNDO: dict[str, Callable[[Step], StringCommand]] = {
     "file": _file,
     "pci": _pci,
-    "member": _member,
-    "group": _group,
-    "parameter": _parameter,
+    "member": lambda step: StringCommand("gpasswd --delete", QuoteString(step.value), QuoteString(step.target)),
+    "group": lambda step: StringCommand(f"{_SBIN} groupdel", QuoteString(step.target)),
+    "parameter": lambda step: StringCommand(
+        f"{_SBIN} grubby --update-kernel=ALL", QuoteString(f"--remove-args={step.target}")
+    ),
     "module": _module,
     "access": _access,
     "partition": _partition,

@@ -7,8 +7,8 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from shakedown.facts.services import Services
+from shakedown.operations.atomic import Step, remember
 from shakedown.operations.commands import Commands, refuse, verify
-from shakedown.operations.record import Step, remember
 
 
 @operation()

@@ -10,8 +10,8 @@ from pyinfra.context import host
 
 from shakedown.common.text import file_name
 from shakedown.operations import atomic
+from shakedown.operations.atomic import run_script
 from shakedown.operations.commands import Commands, refused
-from shakedown.operations.scripts import run_script
 
 PATIENCE_S = 15  # a network file system may take some time to show a new file
 

@@ -17,11 +17,11 @@ from shakedown.node import cmdline as node_modules
 from shakedown.node import system
 from shakedown.node.setting import Setting, SysctlSetting, proc_path
 from shakedown.node.settings import SETTINGS
-from shakedown.operations import atomic, boot, boot_values, sysctl_d
+from shakedown.operations import atomic, boot, boot_values
 from shakedown.operations import names as checked
+from shakedown.operations.atomic import Step, remember
+from shakedown.operations.boot_values import Fetched
 from shakedown.operations.commands import Commands, refuse, show_change, verify
-from shakedown.operations.fetched import Fetched
-from shakedown.operations.record import Step, remember
 
 LIMITS = "/etc/security/limits.d/90-shakedown.conf"
 LIMITS_FILES = ["/etc/security/limits.conf", "/etc/security/limits.d/*.conf"]
@@ -87,7 +87,7 @@ def limits(
         return
     lacking = _lacking_limits(files, domains, wanted)
     if not lacking:
-        host.noop(f"limits.d gives {_listed(wanted)}")
+        host.noop(f"limits.d gives {boot.listed(wanted)}")
         return
     replaced = tuple(f"{domain} - {item} " for item in wanted for domain in domains)
     kept = [line for line in atomic.body(files.get(LIMITS)) if not line.startswith(replaced)]
@@ -210,10 +210,10 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
     name = f"{setting.name}.{detail}" if detail else setting.name
 
     def look() -> tuple[dict[str, list[str] | None], str | None, str | None, str]:
-        tree = boot_values.fetched(setting, detail, sysctl_d.PATTERNS)
+        tree = boot_values.fetched(setting, detail, boot_values.SYSCTL_PATTERNS)
         lines = tree.files.get(path)
         running = " ".join(lines[0].split()) if lines else None
-        return dict(tree.files), running, *sysctl_d.at_boot(tree, key)
+        return dict(tree.files), running, *boot_values.sysctl_at_boot(tree, key)
 
     files, running, kept, _ = look()
     if running is None and setting.absent == wanted:
@@ -226,11 +226,11 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
         host.noop(f"{key} is {wanted}, now and at boot")
         return
 
-    present = atomic.body(files.get(sysctl_d.FILE))
+    present = atomic.body(files.get(boot_values.SYSCTL_FILE))
     lines = [line for line in present if line.partition("=")[0].strip() != key]
     lines = [atomic.HEADER, *lines, f"{key} = {wanted}"]
     if kept != wanted:
-        show_change(sysctl_d.FILE, files.get(sysctl_d.FILE), lines)
+        show_change(boot_values.SYSCTL_FILE, files.get(boot_values.SYSCTL_FILE), lines)
     if running != wanted:
         show_change(path, [running], [wanted])
     yield remember(name, [Step(setting.step, path, setting.before(running))])
@@ -238,7 +238,7 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
     if running != wanted:
         yield StringCommand("echo", QuoteString(wanted), ">", QuoteString(path))
     if kept != wanted:
-        yield atomic.write(sysctl_d.FILE, lines)
+        yield atomic.write(boot_values.SYSCTL_FILE, lines)
 
     def wrong() -> str | None:
         _, now, at_boot, named_by = look()
@@ -259,10 +259,6 @@ def _lacking_limits(files: Mapping[str, list[str] | None], domains: list[str], w
 def _members() -> dict[str, list[str]]:
     rows = system.parse_table(host.get_fact(Contents, patterns=["/etc/group"]).get("/etc/group") or [])
     return {row[0]: row[3].split(",") for row in rows}
-
-
-def _listed(wanted: dict[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in wanted.items())
 
 
 def _operation(setting: Setting) -> PyinfraOperation[...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.node import safe_files
-from shakedown.operations.scripts import ASSETS
+from shakedown.operations.atomic import ASSETS
 from shakedown.transport.program import program
 
 NODE = Path(safe_files.__file__).parent

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, Set
+from typing import NamedTuple, Optional, Set, Tuple
 
 from . import gpu
 from .system import rows, user_name
 from .tree import Part, Tree, Unreadable, attempt, attempt_or
 from .udev import devices
 
-# As the operations of operations/devices.py are called. `patterns` are shell patterns of paths,
-# `kernel_names` those of udev; `mode` is the least that there must be. No group: that of the file is right.
-ACCESS: Dict[str, Dict[str, Any]] = {
-    "kfd": {"patterns": ("/dev/kfd",), "kernel_names": ("kfd",), "mode": "0660", "group": "render"},
-    "dri": {"patterns": ("/dev/dri/renderD*",), "kernel_names": ("renderD*",), "mode": "0660", "group": "render"},
-    "infiniband": {
-        "patterns": ("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"),
-        "kernel_names": ("uverbs*", "rdma_cm"),
-        "mode": "0666",
-        "group": None,
-    },
+
+class Access(NamedTuple):
+    """Files that one driver makes. `patterns` are shell patterns of paths, `kernel_names` are udev's; `mode` is the
+    least that there must be. No group: the file's own is right."""
+
+    patterns: Tuple[str, ...]
+    kernel_names: Tuple[str, ...]
+    mode: str
+    group: Optional[str] = None
+
+
+ACCESS = {  # by the operations of operations/devices.py
+    "kfd": Access(("/dev/kfd",), ("kfd",), "0660", "render"),
+    "dri": Access(("/dev/dri/renderD*",), ("renderD*",), "0660", "render"),
+    "infiniband": Access(("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"), ("uverbs*", "rdma_cm"), "0666"),
 }
 
 

@@ -78,7 +78,7 @@ class Setting:
     switch = False  # on or off: true or false in the desired state, and "1" or "0" as a value
     by_unit = True  # whether our boot unit keeps it; else a file that the system reads itself
     waits = False  # whether reading it may wait for a device
-    step = "file"  # how a target is put back: a kind of operations/record.py
+    step = "file"  # how a target is put back: a kind of operations/atomic.py
     absent: Optional[str] = None  # the value of a node that has nothing of the kind; None: that is not known
 
     def key(self) -> str:

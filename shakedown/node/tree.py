@@ -82,7 +82,9 @@ class Tree:
     one holds it in `recorded.json`, one key per subject.
     """
 
-    registers: Any = None  # reads a register of all PCI functions, where that was done elsewhere: operations/fetched.py
+    registers: Any = (
+        None  # reads a register of all PCI functions, where that was done elsewhere: operations/boot_values.py
+    )
     book: Any = None  # of the whole process: where a capture keeps the node's answers, or finds them again (book.py)
 
     def __init__(self, root: str = "/") -> None:

@@ -17,7 +17,7 @@ from shakedown.node.setting import Failed
 from shakedown.node.settings import SETTINGS
 from shakedown.node.tree import Tree
 from shakedown.operations import devices
-from shakedown.operations.record import FOLDER, Step
+from shakedown.operations.atomic import FOLDER, Step
 from shakedown.operations.rollback import _settings
 from tests.node_trees import make_tree
 from tests.sent_scripts import NOBODY
@@ -171,7 +171,7 @@ def test_records_are_where_the_operations_keep_theirs() -> None:
     assert f"{safe_files.ROOTS_STATE}/{remedies.BEFORE}" == FOLDER == f"{run.FOLDER}/{remedies.BEFORE}"
     named = {name: remedies.recorded_as(SETTINGS[name], "") for name in ("numa_balancing", "thp", "pcie_acs")}
     assert named == {"numa_balancing": "numa_balancing", "thp": "boot.thp", "pcie_acs": "boot.acs"}
-    assert (devices.KFD.mode, devices.KFD.group) == (ACCESS["kfd"]["mode"], ACCESS["kfd"]["group"])
+    assert devices.ACCESS is ACCESS, "both give device files the same mode and group"
 
 
 @needs_root

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.operations import fetching, images, registries
-from shakedown.operations.fetching import Wish, fetch
-from shakedown.operations.registries import Registry
+from shakedown.operations import images, registries
+from shakedown.operations.registries import Registry, Wish, fetch
 from shakedown.runner import stages
 from shakedown.state.images import parse
 from tests.states import desired
@@ -56,7 +55,6 @@ def fetch_on(rack: Rack, monkeypatch: pytest.MonkeyPatch, reference: str = "regi
     """Have all nodes fetch the image, one after the other."""
     monkeypatch.setattr(registries, "run_script", rack.there)
     monkeypatch.setattr(registries.subprocess, "run", rack.here)
-    monkeypatch.setattr(fetching, "run_script", rack.there)
 
     class State:
         """A run's state: answers are kept by it."""
@@ -100,8 +98,9 @@ def test_a_look_for_an_image_asks_the_registry_and_pulls_nothing(monkeypatch: py
     """Also where the inventory names the digest: a pull would find no registry."""
     looks: list[bool] = []
 
-    def there(_host: Any, _script: str, document: dict[str, Any], **_how: Any) -> tuple[bool, Any]:
-        looks.append(document["looks"])
+    def there(_host: Any, script: str, document: dict[str, Any], **_how: Any) -> tuple[bool, Any]:
+        if script == "pull.py":
+            looks.append(document["looks"])
         return True, SimpleNamespace(stderr_lines=[], stdout_lines=['{"error": "transport", "detail": "no way"}'])
 
     for controller, reference, there_is in (
@@ -111,7 +110,7 @@ def test_a_look_for_an_image_asks_the_registry_and_pulls_nothing(monkeypatch: py
     ):
         rack = Rack(controller, a=None)
         fetch_on(rack, monkeypatch)
-        monkeypatch.setattr(fetching, "run_script", there)
+        monkeypatch.setattr(registries, "run_script", there)
         state: Any = type("State", (), {})()
         found = images.pullable(state, rack.nodes["a"], reference=reference)
         assert found == there_is and (there_is or "no way" in rack.errors[-1])

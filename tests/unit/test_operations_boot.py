@@ -17,8 +17,7 @@ from pyinfra_testing.util import FakeState, create_host
 from shakedown import node
 from shakedown.facts.settings import Contents, PciRegisters
 from shakedown.operations import atomic, boot
-from shakedown.operations.atomic import HEADER
-from shakedown.operations.record import FOLDER
+from shakedown.operations.atomic import FOLDER, HEADER
 
 ASSETS = Path(node.__file__).parent / "assets"
 SCRIPT = boot.program()

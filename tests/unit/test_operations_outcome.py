@@ -19,21 +19,9 @@ from pyinfra_testing.util import FakeState, create_host
 
 from shakedown.evidence.results import JobResult, Outcome
 from shakedown.jobs.launch import Event, Job
-from shakedown.operations import (
-    atomic,
-    checkout,
-    dataset,
-    driver,
-    fetching,
-    images,
-    reboot,
-    registries,
-    rollback,
-    smoke,
-    venv,
-)
+from shakedown.operations import atomic, checkout, dataset, driver, images, reboot, registries, rollback, smoke, venv
+from shakedown.operations.atomic import Step
 from shakedown.operations.commands import show_change, verify
-from shakedown.operations.record import Step
 from shakedown.operations.registries import ADVICE
 from shakedown.state.images import parse
 
@@ -374,7 +362,7 @@ def test_a_script_that_fails_is_reported_by_its_end(
     ],
 )
 def test_a_pull_that_fails_is_reported_with_its_source(lines: list[str], registry: str, words: str) -> None:
-    assert fetching._explained(parse("registry.lab/a/x:1"), lines, registry) == words
+    assert registries._explained(parse("registry.lab/a/x:1"), lines, registry) == words
 
 
 def test_a_command_of_a_job_has_its_limit_and_some_slack(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,20 +482,20 @@ def test_a_source_is_passed_by_only_where_it_is_not_there_or_has_not_the_image(
         sent.append(document)
         return kind is None, SimpleNamespace(stderr_lines=[f"{kind}: words"])
 
-    monkeypatch.setattr(fetching, "run_script", run_script)
+    monkeypatch.setattr(registries, "run_script", run_script)
     image = parse(f"registry.lab/train{tag}@{DIGEST}")
     sources = [registries.Registry("mirror.lab", "train"), registries.Registry("registry.lab", "train")]
-    wish = fetching.Wish(image, sources, "docker", None, 3, 7000, 60, None)
+    wish = registries.Wish(image, sources, "docker", None, 3, 7000, 60, None)
     host: Any = SimpleNamespace(log_styled=lambda _words, fg, log_func: styles.append(fg))
     state: Any = SimpleNamespace()
-    assert fetching._pull(state, host, wish, registries.Manifest(DIGEST, 10), looks) == passed
+    assert registries._pull(state, host, wish, registries.Manifest(DIGEST, 10), looks) == passed
     assert "".join(document["registry"][0] for document in sent) == pulled
     assert styles == logged
     assert {(one["room_bytes"], one["compressed_bytes"], one["looks"]) for one in sent} == {(40, 10, looks)}
     assert [one["tag"] for one in sent] == [None, image.tag][: len(sent)]
-    large = fetching.Wish(image, sources, "docker", 100, 3, 7000, 60, None)
+    large = registries.Wish(image, sources, "docker", 100, 3, 7000, 60, None)
     sent.clear()
-    fetching._pull(state, host, large, registries.Manifest(DIGEST, 10), looks)
+    registries._pull(state, host, large, registries.Manifest(DIGEST, 10), looks)
     assert sent[0]["room_bytes"] == 110
 
 

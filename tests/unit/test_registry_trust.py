@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from shakedown.operations.atomic import ASSETS
 from shakedown.operations.registries import ADVICE
-from shakedown.operations.scripts import ASSETS
 from shakedown.transport.program import program
 from tests.lab import certificates
 

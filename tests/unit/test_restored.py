@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESTORED = """
 from gevent import monkey
 monkey.patch_all()
-from shakedown.operations.record import Step
+from shakedown.operations.atomic import Step
 from shakedown.operations.rollback import restored
 settings = {
     "numa_balancing": [Step("file", "/proc/sys/kernel/numa_balancing", "1")],

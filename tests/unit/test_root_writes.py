@@ -24,9 +24,7 @@ from shakedown.facts.records import Records, guarded
 from shakedown.facts.venv import Environment
 from shakedown.node.assets import files as files_script
 from shakedown.node.safe_files import Unsafe, sound, walk
-from shakedown.operations.atomic import HEADER, MARK, command
-from shakedown.operations.record import FOLDER, Step, remember
-from shakedown.operations.scripts import ASSETS
+from shakedown.operations.atomic import ASSETS, FOLDER, HEADER, MARK, Step, command, remember
 from shakedown.transport.program import program
 from tests.sent_scripts import NOBODY, NODE, run, text_of
 

@@ -23,7 +23,7 @@ from shakedown.node.setting import CpuSetting, SysctlSetting
 from shakedown.node.settings import FOLDER, MODULES, SETTINGS, find
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations import boot, tuning
-from shakedown.operations.fetched import Fetched
+from shakedown.operations.boot_values import Fetched
 from shakedown.state.findings import Risk, Verdict
 from shakedown.state.node import NodeState
 from tests.node_trees import make_tree

@@ -11,10 +11,9 @@ import pytest
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState
 
-from shakedown.operations import atomic, dataset, engine, fetching, images, patch, provider, rollback, tuning
-from shakedown.operations.fetching import Wish
-from shakedown.operations.record import Step
-from shakedown.operations.registries import Manifest, Registry
+from shakedown.operations import atomic, dataset, engine, images, patch, provider, registries, rollback, tuning
+from shakedown.operations.atomic import Step
+from shakedown.operations.registries import Manifest, Registry, Wish
 from shakedown.state.images import parse
 from tests.unit.test_operations_outcome import Node
 
@@ -58,13 +57,13 @@ def test_another_source_gives_the_image_the_tag_that_it_has_in_the_inventory(
         sent.append(document)
         return len(sent) > 1, SimpleNamespace(stderr_lines=["transport: no way"])
 
-    monkeypatch.setattr(fetching, "run_script", run_script)
+    monkeypatch.setattr(registries, "run_script", run_script)
     image = parse(f"registry.lab/train{tag}")
     sources = [Registry("mirror.lab", "train"), Registry("registry.lab", "train")]
     wish = Wish(image, sources, "docker", None, 3, 60, 60, None)
     host: Any = SimpleNamespace(name="a", log_styled=lambda words, **_how: None)
     state: Any = SimpleNamespace()
-    assert fetching._pull(state, host, wish, Manifest("sha256:" + "1" * 64, 5))
+    assert registries._pull(state, host, wish, Manifest("sha256:" + "1" * 64, 5))
     named = image.tagged if image.tag else None
     assert [document["tagged"] for document in sent] == [named, None]
     assert [document["tag"] for document in sent] == [None, image.tag]

@@ -30,7 +30,7 @@ Did = Dict[str, Any]
 DAY_S = 86400
 PATIENCE_S = 5.0
 REMEDIED = "remedied.json"
-BEFORE = "before"  # the folder of the records in the state folder, as operations/record.py has it
+BEFORE = "before"  # the folder of the records in the state folder, as operations/atomic.py has it
 LIMIT = 1 << 20  # bytes
 
 
@@ -166,22 +166,22 @@ def recorded_as(setting: Any, detail: str) -> str:
 def closed_files(tree: Tree, name: str) -> List[Change]:
     """Return the device files that a job's user could not open, with what gives them the mode and the group."""
     access = ACCESS[name]
-    least = int(access["mode"], 8)
+    least = int(access.mode, 8)
     steps, paths = [], []
-    for path in sorted(path for pattern in access["patterns"] for path in glob.glob(tree.path(pattern))):
+    for path in sorted(path for pattern in access.patterns for path in glob.glob(tree.path(pattern))):
         found = os.lstat(path)
         group = group_of(found.st_gid)
-        if stat.S_ISCHR(found.st_mode) and (found.st_mode & least != least or access["group"] not in (None, group)):
+        if stat.S_ISCHR(found.st_mode) and (found.st_mode & least != least or access.group not in (None, group)):
             steps.append(("access", path[len(tree.root) :], "{:04o} {}".format(stat.S_IMODE(found.st_mode), group)))
             paths.append(path)
 
     def apply() -> None:
-        gid = grp.getgrnam(access["group"]).gr_gid if access["group"] else -1
+        gid = grp.getgrnam(access.group).gr_gid if access.group else -1
         for path in paths:
             os.chown(path, -1, gid, follow_symlinks=False)
             os.chmod(path, least)
 
-    words = "{}: {} {}".format(", ".join(step[1] for step in steps), access["mode"], access["group"] or "")
+    words = "{}: {} {}".format(", ".join(step[1] for step in steps), access.mode, access.group or "")
     return [Change(name, steps, words.strip(), apply)] if paths else []
 
 

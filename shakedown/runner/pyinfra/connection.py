@@ -39,7 +39,7 @@ from pyinfra.connectors.sshuserclient import SSHClient
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from shakedown.common.text import incoming, printable
-from shakedown.operations.scripts import TELLS
+from shakedown.operations.atomic import TELLS
 from shakedown.runner.jobs.connection import SchedulerConnector, connecting_scheduler
 from shakedown.runner.progress import FEW, progress
 from shakedown.runner.pyinfra import host_keys

@@ -1,10 +1,42 @@
-"""The machine and its operating system."""
+"""A reading, and what is read of the machine: its operating system and the software that jobs find installed.
 
-from typing import Literal
+A reading is a value, or the reason why there is none.
+"""
 
-from pydantic import Field
+from typing import Annotated, Any, Literal, TypeVar, Union
 
-from shakedown.state.node.reading import NOT_READ, Part, Reading
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypeIs
+
+Why = Literal["missing", "not permitted", "timed out", "malformed", "failed"]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True, allow_inf_nan=False)
+
+
+class Unreadable(Part):
+    """Why there is no value: no such file or tool (`missing`), no permission, no answer in time, output that makes no
+    sense, or a tool that reported an error (`failed`). `detail` names the file or the command, and its words."""
+
+    unreadable: Why
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"unreadable ({self.unreadable}{': ' + self.detail if self.detail else ''})"
+
+
+T = TypeVar("T")
+# In this order: a reading that is a dictionary of texts would take an Unreadable for one, and call it read.
+Reading = Annotated[Union[Unreadable, T], Field(union_mode="left_to_right")]  # noqa: UP007 - subscripted with a TypeVar
+
+
+def is_unreadable(reading: Any) -> TypeIs[Unreadable]:
+    """Tell whether the reading could not be taken."""
+    return isinstance(reading, Unreadable)
+
+
+NOT_READ = Unreadable(unreadable="failed", detail="the probe that took this state did not read it")
 
 
 class Probe(Part):
@@ -138,3 +170,49 @@ class BootUnit(Part):
 
     enabled: Reading[bool]
     settings: Reading[dict[str, str]]  # of /etc/shakedown/boot.conf
+
+
+class ProviderLibrary(Part):
+    """One libibverbs provider: lib<provider>-rdmav<abi>.so."""
+
+    path: str
+    provider: str  # "bnxt_re"
+    abi: int  # 34
+    sha256: Reading[str]
+    target: str | None = None  # where a symbolic link leads
+
+
+class Verbs(Part):
+    """libibverbs on the host: the library, its provider ABI, the providers and libibverbs.d."""
+
+    library: Reading[str]
+    abi: Reading[int]  # IBVERBS_PRIVATE_<n> of the library: the <n> that a provider's name must carry
+    providers: list[ProviderLibrary]
+    drivers: dict[str, str]  # file of libibverbs.d -> the driver it names
+
+
+class Image(Part):
+    """One image in the container engine's store."""
+
+    id: str  # "sha256:..."
+    tags: list[str]
+    digests: list[str]  # "name@sha256:..."
+    size_bytes: int
+    labels: dict[str, str] = Field({})  # those that name a version
+
+
+class Containers(Part):
+    """The container engine that answers (docker first, then podman)."""
+
+    engine: Reading[Literal["docker", "podman"]]
+    version: Reading[str]
+    root: Reading[str]  # where it stores images
+    images: Reading[list[Image]]
+    running: Reading[int]
+
+
+class Software(Part):
+    """What a job finds besides ROCm itself."""
+
+    mpi: Reading[str] = NOT_READ  # "Open MPI (/usr/bin/mpirun)"
+    rccl: Reading[str] = NOT_READ  # "2.22.3 (/opt/rocm/lib/librccl.so.1)"
