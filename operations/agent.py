@@ -8,21 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from pyinfra.api.command import FunctionCommand, StringCommand
-from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
-from pyinfra.api.state import State
 from pyinfra.context import host
 
 from shakedown import node
 from shakedown.agent import compile as compiled
 from shakedown.agent import program
-from shakedown.common.text import printable
 from shakedown.facts.settings import Contents
 from shakedown.node.agent.remedies import REMEDIED
 from shakedown.node.agent.run import CONFIG, FOLDER, LINE, METRICS, VERDICT
-from shakedown.operations.atomic import run_script
+from shakedown.operations.atomic import run_or_refuse
 from shakedown.operations.boot import SYSTEMD
-from shakedown.operations.commands import Commands, refuse, refused, show_change, verify
+from shakedown.operations.commands import Commands, refuse, show_change, verify
 
 HOME = "/usr/local/lib/shakedown-agent"
 HEALTH = "/usr/local/libexec/shakedown-health"
@@ -169,13 +166,7 @@ def _filled(asset: str, words: Mapping[str, str]) -> str:
 
 
 def _script(job: dict[str, Any]) -> FunctionCommand:
-    return FunctionCommand(_on_node, (job,), {})
-
-
-def _on_node(state: State, host: Host, job: dict[str, Any]) -> bool:
-    done, output = run_script(host, "agent.py", job, show=False)
-    message = printable(" ".join(output.stderr_lines)[-1000:]) or "the script printed nothing"
-    return done or refused(state, host, message)
+    return FunctionCommand(run_or_refuse, ("agent.py", job), {})
 
 
 def _wrong(document: Mapping[str, Any]) -> str | None:

@@ -97,9 +97,18 @@ def on_node(state: State, host: Host, document: dict[str, Any]) -> bool:
     if state.print_input:
         what = document.get("path") or document.get("folder") or " ".join(document.get("paths", []))
         click.echo(f"{host.print_prefix}>>> {document['do']} {what}", err=True)
-    done, output = run_script(host, "files.py", document, show=False)
-    message = printable(" ".join(output.stderr_lines)[-1000:]) or "the script printed nothing"
-    return done or refused(state, host, message)
+    return run_or_refuse(state, host, "files.py", document)
+
+
+def run_or_refuse(state: State, host: Host, script: str, document: dict[str, Any]) -> bool:
+    """Run a script, and fail the host with the script's words where it fails."""
+    done, output = run_script(host, script, document, show=False)
+    return done or refused(state, host, last_words(output))
+
+
+def last_words(output: CommandOutput) -> str:
+    """Return what a script said on standard error, as it may be shown."""
+    return printable(" ".join(output.stderr_lines)[-1000:]) or "the script printed nothing"
 
 
 def placed(state: State, host: Host, source: str, path: str, mode: str) -> bool:

@@ -74,7 +74,6 @@ def git(url: str, path: str, commit: str) -> Commands:
 
 
 def _obstacle(path: str, now: dict[str, object]) -> str | None:
-    """Return why a path may not be changed."""
     if now["error"]:
         return f"{path}: {now['error']}"
     if now["kind"] == "foreign":

@@ -15,7 +15,7 @@ from pyinfra.context import host
 from shakedown.common.text import printable
 from shakedown.facts.dataset import Downloaded, Prepared
 from shakedown.jobs.launch import CONTAINER_LABEL
-from shakedown.operations.atomic import run_script
+from shakedown.operations.atomic import last_words, run_script
 from shakedown.operations.commands import DATA_S, Commands, refuse, refused, verify
 
 SLACK_S = 300  # over the scripts' own limit, at which they end and clean up
@@ -189,5 +189,4 @@ def _unprepared(folder: str) -> str | None:
 def _prepare(state: State, host: Host, document: dict[str, Any]) -> bool:
     limit_s = document["timeout_s"] + SLACK_S
     done, output = run_script(host, "prepare.py", document, show=state.print_output, limit_s=limit_s)
-    message = printable(" ".join(output.stderr_lines)[-1000:]) or "the script printed nothing"
-    return done or refused(state, host, f"{document['folder']}: {message}")
+    return done or refused(state, host, f"{document['folder']}: {last_words(output)}")

@@ -154,7 +154,6 @@ def _here(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _there(host: Host, document: dict[str, Any]) -> dict[str, Any]:
-    """Run assets/registry.py on a node."""
     done, output = run_script(host, SCRIPT, document, show=False)
     return parse_answer(output.stdout_lines) if done else {"error": "engine", "detail": output.stderr[-300:]}
 

@@ -229,7 +229,6 @@ def _words(step: Step) -> str:
 
 
 def _now(steps: list[Step]) -> dict[str, str]:
-    """Return the contents of the kernel's files that are restored."""
     paths = [step.target for step in steps if step.kind == "file"]
     found = host.get_fact(Contents, patterns=paths) if paths else {}
     return {path: chosen(" ".join(lines or [])) for path, lines in found.items()}

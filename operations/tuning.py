@@ -204,7 +204,6 @@ def _set(setting: Setting, wanted: str, detail: str = "") -> Commands:
 
 
 def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
-    """Set a value that sysctl.d keeps."""
     key = setting.sysctl or detail
     path = proc_path(key)
     name = f"{setting.name}.{detail}" if detail else setting.name
@@ -262,7 +261,6 @@ def _members() -> dict[str, list[str]]:
 
 
 def _operation(setting: Setting) -> PyinfraOperation[...]:
-    """Return the operation of a setting that a node has once."""
 
     def switch(enabled: bool | int = False) -> Commands:
         yield from _set(setting, setting.word(enabled))

@@ -81,8 +81,6 @@ def install(
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of `install`."""
-
     path: str
     steps: Sequence[Mapping[str, Any]]
     editable: str | None
@@ -97,7 +95,6 @@ class _Request:
 
 
 def _found(request: _Request) -> dict[str, Any]:
-    """Read the environment as it is now; empty where it could not be read."""
     return host.get_fact(Environment, path=request.path, modules=request.modules, rocm=request.rocm)
 
 

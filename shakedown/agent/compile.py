@@ -47,14 +47,16 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str, i
         "recipes": _recipes(desired),
         "families": _cautious(),
         "profiles": {"gpu": _profiles()},
-        "rooms": {f"{at.name}:{at.tag}": room(at) for at in map(parse, _references(desired))},
+        "rooms": {
+            f"{at.name}:{at.tag}": room(at) for at in (parse(image.reference) for image in desired.images.values())
+        },
         "user": account.user,
     }
     return {
         "schema_version": SCHEMA_VERSION,
         "node": node,
         "inventory": inventory,
-        "digest": _digest(about),
+        "digest": hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest(),
         "program": program,
         "home": account.home,
         **about,
@@ -75,29 +77,17 @@ def text(document: dict[str, Any]) -> str:
     return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def _digest(about: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-
-
 def _asked_for(desired: DesiredState) -> dict[str, Any]:
     """Return the sections that checks answer, all of them: a check that looks for a missing section would fail, and be
     unknown."""
     public = desired.smoke.not_secret if desired.smoke else ()
-    document: dict[str, Any] = masked(desired.model_dump(mode="json", include=_sections()), public)
+    named = {key.partition(".")[0] for keys in checks.answers().values() for key in keys} | {"waivers"}
+    included = named & set(DesiredState.model_fields)
+    document: dict[str, Any] = masked(desired.model_dump(mode="json", include=included), public)
     return document
 
 
-def _sections() -> set[str]:
-    named = {key.partition(".")[0] for keys in checks.answers().values() for key in keys}
-    return (named | {"waivers"}) & set(DesiredState.model_fields)
-
-
-def _references(desired: DesiredState) -> list[str]:
-    return [image.reference for image in desired.images.values()]
-
-
 def _recipes(desired: DesiredState) -> dict[str, Any]:
-    """Return the requested recipe, by its name."""
     recipe = recipes().get(desired.smoke.recipe) if desired.smoke else None
     if recipe is None:
         return {}
@@ -106,7 +96,6 @@ def _recipes(desired: DesiredState) -> dict[str, Any]:
 
 @cache
 def _cautious() -> dict[str, Any]:
-    """Return the families that caution against a variable."""
     return {name: _family(family) for name, family in families().items() if family.cautions}
 
 

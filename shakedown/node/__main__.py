@@ -42,14 +42,10 @@ def _place(state: Part, settings: Part) -> None:
         at[last] = part
 
 
-def _gpus(tree: Tree, boot: NextBoot) -> list[Any]:
-    return [attempt(gpu.read, tree), _settings(tree, boot, waits=True)]
-
-
 def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) -> list[Readings]:
     """Group what may wait for a device or a daemon: quick readings share a child, slow ones have their own."""
     devices_: Readings = {
-        "pci": ("PCI devices", 8, _gpus, (tree, boot)),
+        "pci": ("PCI devices", 8, lambda: [attempt(gpu.read, tree), _settings(tree, boot, waits=True)], ()),
         "rdma": ("RDMA devices", 8, rdma.read, (tree, whole)),
         "interfaces": ("network interfaces", 8, interfaces.read, (tree, unit, whole)),
         "devices": ("device files", 5, devices.read, (tree,)),

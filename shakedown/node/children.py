@@ -59,7 +59,8 @@ class Child:
             return answer[0]
         except ValueError:
             self.failed = True
-        reason, words = "failed", "died ({})".format(_cause(status))
+        cause = "signal {}".format(status & 0x7F) if status & 0x7F else "exit {}".format(status >> 8)
+        reason, words = "failed", "died ({})".format(cause)
         if late:
             reason, words = "timed out", "no answer in {:g} s".format(self.waits)
         elif output:
@@ -176,11 +177,6 @@ def _busy_s(pid: int) -> float:
     except (OSError, ValueError):
         return 0.0
     return (int(computed) + int(waited)) / 1e9
-
-
-def _cause(status: int) -> str:
-    signalled = status & 0x7F
-    return "signal {}".format(signalled) if signalled else "exit {}".format(status >> 8)
 
 
 def _reap(pid: int, patience: float) -> int:

@@ -34,7 +34,6 @@ def parse_grub_defaults(lines: list[str], values: Optional[dict[str, str]] = Non
 
 
 def _filled_in(text: str, values: dict[str, str]) -> str:
-    """Return a text with the values of the variables that it names."""
     return _VARIABLE.sub(lambda found: values.get(found.group(1), ""), text)
 
 

@@ -107,21 +107,16 @@ def parse_routes(lines: list[str]) -> list[Part]:
     def address(word: str) -> str:
         return socket.inet_ntoa(struct.pack("=I", int(word, 16)))
 
-    routes = []
-    for line in lines[1:]:
-        fields = line.split()
-        if int(fields[3], 16) & _UP:
-            length = bin(int(fields[7], 16)).count("1")
-            gateway = address(fields[2])
-            routes.append(
-                {
-                    "destination": "{}/{}".format(address(fields[1]), length),
-                    "gateway": None if gateway == "0.0.0.0" else gateway,
-                    "interface": fields[0],
-                    "metric": int(fields[6]),
-                }
-            )
-    return routes
+    return [
+        {
+            "destination": "{}/{}".format(address(fields[1]), bin(int(fields[7], 16)).count("1")),
+            "gateway": address(fields[2]) if int(fields[2], 16) else None,
+            "interface": fields[0],
+            "metric": int(fields[6]),
+        }
+        for fields in (line.split() for line in lines[1:])
+        if int(fields[3], 16) & _UP
+    ]
 
 
 def read_routes(tree: Tree) -> list[Part]:

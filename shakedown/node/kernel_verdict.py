@@ -135,7 +135,6 @@ def _allows(entry: Entry, message: str, priority: Optional[int]) -> bool:
 
 
 def _search(pattern: str, message: str) -> Optional[re.Match[str]]:
-    """Return the match of a regular expression, in upper or lower case."""
     return re.search(pattern, message, re.IGNORECASE)
 
 
@@ -148,8 +147,6 @@ _NAMES = re.compile(r"[\w.:-]+")
 
 class Event:
     """One record that the catalogue knows. Later records may change the severity."""
-
-    __slots__ = ("entry", "message", "number", "part", "priority", "returned", "severity")
 
     def __init__(self, entry: Entry, number: int, message: str, priority: Optional[int]) -> None:
         self.entry = entry
@@ -238,8 +235,6 @@ def _follow(detail: Event, stated: Event) -> None:
 
 class Line:
     """One record that counts, or that is worth showing. `verdict`: "fail", "warn" or "ok"."""
-
-    __slots__ = ("known", "message", "name", "number", "part", "priority", "raised", "remedy", "verdict")
 
     def __init__(self, record: Any, event: Optional[Event], verdict: str) -> None:
         self.number: int = record.number

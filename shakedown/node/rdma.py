@@ -207,20 +207,18 @@ def gids(tree: Tree, port: str) -> list[Part]:
     names = tree.names(folder, in_order=False)
     if not names:
         raise Unreadable("missing", folder)
-    found = []
-    for index in sorted(map(int, names)):
-        gid = tree.text("{}/{}".format(folder, index))
-        if gid not in ("", _EMPTY_GID):
-            found.append(
-                {
-                    "index": index,
-                    "gid": gid,
-                    "type": attempt(tree.text, "{}/gid_attrs/types/{}".format(port, index)),
-                    "netdev": attempt(tree.text, "{}/gid_attrs/ndevs/{}".format(port, index)),
-                    "ipv4": mapped_ipv4(gid),
-                }
-            )
-    return found
+    entries = ((index, tree.text("{}/{}".format(folder, index))) for index in sorted(map(int, names)))
+    return [
+        {
+            "index": index,
+            "gid": gid,
+            "type": attempt(tree.text, "{}/gid_attrs/types/{}".format(port, index)),
+            "netdev": attempt(tree.text, "{}/gid_attrs/ndevs/{}".format(port, index)),
+            "ipv4": mapped_ipv4(gid),
+        }
+        for index, gid in entries
+        if gid not in ("", _EMPTY_GID)
+    ]
 
 
 def _netdev(tree: Tree, function: str, filled: Any) -> str:

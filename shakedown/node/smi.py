@@ -305,15 +305,14 @@ def _records(gpus: Gpus, handle: Any) -> list[Part]:
                 return found  # so says a library of before 7.14 of a ring without a record
             raise
         entries, after, raw, status = answer
-        for number, record in zip(entries, raw):
-            entry = entries[number]
-            found.append(
-                {
-                    "severity": str(entry["error_severity"])[:40],
-                    "at": str(entry["timestamp"])[:40],
-                    "afids": attempt(_afids, gpus, record),
-                }
-            )
+        found += [
+            {
+                "severity": str(entries[number]["error_severity"])[:40],
+                "at": str(entries[number]["timestamp"])[:40],
+                "afids": attempt(_afids, gpus, record),
+            }
+            for number, record in zip(entries, raw)
+        ]
         found = found[-_MOST_RECORDS:]
         more = status == gpus.module.amdsmi_interface.amdsmi_wrapper.AMDSMI_STATUS_MORE_DATA and after > cursor
         cursor = after
@@ -330,7 +329,6 @@ def _afids(gpus: Gpus, record: Part) -> list[int]:
 
 
 def _throttled(gpus: Gpus, handle: Any) -> list[str]:
-    """Return what limits the GPU at this moment."""
     status = call(gpus.module, "amdsmi_get_violation_status", handle)
     known = {reason: status.get(name, "N/A") for reason, name in _VIOLATIONS.items()}
     if all(value == "N/A" for value in known.values()):

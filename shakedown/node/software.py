@@ -202,36 +202,24 @@ def _library(tree: Tree) -> str:
 
 
 def _providers(tree: Tree) -> list[Part]:
-    found = []
-    for folder in _PROVIDER_FOLDERS:
-        for name in tree.names_if_permitted(folder):
-            provider = parse_provider(name)
-            if provider:
-                path = folder + "/" + name
-                found.append(
-                    {
-                        "path": path,
-                        "provider": provider[0],
-                        "abi": provider[1],
-                        "sha256": attempt(tree.ask, "sha256 " + path, _sha256, tree, path),
-                        "target": tree.target(path),
-                    }
-                )
-    return found
-
-
-def _sha256(tree: Tree, path: str) -> str:
-    return hashlib.sha256(tree.raw(path)).hexdigest()
+    paths = [folder + "/" + name for folder in _PROVIDER_FOLDERS for name in tree.names_if_permitted(folder)]
+    return [
+        {
+            "path": path,
+            "provider": provider[0],
+            "abi": provider[1],
+            "sha256": attempt(tree.ask, "sha256 " + path, lambda at: hashlib.sha256(tree.raw(at)).hexdigest(), path),
+            "target": tree.target(path),
+        }
+        for path, provider in ((path, parse_provider(os.path.basename(path))) for path in paths)
+        if provider
+    ]
 
 
 def _drivers(tree: Tree) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for folder in _DRIVER_FOLDERS:
-        for name in tree.names_if_permitted(folder):
-            driver = attempt_or(None, lambda p: parse_driver(tree.lines(p)), folder + "/" + name)
-            if driver:
-                found[folder + "/" + name] = driver
-    return found
+    paths = [folder + "/" + name for folder in _DRIVER_FOLDERS for name in tree.names_if_permitted(folder)]
+    drivers = {path: attempt_or(None, lambda at: parse_driver(tree.lines(at)), path) for path in paths}
+    return {path: driver for path, driver in drivers.items() if driver}
 
 
 def read_verbs(tree: Tree) -> Part:

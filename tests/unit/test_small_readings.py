@@ -21,7 +21,7 @@ from shakedown.node.pci import DEVICES, registers
 from shakedown.node.safe_files import walk
 from shakedown.node.system import service_manager
 from shakedown.node.tree import Tree, Unreadable
-from shakedown.operations import agent as agent_operations
+from shakedown.operations import atomic
 from shakedown.runs.isolation import Problem
 
 
@@ -43,7 +43,7 @@ def test_a_function_without_extended_configuration_space_has_no_extended_registe
 def test_an_agent_that_does_not_answer_is_an_error_with_its_last_words(
     monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
-    monkeypatch.setattr(agent, "pop_global_arguments", lambda state, host, arguments: ({}, []))
+    monkeypatch.setattr(agent, "connector_arguments", lambda host: {})
     monkeypatch.setattr(agent, "parse", lambda lines: {"lines": lines})
     output = SimpleNamespace(stdout='{"a": 1}', stderr="" if answered else "no such file", stdout_lines=['{"a": 1}'])
     host: Any = SimpleNamespace(state=None, run_shell_command=lambda command, **arguments: (answered, output))
@@ -98,10 +98,10 @@ def test_the_kernels_log_is_read_to_its_end(tmp_path: Path) -> None:
 def test_a_script_of_the_agent_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, stderr: str, message: str) -> None:
     reasons: list[str] = []
     output = SimpleNamespace(stderr_lines=[stderr] if stderr else [])
-    monkeypatch.setattr(agent_operations, "run_script", lambda *arguments, **options: (False, output))
-    monkeypatch.setattr(agent_operations, "refused", lambda state, host, reason: bool(reasons.append(reason)))
+    monkeypatch.setattr(atomic, "run_script", lambda *arguments, **options: (False, output))
+    monkeypatch.setattr(atomic, "refused", lambda state, host, reason: bool(reasons.append(reason)))
     anything: Any = None
-    assert agent_operations._on_node(anything, anything, {}) is False
+    assert atomic.run_or_refuse(anything, anything, "agent.py", {}) is False
     assert reasons == [message]
 
 

@@ -173,15 +173,11 @@ def as_login(tree: Tree, state: Part, user: str) -> None:
     for limit, setting in system.read_limits(tree, known).items():
         at_login = setting["persisted"]
         state["limits"][limit] = {"running": NOT_SAID if at_login is None else at_login, "persisted": at_login}
-    for device in device_files(state["devices"]) if user != "root" else []:
-        device["openable"] = may_open(device, user, groups)
-
-
-def device_files(devices: Part) -> List[Part]:
-    files = [devices["kfd"]] + [
-        device for name in ("dri", "infiniband") if not is_unreadable(devices[name]) for device in devices[name]
-    ]
-    return [device for device in files if not is_unreadable(device)]
+    folders = [state["devices"][name] for name in ("dri", "infiniband")]
+    files = [state["devices"]["kfd"], *(file for folder in folders if not is_unreadable(folder) for file in folder)]
+    for device in files if user != "root" else []:
+        if not is_unreadable(device):
+            device["openable"] = may_open(device, user, groups)
 
 
 def may_open(device: Part, user: str, groups: List[str]) -> bool:

@@ -37,13 +37,9 @@ class Unusable(Exception):
 
 def path_of(run_id: str) -> str:
     """Return the folder of a run of this user."""
-    if not is_run_id(run_id):
+    if not _RUN_ID.fullmatch(run_id):
         raise Unusable("not a run id: %r" % run_id)
     return os.path.join(parent(), run_id)
-
-
-def is_run_id(name: str) -> bool:
-    return _RUN_ID.fullmatch(name) is not None
 
 
 def parent() -> str:
@@ -241,7 +237,7 @@ def _regular(path: str, name: str) -> BinaryIO:
 def run_of_watchdog(pid: int) -> Optional[str]:
     """Return this user's run whose watchdog has that pid, by the run folders."""
     try:
-        names = [name for name in os.listdir(parent()) if is_run_id(name)]
+        names = [name for name in os.listdir(parent()) if _RUN_ID.fullmatch(name)]
     except OSError:
         return None
     for name in names:
@@ -295,7 +291,7 @@ def _newest_first(parent: str) -> List[Tuple[str, float]]:
     for name in names:
         path = os.path.join(parent, name)
         about = _about(path)
-        if about and stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and is_run_id(name):
+        if about and stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and _RUN_ID.fullmatch(name):
             inner = [_about(os.path.join(path, log)) for log in (LEADER_LOG, OWN)]
             found.append((path, max([about.st_mtime, *(entry.st_mtime for entry in inner if entry)])))
     return sorted(found, key=lambda entry: entry[1], reverse=True)

@@ -224,7 +224,6 @@ def _hidden_holder() -> Optional[str]:
 
 
 def _of_user(pid: str) -> str:
-    """Return a process's user in words; empty where the process has gone since."""
     try:
         return " of user %s" % who(os.stat("/proc/" + pid).st_uid)
     except OSError:

@@ -68,18 +68,13 @@ class Sampler:
         """Return the sampler's pid: the one that reaps orphans leaves it to `stop`."""
         return [self._process.pid] if self._process else []
 
-    def own(self, members: List[processes.Process]) -> List[processes.Process]:
-        """Return which of a run's processes are the sampler and its children."""
+    def own(self, members: List[processes.Process], others: bool = False) -> List[processes.Process]:
+        """Return which of a run's processes are the sampler and its children, or the others, which are the job's."""
         family, before = set(self.pids()), -1
         while len(family) > before:
             before = len(family)
             family |= {process.pid for process in members if process.parent in family}
-        return [process for process in members if process.pid in family]
-
-    def others(self, members: List[processes.Process]) -> List[processes.Process]:
-        """Return which of a run's processes are the job's."""
-        own = self.own(members)
-        return [process for process in members if process not in own]
+        return [process for process in members if (process.pid in family) != others]
 
     def stop(self, turn: Callable[[], Optional[bool]]) -> None:
         """Ask for the last sample, and wait a moment for it. `turn` passes the time, and says when there is none."""

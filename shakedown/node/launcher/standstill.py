@@ -183,7 +183,6 @@ def _ask_nccl(path: str) -> None:
 
 
 def _ras() -> str:
-    """Return the answer of RCCL's RAS service about the job."""
     data, until = b"", time.monotonic() + _RAS_S
     try:
         with socket.create_connection(_RAS, timeout=1) as connection:

@@ -96,8 +96,10 @@ class Watchdog:
                 self._environment(),
                 keep=(self._lock.fileno(),),  # the node stays locked while the leader lives, come what may
             )
-        except OSError as error:
-            self._cannot_start(error)
+        except OSError as error:  # said where the leader's output would be; the exit code is the shell's for this
+            with os.fdopen(folder.open_log(self._path, folder.LEADER_LOG), "a", encoding="utf-8") as log:
+                log.write("shakedown: cannot start %s: %s\n" % (self._job["command"][0], error.strerror))
+            self._exit_code, self._exited = 127, time.monotonic()
             return
         self._enter(RUNNING)
         self._wait(lambda: leader.poll() is not None)
@@ -106,18 +108,11 @@ class Watchdog:
             self._enter(STOPPING)
 
     def _lacking(self) -> Optional[str]:
-        """Return what the node lacks of what the job needs; None: nothing."""
         if not self._job.get("needs"):
             return None
         argv = [sys.executable, "-I", "-S", os.path.join(self._path, folder.OWN), "needs"]
         error = self._run(argv, "setup.log", None)
         return error and (self._tail("setup.log") or error)
-
-    def _cannot_start(self, error: OSError) -> None:
-        """Say why there is no output, where the leader's would be; the exit code is the shell's for this."""
-        with os.fdopen(folder.open_log(self._path, folder.LEADER_LOG), "a", encoding="utf-8") as log:
-            log.write("shakedown: cannot start %s: %s\n" % (self._job["command"][0], error.strerror))
-        self._exit_code, self._exited = 127, time.monotonic()
 
     def _finish(self) -> None:
         self._enter(STOPPING)
@@ -207,7 +202,7 @@ class Watchdog:
 
     def _of_the_job(self) -> List[processes.Process]:
         """Return the run's processes except the sampler, which sees the job's end."""
-        return self._sampler.others(self._members())
+        return self._sampler.own(self._members(), others=True)
 
     # -- one turn ------------------------------------------------------------------------------------------------
 
@@ -225,7 +220,6 @@ class Watchdog:
             self._end("the controller was silent for %d s" % self._job["lease_s"])
 
     def _show_life(self) -> None:
-        """Tell the guardian that the watchdog runs."""
         now = time.monotonic()
         if now - self._signed >= _SIGN_S:
             self._signed = now

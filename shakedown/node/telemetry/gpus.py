@@ -144,7 +144,6 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
 
 
 def _handles(tree: Tree) -> List[Tuple[str, Any, Any]]:
-    """Return (BDF, the package, handle) of each GPU."""
     gpus = smi.open_library(tree, smi.library_path(tree))
     return [(bdf, gpus.module, handle) for bdf, handle in gpus.handles.items()]
 
@@ -268,7 +267,8 @@ class Gpus(Source):
             parts = dict.fromkeys(answer["status"], 1.0)
             kinds = list(REASONS)
         else:
-            return dict.fromkeys(REASONS, self._reason(answer))
+            nothing = Unreadable("missing", "amdsmi does not report what limits this GPU").as_part()
+            return dict.fromkeys(REASONS, answer.get("unreadable") or self.library.reason or nothing)
         since = now - self._before.get(bdf, (now, None))[0]
         self._before[bdf] = (now, answer.get("residency"))
         for reason in kinds:
@@ -282,7 +282,3 @@ class Gpus(Source):
             return {}
         grown = {reason: count - before[1].get(reason, count) for reason, count in counts.items()}
         return {reason: min(max(more / (turns - before[0]), 0.0), 1.0) for reason, more in grown.items()}
-
-    def _reason(self, answer: Values) -> Part:
-        nothing = Unreadable("missing", "amdsmi does not report what limits this GPU").as_part()
-        return dict(answer.get("unreadable") or self.library.reason or nothing)

@@ -247,8 +247,7 @@ class Devices(Window):
         return True
 
     def _event(self, action: str, subsystem: str, device: udev.Device, remark: str = "") -> None:
-        """Write an event down."""
-        if not self._concerns(subsystem, device):
+        if subsystem == "net" and device.parent == "virtual" and device.name != self._interface:
             return
         head = self._head(device.path, device.properties.get("DRIVER"))
         self._note(action, subsystem, device)
@@ -256,9 +255,6 @@ class Devices(Window):
         quiet = action in _QUIET or (action == "change" and not more)
         words = ["%s: uevent %s %s %s" % (head, action, subsystem, device.name), *more, remark]
         self._write(_NOTICE if quiet else ERROR, " ".join(words))
-
-    def _concerns(self, subsystem: str, device: udev.Device) -> bool:
-        return subsystem != "net" or device.parent != "virtual" or device.name == self._interface
 
     def _head(self, path: str, driver: Optional[str] = None) -> str:
         """Return driver and PCI function of a device, as the kernel names the device in its log."""

@@ -176,9 +176,7 @@ class Errors(Source):
         }
         counters = attempt(io_counters, self._tree)
         for name in self._interfaces:
-            readings["net/" + name] = {
-                counter: of_interface(counters, name, field) for counter, field in _NET_ERRORS.items()
-            }
+            readings["net/" + name] = {key: of_interface(counters, name, field) for key, field in _NET_ERRORS.items()}
         return {device + "/errors": self._sum(device, values) for device, values in readings.items()}
 
     def _sum(self, device: str, values: Dict[str, Any]) -> Any:

@@ -66,7 +66,6 @@ class Output:
             data = data[os.write(self._file, data) :]
 
     def _thin(self) -> None:
-        """Leave out every second sample but the first."""
         with open(self._path, "rb") as file:
             lines = file.readlines()
         kept, count = [], 0
