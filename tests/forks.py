@@ -26,6 +26,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+RANKS = str(Path(__file__).with_name("forked_ranks.py"))
 _FORK, _WAIT = os.fork, os.waitpid  # before gevent replaces them
 
 
@@ -37,8 +38,8 @@ class Program:
         self.returncode: int | None = None
         from shakedown.cli import needs
 
-        own = argv[0].endswith("/shakedown")
-        self._server = _server(not own or "gevent" in needs("".join(argv[1:2])))
+        plain = argv[0].endswith("/shakedown") and "gevent" not in needs("".join(argv[1:2]))
+        self._server = _server("torch" if argv[0] == RANKS else "plain" if plain else "pyinfra")
         with contextlib.ExitStack() as files:
             self._out, self._err = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             names = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (self._out, self._err)]
@@ -109,12 +110,9 @@ def python(code: str, *words: str | Path, timeout: float = 120, **variables: str
 
 
 class _Server:
-    def __init__(self, patched: bool) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, *(["patched"] if patched else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+    def __init__(self, loaded: str) -> None:
+        command = [sys.executable, __file__, loaded]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         atexit.register(self.end)
 
     def end(self) -> None:
@@ -141,8 +139,8 @@ class _Server:
 
 
 @functools.cache
-def _server(patched: bool) -> _Server:
-    return _Server(patched)
+def _server(loaded: str) -> _Server:
+    return _Server(loaded)
 
 
 def _serve() -> dict[str, Any]:
@@ -191,9 +189,18 @@ shakedown.runs.judging shakedown.schedulers.registry
 PATCHED = "shakedown.runner.pyinfra.patched pyinfra_cli.main shakedown.runner.stages shakedown.runner.preview"
 
 
-def _load(patched: bool) -> None:
+def _load(what: str) -> None:
     """What programs import, what they read of our own data, and what is installed: gevent and pyinfra ask for that some
     thirty times."""
+    if what == "torch":
+        os.environ["OMP_NUM_THREADS"] = "1"  # read once, here
+        import torch
+
+        from shakedown.jobs.workload import cpu
+
+        torch.compile = cpu._uncompiled  # before Megatron-Core, as `cpu.install` does, which each rank calls
+        importlib.import_module("shakedown.jobs.workload.trainer")
+        return
     for name in LOADED.split():
         importlib.import_module(name)
     from shakedown.checks import checks
@@ -204,14 +211,14 @@ def _load(patched: bool) -> None:
     assert not {"gevent", "pyinfra", "shakedown.runner.session"}.intersection(sys.modules)
     installed = metadata.entry_points()
     metadata.entry_points = lambda **wanted: installed.select(**wanted)  # type: ignore[assignment]
-    for name in PATCHED.split() if patched else ():
+    for name in PATCHED.split() if what == "pyinfra" else ():
         importlib.import_module(name)
 
 
 if __name__ == "__main__":
     import runpy
 
-    _load("patched" in sys.argv)
+    _load(sys.argv[1])
     gc.freeze()
     _become(_serve())
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import shakedown
 from shakedown.logs.iterations import Iteration
+from tests import forks
 from tests.training_logs import parse
 
 WORKLOAD = Path(shakedown.__file__).parent / "jobs" / "workload"
@@ -60,6 +61,14 @@ def train(arguments: str, *, ranks: int = 2, script: Path | None = None) -> tupl
     with start(arguments, ranks=ranks, script=script) as agent:
         output, _ = agent.communicate(timeout=180)
     return agent.returncode, output
+
+
+def train_forked(arguments: str, *, ranks: int = 2) -> tuple[int, str]:
+    """As `train`, without an agent, and with ranks of a process that has torch and Megatron-Core loaded: importing them
+    takes each rank and the agent 3 s of CPU."""
+    words = [forks.RANKS, str(ranks), str(free_port()), str(WORKLOAD / "train.py"), *arguments.split()]
+    code, output, errors = forks.run(words, Path.cwd(), environment(), 180)
+    return code, output + errors
 
 
 def iterations(output: str) -> list[Iteration]:

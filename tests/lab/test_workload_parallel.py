@@ -34,20 +34,20 @@ def losses(output: str) -> list[float]:
 @pytest.fixture(scope="module")
 def reference() -> list[float]:
     """The losses of a single rank: no parallelism at all."""
-    code, output = torchrun.train(ARGUMENTS, ranks=1)
+    code, output = torchrun.train_forked(ARGUMENTS, ranks=1)
     assert code == 0, output
     return losses(output)
 
 
 @pytest.mark.parametrize("layout", ["", "--tensor-parallel 2"])
 def test_data_and_tensor_parallel_runs_have_the_losses_of_a_single_rank(reference: list[float], layout: str) -> None:
-    code, output = torchrun.train(f"{ARGUMENTS} {layout}")
+    code, output = torchrun.train_forked(f"{ARGUMENTS} {layout}")
     assert code == 0, output
     assert losses(output) == pytest.approx(reference, rel=1e-3)
 
 
 def test_a_pipeline_of_two_stages_learns_as_well(reference: list[float]) -> None:
-    code, output = torchrun.train(f"{ARGUMENTS} --pipeline-parallel 2")
+    code, output = torchrun.train_forked(f"{ARGUMENTS} --pipeline-parallel 2")
     assert code == 0, output
     found = losses(output)
     assert found[0] == pytest.approx(math.log(128), abs=0.2)
@@ -67,7 +67,7 @@ def test_tensor_and_data_parallel_over_two_agents(reference: list[float]) -> Non
 
 
 def test_a_loss_that_is_nan_is_left_out_and_counted() -> None:
-    code, output = torchrun.train(f"{torchrun.TINY} --lr 1e30 --train-iters 4", ranks=1)
+    code, output = torchrun.train_forked(f"{torchrun.TINY} --lr 1e30 --train-iters 4", ranks=1)
     assert code == 0, output
     first, *later = torchrun.iterations(output)
     assert first.lm_loss is not None

@@ -21,6 +21,7 @@ from shakedown.desired.problems import DesiredStateError
 from shakedown.operations import names as checked
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.node import NodeState
+from tests.at_once import at_once
 from tests.states import bare, desired, healthy, unreadable, with_
 from tests.unit.test_findings_shown import leaves
 
@@ -243,7 +244,7 @@ def answers(finding: Finding, name: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", STATES)
-@pytest.mark.parametrize("path", ASKED)
+@at_once("path", ASKED)
 def test_what_is_asked_for_is_answered(path: str, kind: str) -> None:
     value, names = ASKED[path]
     found = findings(asking(path, value), STATES[kind])

@@ -13,6 +13,7 @@ from shakedown.desired.cvs import Choice, CvsError, importing
 from shakedown.desired.cvs.document import Given, parameters, without_comments
 from shakedown.desired.cvs.tables import families, known_parameters
 from shakedown.recipes import recipe as smoke
+from tests.at_once import at_once
 from tests.cvs_files import DISTRIBUTED, EXAMPLES, FILLED, LATER, changed, copy_of, outcome
 
 
@@ -42,7 +43,7 @@ def test_the_examples_have_every_parameter_that_is_known() -> None:
     assert set(known_parameters()) == EVERY
 
 
-@pytest.mark.parametrize("name", sorted(EVERY))
+@at_once("name", sorted(EVERY))
 def test_no_parameter_can_be_taken_out_of_the_table(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file, choice, path = next(
         (file, choice, each.path) for file, choice in EXAMPLES for each in given(file, choice) if each.name == name
@@ -84,7 +85,7 @@ WHERE = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(EVERY - {"model_params", "sweep.combinations"}))
+@at_once("name", sorted(EVERY - {"model_params", "sweep.combinations"}))
 def test_every_parameters_value_makes_a_difference(name: str, tmp_path: Path) -> None:
     """In the layer, in what is told, or as an error; those of the two containers are covered by what is in them."""
     found = [(each, choice, {}) for each, choice in EXAMPLES[::-1] if name in {one.name for one in given(each, choice)}]

@@ -16,6 +16,7 @@ from shakedown.cli import main
 from shakedown.logs import explain as explaining
 from shakedown.logs.explain import explain
 from shakedown.logs.source import LogSource
+from tests.at_once import at_once
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 LOST = "nvme nvme2: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff"
@@ -83,7 +84,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@at_once("form", FORMS.values())
 def test_a_line_is_known_in_each_form(form: str) -> None:
     found = explained(form.replace("MESSAGE", LOST) + "\n")
     assert [(each["name"], each["part"], each["severity"]) for each in found["lines"]] == [
@@ -92,7 +93,7 @@ def test_a_line_is_known_in_each_form(form: str) -> None:
     assert found["unknown"] == []
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@at_once("form", FORMS.values())
 def test_an_unknown_line_is_told_in_each_form(form: str) -> None:
     result = run(form.replace("MESSAGE", UNKNOWN) + "\n", "--format", "json")
     found = json.loads(result.stdout)

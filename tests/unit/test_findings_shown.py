@@ -74,14 +74,14 @@ Path = tuple[str | int, ...]
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value, and every list and mapping as a whole."""
+    """Every value, of lists the first one's, and every list and mapping as a whole."""
     if path:
         yield path, value
     if isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, (*path, key))
     if isinstance(value, list):
-        for index, item in enumerate(value[:3]):
+        for index, item in enumerate(value[:1]):
             yield from leaves(item, (*path, index))
 
 
@@ -163,11 +163,13 @@ def is_sentence(text: str) -> bool:
 def test_every_finding_of_every_change_shows_what_differs() -> None:
     remedies: set[str] = set()
     seen: set[tuple[str, Verdict]] = set()
-    usual = checks.evaluate(EVERYTHING, HEALTHY, "n")  # shown once: nearly every change leaves them as they are
+    usual: dict[str, Finding] = {}  # shown once: nearly every change leaves them as they are
     for path, value in [((), None), *CHANGES]:
         state = changed({path: value}) if path else HEALTHY
         for finding in checks.evaluate(EVERYTHING, state, "n") if state else []:
-            if finding.verdict != Verdict.OK and (not path or finding not in usual):
+            if finding.verdict != Verdict.OK and usual.get(finding.name) != finding:
+                if not path:
+                    usual[finding.name] = finding
                 shows_what_differs(finding)
                 remedies.add(finding.remedy.text if finding.remedy else f"{finding.name} has none")
                 seen.add((finding.name.partition(".")[0], finding.verdict))

@@ -11,6 +11,7 @@ from shakedown.checks import answers
 from shakedown.common.secrets import is_secret
 from shakedown.desired import models
 from shakedown.recipes.documents import documents
+from tests.at_once import at_once
 
 SECTIONS = [
     each for each in vars(models).values() if isinstance(each, type) and issubclass(each, models.Section)
@@ -30,8 +31,9 @@ def others(section: type[BaseModel], key: str) -> dict[str, Any]:
     return {pair[0]: section.model_fields[pair[0]].examples[0] for pair in pairs if key not in pair}  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("section", "name"), KEYS, ids=lambda each: getattr(each, "__name__", each))
-def test_a_key_is_described_and_takes_its_own_example(section: type[BaseModel], name: str) -> None:
+@at_once("key", KEYS)
+def test_a_key_is_described_and_takes_its_own_example(key: tuple[type[BaseModel], str]) -> None:
+    section, name = key
     field = section.model_fields[name]
     assert field.description
     if issubclass(models.DesiredState, section):

@@ -10,6 +10,7 @@ from shakedown.gates.observed import JobEnd, Logs
 from shakedown.logs.end import EndReader, ended_badly, endings
 from shakedown.logs.lines import prefix, unprefixed
 from shakedown.state.findings import Verdict
+from tests.at_once import at_once
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 RUN = [
@@ -17,7 +18,7 @@ RUN = [
     " number of skipped iterations:   0 | number of nan iterations:   0 |\n"
     for at in range(1, 21)
 ]
-ENDINGS = [pytest.param(shown, id=shown[:60]) for each in endings() if each.sure for shown in each.shows]
+ENDINGS = [shown for each in endings() if each.sure for shown in each.shows]
 FURTHER = [  # of forms that no entry shows
     "Terminated",
     "run.sh: line 44: 991 Bus error               (core dumped) python3 pretrain_gpt.py",
@@ -76,7 +77,7 @@ def ended(*lines: str, before: list[str] = RUN) -> Gate:
     return next(gate for gate in gates if gate.name == "ended_well")
 
 
-@pytest.mark.parametrize("line", [*ENDINGS, *FURTHER])
+@at_once("line", [*ENDINGS, *FURTHER])
 @pytest.mark.parametrize("before", ["", "node07: ", "[rank3]: ", "3: ", "trainer-1  | ", "2026-11-24T07:00:00.123Z "])
 def test_a_failure_behind_the_last_iteration_fails(line: str, before: str) -> None:
     gate = ended("some words", before + line)

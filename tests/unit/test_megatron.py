@@ -8,6 +8,7 @@ from shakedown.desired.models import Smoke
 from shakedown.recipes.options import choose
 from shakedown.recipes.program import megatron_rules, option_of, program, rules_of
 from shakedown.recipes.recipe import Rule, families, recipes
+from tests.at_once import at_once
 from tests.plans import shipped
 from tests.unit.test_preflight import LLAMA, found
 
@@ -53,7 +54,7 @@ def test_each_rule_names_arguments_of_megatron_and_refuses_what_breaks_it(rule: 
     assert any(rule.why in problem for problem in problems_of("radeon-gpt-1gpu", **options)), options
 
 
-@pytest.mark.parametrize("name", [name for name, own in recipes().items() if own.family.programs])
+@at_once("name", [name for name, own in recipes().items() if own.family.programs])
 def test_no_recipe_breaks_a_rule_by_itself(name: str) -> None:
     data = {"radeon": DATA, "stanford": {**DATA, "titles-data-path": "/t"}}
     assert problems_of(name, **data.get(recipes()[name].family_name, {})) == []

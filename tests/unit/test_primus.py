@@ -16,6 +16,7 @@ from shakedown.recipes.configurations import configurations, read_experiment
 from shakedown.recipes.fitting import fit
 from shakedown.recipes.options import choose
 from shakedown.recipes.recipe import recipes
+from tests.at_once import at_once
 from tests.plans import rack
 from tests.states import desired
 from tests.unit.test_preflight import found
@@ -66,8 +67,8 @@ def refused(recipe: str, nodes: int = 1, **more: Any) -> str:
 
 
 @pytest.mark.parametrize("gpu", [*GPUS, "mi350x"])
-@pytest.mark.parametrize("model", BATCHES)
-@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@at_once("model", BATCHES)
+@at_once("precision", ["bf16", "fp8"])
 def test_a_plan_has_the_sizes_of_the_gpu_s_file(model: str, precision: str, gpu: str) -> None:
     column = BATCHES[model][GPUS.index("mi355x" if gpu == "mi350x" else gpu)]
     name = f"primus-{model}-{precision}"
@@ -96,7 +97,7 @@ def _recipe(path: str) -> str:
     return next(name for name, own in recipes().items() if own.entry.experiment == experiment)
 
 
-@pytest.mark.parametrize("path", KNOWN.files)
+@at_once("path", KNOWN.files)
 def test_every_value_of_every_file_reaches_the_command(path: str) -> None:
     """The whole table, each on the nodes that its file is made for: what is passed is what the file says."""
     file, name = KNOWN.files[path], _recipe(path)

@@ -14,6 +14,7 @@ from shakedown.recipes.option import Option, as_text
 from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.program import further_option, gated, of_image, program
 from shakedown.recipes.recipe import Family, families, recipes
+from tests.at_once import at_once
 from tests.documents import commands, variables
 from tests.plans import rack
 from tests.program_arguments import variables_of
@@ -64,7 +65,7 @@ def test_the_variables_of_a_script() -> None:
     assert variables_of(script) == ({"MBS": "2", "MP_VP": ""}, ["FIXED", "LOG"])
 
 
-@pytest.mark.parametrize("name", [name for name in recipes() if recipes()[name].family.programs])
+@at_once("name", [name for name in recipes() if recipes()[name].family.programs])
 def test_every_option_of_a_recipe_is_one_of_its_program(name: str) -> None:
     family = recipes()[name].family
     for option, known in family.options.items():

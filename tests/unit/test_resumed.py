@@ -70,9 +70,9 @@ def gates(output: str, **spec: Any) -> dict[str, Gate]:
 
 @pytest.mark.parametrize("options", ["", "--fp16 --initial-loss-scale 4096"])
 def test_a_training_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(options: str) -> None:
-    code, output = torchrun.train(f"{torchrun.TINY} --lr 5e-3 --train-iters 8 --resume-at 4 {options}")
+    code, output = torchrun.train_forked(f"{torchrun.TINY} --lr 5e-3 --train-iters 8 --resume-at 4 {options}")
     assert code == 0, output
-    _, whole = torchrun.train(f"{torchrun.TINY} --lr 5e-3 --train-iters 8 {options}")
+    _, whole = torchrun.train_forked(f"{torchrun.TINY} --lr 5e-3 --train-iters 8 {options}")
     losses = [[line.lm_loss for line in torchrun.iterations(each)] for each in (output, whole)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     found = gates(output, iterations=8, resume_at=4)
@@ -82,7 +82,7 @@ def test_a_training_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(options
 
 
 def test_a_checkpoint_beyond_the_end_is_refused() -> None:
-    code, output = torchrun.train(f"{torchrun.TINY} --train-iters 4 --resume-at 4", ranks=1)
+    code, output = torchrun.train_forked(f"{torchrun.TINY} --train-iters 4 --resume-at 4", ranks=1)
     assert code != 0 and "--resume-at: 4 is not between" in output
     assert iterations_complete(training(curve(5.0, 4.0), loaded=2, saved=2)).verdict is OK
 

@@ -17,6 +17,7 @@ from shakedown.common import command_secrets
 from shakedown.common.command_secrets import named
 from shakedown.common.command_secrets.forms import Values, forms
 from shakedown.common.secrets import MASK, Masker, found_in, is_secret
+from tests.at_once import at_once
 
 ROOT = Path(__file__).parents[2]
 LISTS = ROOT / "tests/data/secrets"
@@ -87,7 +88,7 @@ def test_no_line_of_the_list_is_masked_because_all_of_it_would_be() -> None:
         assert shown.startswith(around[: len(around) // 3]), (line, shown)
 
 
-@pytest.mark.parametrize("form", forms(), ids=lambda form: form.name)
+@at_once("form", forms())
 def test_each_form_is_needed_by_a_line_of_the_list(form: object) -> None:
     known = [each for each in forms() if each is form]
     assert any(

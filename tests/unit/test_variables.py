@@ -9,6 +9,7 @@ from shakedown.desired.layers import HostLayers
 from shakedown.jobs.plan import PlanError
 from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve
+from tests.at_once import at_once
 from tests.plans import IMAGE, rack, small
 from tests.states import unreadable
 from tests.unit.test_preflight import LLAMA, found
@@ -37,7 +38,7 @@ def refused(environment: dict[str, str], nodes: int = 2, **more: Any) -> list[st
     return [str(problem) for problem in error.value.problems]
 
 
-@pytest.mark.parametrize("name", recipes())
+@at_once("name", recipes())
 def test_no_recipe_takes_the_numbers_of_its_ranks_from_the_environment(name: str) -> None:
     problems = of_recipe(name, environment=dict.fromkeys(RENDEZVOUS, "7"))
     for variable in RENDEZVOUS:

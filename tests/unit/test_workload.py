@@ -117,7 +117,7 @@ def test_the_recipe_in_half_precision_searches_for_a_loss_scale_and_then_learns(
     smoke = Smoke(recipe="gpt-small-fp16", options={"global_batch_size": 16})
     chosen, problems = choose(recipes()[smoke.recipe], smoke)
     assert not problems
-    code, output = torchrun.train(" ".join(chosen.arguments()))
+    code, output = torchrun.train_forked(" ".join(chosen.arguments()))
     assert code == 0, output
     lines = torchrun.iterations(output)
     scale = loss_scale(lines)
@@ -132,7 +132,7 @@ def test_the_recipe_in_half_precision_searches_for_a_loss_scale_and_then_learns(
 
 
 def test_in_half_precision_a_scale_that_is_low_enough_is_not_searched_for() -> None:
-    code, output = torchrun.train(f"{torchrun.TINY} --fp16 --initial-loss-scale 4096 --train-iters 3", ranks=1)
+    code, output = torchrun.train_forked(f"{torchrun.TINY} --fp16 --initial-loss-scale 4096 --train-iters 3", ranks=1)
     assert code == 0, output
     assert [(line.loss_scale, line.skipped_iterations) for line in torchrun.iterations(output)] == [(4096.0, 0)] * 3
 
@@ -192,7 +192,7 @@ def test_all_that_does_not_fit_is_said_at_once() -> None:
 
 
 def test_a_rank_with_unusable_arguments_says_so_and_fails() -> None:
-    code, output = torchrun.train("--global-batch-size 10")
+    code, output = torchrun.train_forked("--global-batch-size 10")
     assert code != 0
     assert "--global-batch-size: 10 is not divisible by --micro-batch-size x data parallel = 8" in output
 
