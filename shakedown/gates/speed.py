@@ -110,7 +110,7 @@ def possible_throughput(speed: Speed) -> Outcome | None:
     evidence = f"{decimal(top)} TFLOP/s/GPU {source}{where}; at most {limit}"
     return Outcome(
         verdict=Verdict.FAIL if failed else Verdict.OK,
-        wanted=limit.tflops,
+        wanted=f"at most {decimal(limit.tflops)}",  # a bound of physics, which nothing is to reach
         actual=top,
         unit="TFLOP/s/GPU",
         evidence="; ".join([*([f"no machine has {some(lies)}"] if lies else []), evidence]),

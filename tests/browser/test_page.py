@@ -266,9 +266,11 @@ def test_an_acceptance_report_fits_and_prints(open_page: Open, tmp_path: Path, w
     found = page.evaluate("axe.run()")
     assert len(found["passes"]) > 15, "it looked"
     assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
-    assert len(rows(page, "parts")) > 20 and len(rows(page, "signature")) == 2
+    assert len(rows(page, "parts")) > 6 and len(rows(page, "signature")) == 2
+    assert not page.locator("details .mono").first.is_visible()
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 718, "height": 1000})  # of an A4 page, with margins of 1 cm
     assert fits(page), "nothing is cut off on paper"
+    assert page.locator("details .mono").first.is_visible(), "the serial numbers are on paper"
     assert page.locator(".sign td").first.evaluate("cell => cell.getBoundingClientRect().height") > 40
     assert page.pdf(format="A4").startswith(b"%PDF")

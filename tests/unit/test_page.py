@@ -255,6 +255,28 @@ def test_a_drift_check_has_its_own_figures() -> None:
     assert (tile.label, tile.value) == ("Nodes in the desired state", "2 of 4")
 
 
+def test_the_parts_of_an_acceptance_report_are_folded_by_node_and_model(tmp_path: Path) -> None:
+    """At 64 nodes there were 1,150 rows; a serial number is still there, in a part of the page that opens."""
+    run = a_run_for_acceptance(tmp_path)
+    assert run.directory is not None
+    first = run.record.nodes[0]
+    run.record.nodes = [first.model_copy(update={"name": f"n{number}"}) for number in range(1, 65)]
+    for number in range(1, 65):
+        (run.directory / f"states/n{number}.json").write_text(healthy(number).model_dump_json())
+    text = text_of(run, "acceptance")
+    section = text[text.index('<section aria-labelledby="parts">') : text.index('<section aria-labelledby="tests">')]
+    assert section.count("<tr>") < 64 + 12, "a row for each node, and one for each model"
+    state = healthy(64)
+    assert not isinstance(state.gpus, Unreadable) and not isinstance(state.rdma, Unreadable)
+    count = len(state.gpus)
+    model = state.gpus[0].model
+    assert f'GPU</th><td data-label="model">{model}</td><td data-label="number">{64 * count}</td>' in section
+    assert f"{count} × GPU {model}" in section and "64 of 64 nodes" in section
+    inside = "".join(re.findall(r"<details>(.*?)</details>", section, re.DOTALL))
+    for serial in (state.system.board_serial, *(gpu.serial for gpu in state.gpus), *(nic.guid for nic in state.rdma)):
+        assert str(serial) in inside
+
+
 def test_an_acceptance_report_names_parts_tests_limits_waivers_and_the_statement(tmp_path: Path) -> None:
     run = a_run_for_acceptance(tmp_path)
     assert run.directory is not None
@@ -263,6 +285,8 @@ def test_an_acceptance_report_names_parts_tests_limits_waivers_and_the_statement
     assert not isinstance(state.gpus, Unreadable) and not isinstance(state.rdma, Unreadable)
     for serial in (state.system.board_serial, *(gpu.serial for gpu in state.gpus), *(nic.guid for nic in state.rdma)):
         assert str(serial) in text
+    assert "Failed: Failed" not in text and "Failed: " in text, "the word stands once in the headline"
+    assert re.search(r"possible_throughput</th>.*?wanted\">at most [0-9.]+ TFLOP", text), "a bound is no goal"
     assert "SHA256:AAAABBBBCCCC" in text and "cable-7" in text and "no_failure_signature" in text
     assert text.count("not read") >= 2, "of the node whose state is not there"
     assert ">24 (1 an hour) errors<" in text and ">20 s<" in text and "memory.bandwidth" in text

@@ -3,11 +3,13 @@
 A supplier and a buyer sign the printed page. The page proves nothing: `shakedown verify` does.
 """
 
-import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,11 @@ from shakedown.common.text import decimal, printable
 from shakedown.logs.metrics import METRICS
 from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Run
-from shakedown.report.overview import WORDS, overview
+from shakedown.report.overview import overview
 from shakedown.report.page import render
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.records import RunRecord
+from shakedown.runs.signing.statement import digest
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState, is_unreadable
 from shakedown.trials.models import Judged
@@ -57,15 +60,20 @@ def page_of(document: Run) -> str:
     waived = [finding for finding in record.findings if finding.waiver]
     differing = [finding for finding in record.findings if finding.verdict != Verdict.OK and not finding.waiver]
     measured = [*_figures(document), *_trials(record), *_soak(record)]
+    models: dict[tuple[str, str], tuple[int, set[str]]] = {}
+    for part in parts:
+        number, holders = models.get((part.kind, part.model), (0, set()))
+        holders.add(part.node)
+        models[part.kind, part.model] = number + 1, holders
     template = render.environment().get_template("acceptance.html")
     return template.render(
         shown=shown,
         record=record,
-        word=WORDS[shown.verdict],
         style=render.own("style.css"),
         policy=render.policy(),
         version=version("shakedown"),
-        parts=parts[:MOST],
+        models=models,
+        nodes=list(_nodes(parts[:MOST])),
         gates=[(row.gate, row.where) for row in fold_gates(shown.gates)][:MOST],
         passed=len(record.findings) - len(differing) - len(waived),
         differing=differing[:MOST],
@@ -74,6 +82,13 @@ def page_of(document: Run) -> str:
         beyond=max(len(rows) - MOST for rows in (parts, differing, waived, measured)),
         statement=_statement(document.directory),
     )
+
+
+def _nodes(parts: Iterable[Part]) -> Iterator[tuple[str, Counter[tuple[str, str]], list[Part]]]:
+    """Yield each node with the number of its parts by kind and model, and the parts."""
+    for node, group in groupby(parts, key=attrgetter("node")):
+        own = list(group)
+        yield node, Counter((part.kind, part.model) for part in own), own
 
 
 def _parts(record: RunRecord, directory: Path | None) -> Iterator[Part]:
@@ -161,5 +176,6 @@ def _statement(directory: Path | None) -> str:
     path = directory / STATEMENT if directory is not None else None
     if path is None or path.is_symlink() or not path.is_file():
         return ""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with suppress(OSError, ValueError):
+        return digest(path)
+    return ""
