@@ -3,13 +3,14 @@
 from shakedown.cli import nodes  # first: it has gevent patch the process
 
 # isort: split
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from shakedown.cli.output import show_document
-from shakedown.cli.words import reason, unusable
+from shakedown.cli.words import Target, reason, unusable
 from shakedown.common.text import printable
 from shakedown.report.formats import Findings
 from shakedown.runner.examine import examine
@@ -17,12 +18,9 @@ from shakedown.runner.progress import progress
 from shakedown.runs.capture import load, replay, write
 
 
-def record(
-    inventory: str, host: str, data: tuple[str, ...], parallel: int | None, verbose: int, output: Path | None
-) -> None:
+def record(target: Target, host: str, output: Path | None) -> None:
     """Read one host, and write its capture."""
-    with nodes.usable_input():
-        state = nodes.load_state(inventory, (host,), data, parallel, verbose)
+    state = nodes.load_state(replace(target, limit=(host,)), target.verbose)
     answers: dict[str, dict[str, Any]] = {}
     with nodes.to_its_end(state) as keep:
         examination = examine(state, answers)

@@ -18,7 +18,7 @@ from pyinfra.api import State
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra_cli.util import parse_cli_arg
 
-from shakedown.cli.words import unusable
+from shakedown.cli.words import Target, unusable
 from shakedown.common.text import counted
 from shakedown.desired import DesiredStateError
 from shakedown.runner.inventory import desired_states, hosts_in_limit
@@ -48,11 +48,9 @@ def usable_input() -> Iterator[None]:
         unusable(error)
 
 
+@usable_input()
 def load_state(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int | None,
+    target: Target,
     verbose: int | None = None,
     *,
     to_train: bool = False,
@@ -64,16 +62,16 @@ def load_state(
     """Load and validate: no node is connected to before the whole desired state is known to be right, with the job of
     these hosts where it is `to_train`. `connects`, `only`: as `engine.load` has them. `keeps`: the command writes a run
     directory, so one must be possible. `unasked`: a host for which the site has no desired state is no error.
-    `verbose`: how much pyinfra shows; None leaves that alone."""
+    `verbose`: how much pyinfra shows; None leaves that alone. Exit with 2 for unusable input."""
     if verbose is not None:
         engine.show_pyinfra_log(verbose)
         invocation.verbose = verbose > 1
-    pairs = [item.partition("=") for item in data]
+    pairs = [item.partition("=") for item in target.data]
     for key, equals, _ in pairs:
         if not equals or not key:
             raise engine.InventoryError(f"--data {key}: expected KEY=VALUE, as --data gpu=mi300x")
     values = {key: parse_cli_arg(value) for key, _, value in pairs}
-    state = engine.load(inventory, limit, values, parallel or 0, connects, only)
+    state = engine.load(target.inventory, target.limit, values, target.parallel or 0, connects, only)
     invocation.trains = to_train
     desired_states(state, to_train, unasked)
     if keeps:

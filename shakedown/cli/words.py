@@ -1,8 +1,13 @@
-"""What several commands say: the exit codes, and refusals."""
+"""What several commands share: the exit codes, refusals, the time of --since, and the options over an inventory."""
 
+import functools
+import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -37,3 +42,74 @@ def in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path
     if path is not None and not path.absolute().parent.is_dir():
         raise click.BadParameter(f"there is no folder {path.absolute().parent}")
     return path
+
+
+_AGO = re.compile(r"(\d{1,5})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Since(click.ParamType[datetime]):
+    """A day, a time, or how long ago."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        """Return the time; what has no zone is UTC."""
+        if isinstance(value, datetime):
+            return value
+        if ago := _AGO.fullmatch(str(value)):
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        try:
+            at = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is neither 2026-11-22 or 2026-11-22T06:00 (UTC) nor 12h, 7d or 4w ago", param, ctx)
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _an_inventory(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    """Return what stands for INVENTORY. Raises BadParameter for what pyinfra would wait for: pipes, devices, /proc."""
+    path = Path(value)
+    if path.exists() and not path.is_dir() and not (path.is_file() and path.stat().st_size):
+        kinds = "an inventory is a Python file, or names such as @local"
+        raise click.BadParameter(f"{value} is no file, or an empty one: {kinds}")
+    return value
+
+
+@dataclass(frozen=True)
+class Target:
+    """The nodes that a command is about, as its argument and options name them, and how much it shows of its work."""
+
+    inventory: str
+    limit: tuple[str, ...]
+    data: tuple[str, ...]
+    parallel: int | None
+    verbose: int
+
+
+def over_inventory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument and options that every command over an inventory takes; the command gets them as `target`."""
+
+    @functools.wraps(function)
+    def decorated(*, inventory: str, limit: Any, data: Any, parallel: int | None, verbose: int, **options: Any) -> Any:
+        return function(target=Target(inventory, limit, data, parallel, verbose), **options)
+
+    for decorate in (
+        click.option("-v", "--verbose", count=True, help="evidence, and pyinfra's lines, folded; -vv (run: -v): each"),
+        click.option("--parallel", type=click.IntRange(min=1), help="how many nodes are worked on at once"),
+        click.option(
+            "--data",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="override host data: gpu=mi300x, smoke.iterations=5, ssh_port=2222; repeatable",
+        ),
+        click.option(
+            "--limit",
+            multiple=True,
+            metavar="HOSTS",
+            help="only these hosts: names, ranges, groups, * for any text, commas between them, ! before what to leave "
+            "out: 'node[01-24,30],rack8,!node17'; repeatable",
+        ),
+        click.argument("inventory", callback=_an_inventory),
+    ):
+        decorated = decorate(decorated)
+    return decorated

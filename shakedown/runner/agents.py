@@ -3,9 +3,7 @@
 import time
 
 from gevent.pool import Pool
-from paramiko import SSHException
 from pyinfra.api import Host, State
-from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 
 from shakedown.agent import program, report
@@ -15,11 +13,10 @@ from shakedown.desired import DesiredState
 from shakedown.desired.models import Agent
 from shakedown.facts.agent import read_last
 from shakedown.operations import agent
-from shakedown.runner.examine import tried
-from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
-from shakedown.runner.progress import progress
+from shakedown.runner.examine import in_words, tried, unread
+from shakedown.runner.inventory import hosts_in_limit
+from shakedown.runner.progress import progress, waiting_for
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.repair.waiting import waiting_for
 from shakedown.runner.session import session
 from shakedown.state.findings import Finding
 
@@ -44,15 +41,9 @@ def install() -> None:
 
 def collect(state: State) -> Examination:
     """Read the last report of every host's agent, in one pass. No node is examined, so the nodes are not compared."""
-    hosts = hosts_in_limit(state)
-    desired = desired_states(state).states
-    examination = Examination(
-        {host.name: desired[host.name] for host in hosts}, {host.name: group_of(host) for host in hosts}
-    )
-    built = program.build().digest
-    wanted = [examination.desired[host.name] for host in hosts]
+    hosts, examination = hosts_in_limit(state), unread(state)
     pool = Pool(state.config.PARALLEL or None)
-    answers = pool.imap(_last_of, hosts, wanted, [built] * len(hosts))
+    answers = pool.imap(_last_of, hosts, examination.desired.values(), [program.build().digest] * len(hosts))
     examination.findings = {host.name: found for host, found in zip(hosts, answers, strict=True)}
     return examination
 
@@ -64,6 +55,5 @@ def _last_of(host: Host, desired: DesiredState, built: str) -> list[Finding]:
     try:
         with waiting_for(host, "reading the agent's verdict"):
             return report.findings(host.name, desired, read_last(host), built, time.time())
-    except Exception as error:  # whatever a node brings about is its own reading that failed
-        known = isinstance(error, OSError | EOFError | SSHException | PyinfraError) and str(error)
-        return [unreached(host.name, str(error) if known else f"{type(error).__name__}: {error}", tried(host))]
+    except Exception as error:
+        return [unreached(host.name, in_words(error), tried(host))]

@@ -1,11 +1,13 @@
 """What each host of a run is at, what was done to it, and why it failed: kept while pyinfra runs, shown at the end."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import gevent
 from pyinfra.api import Host, State
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.state import BaseStateCallback
@@ -16,11 +18,10 @@ from shakedown.operations.commands import RESTORES, refuse
 from shakedown.report import terminal
 from shakedown.report.summary import HostOutcome, Summary, fitted, summary_lines
 from shakedown.runner.inventory import hosts_in_limit
-from shakedown.runner.progress import RunEnd, progress
+from shakedown.runner.progress import RunEnd, look_on, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.folding import fold_lines
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.repair.waiting import look_on
 from shakedown.state.findings import Verdict
 
 # Functions of operations that change no node: they read it, run the job, or only say that something cannot be done. By
@@ -44,7 +45,8 @@ def watch(state: State) -> None:
     state.add_callback_handler(_Callbacks())
     progress(state).folding = fold_lines(state)
     out = terminal.console(stderr=True)
-    look_on(state, lambda line: out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True))
+    show = functools.partial(out.print, markup=False, highlight=False, soft_wrap=True)
+    gevent.spawn(look_on, state, lambda line: show(f"    {line}"))
     for host in state.inventory:
         host.log_styled = _keep_reason(host)  # type: ignore[method-assign]
     state.fail_hosts = _keep_failure(state)  # type: ignore[method-assign]
@@ -173,13 +175,8 @@ def _name(state: State, op_hash: str) -> str:
     return printable(", ".join(sorted(state.get_op_meta(op_hash).names)), 200)
 
 
-def outcomes(state: State, examination: Examination | None, interrupted: bool) -> list[HostOutcome]:
-    """Return what became of each host."""
-    return [_outcome(state, host, examination, interrupted) for host in hosts_in_limit(state)]
-
-
-def _outcome(state: State, host: Host, examination: Examination | None, interrupted: bool) -> HostOutcome:
-    run = progress(state).hosts[host.name]
+def _outcome(state: State, host: Host, examination: Examination | None) -> HostOutcome:
+    run, interrupted = progress(state).hosts[host.name], invocation.interrupted
     if examination is None:
         ended = "the run ended before it was judged" if invocation.error else ""
         judged = not ended and host in state.active_hosts
@@ -209,7 +206,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     record = end.record if end else None
     summary = Summary(
         verdict=verdict,
-        outcomes=outcomes(state, examination, invocation.interrupted),
+        outcomes=[_outcome(state, host, examination) for host in hosts],
         changed={host.name: kept.hosts[host.name].changed() for host in hosts},
         restored={
             host.name: host.connector_data.get(RESTORES, []) for host in hosts if not kept.hosts[host.name].fails

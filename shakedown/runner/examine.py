@@ -16,16 +16,16 @@ from pyinfra.connectors.ssh import SSHConnector
 from rich.console import Console
 
 from shakedown.checks.examination import Examination, Reading
+from shakedown.common.secrets import masked_model, values_of
 from shakedown.facts.node import SIGNED, read_node
 from shakedown.hosts import named
 from shakedown.node.sign import ASKED
 from shakedown.report import screen, terminal
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
-from shakedown.runner.progress import progress
+from shakedown.runner.progress import progress, waiting_for
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.repair.waiting import waiting_for
-from shakedown.runs.records import new_run_id
+from shakedown.runs.records import RunRecord, distinct, new_run_id
 from shakedown.runs.signing import nodes as signatures
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState
@@ -45,15 +45,24 @@ def examine(state: State, answers: dict[str, dict[str, Any]] | None = None) -> E
         kept = progress(state)
         kept.run_id = new_run_id()
         kept.nonce = f"{kept.run_id}.{secrets.token_hex(16)}"
-    examination = Examination(
-        {host.name: desired[host.name] for host in hosts}, {host.name: group_of(host) for host in hosts}
-    )
+    examination = unread(state)
     began = time.monotonic()
     reread(state, examination, hosts, answers)
     examination.judge()
     seconds = round(time.monotonic() - began, 2)
     log.info("examined", extra={"nodes": len(hosts), "answered": len(examination.states), "seconds": seconds})
     return examination
+
+
+def unread(state: State) -> Examination:
+    """Return an examination of the hosts of the run, before any of them was read."""
+    hosts, desired = hosts_in_limit(state), desired_states(state).states
+    return Examination({host.name: desired[host.name] for host in hosts}, {host.name: group_of(host) for host in hosts})
+
+
+def in_words(error: Exception) -> str:
+    """Return why a reading failed: whatever a node brings about is its own reading that failed."""
+    return str(error) if isinstance(error, _IN_WORDS) and str(error) else f"{type(error).__name__}: {error}"
 
 
 def reread(
@@ -69,12 +78,11 @@ def reread(
         examination.keep(host.name, reading)
         run = progress(host.state).hosts[host.name]
         run.examined = True
-        if reading.state is None:
-            run.lose(reading.why)
-        else:
+        if reading.state is not None:
             run.answer()
-        if reading.state is None:
-            log.info("no node state", extra={"node": host.name, "why": reading.why})
+            continue
+        run.lose(reading.why)
+        log.info("no node state", extra={"node": host.name, "why": reading.why})
 
 
 def read(
@@ -101,9 +109,8 @@ def read(
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         return _none(host, why)
-    except Exception as error:  # whatever a node brings about is its own reading that failed
-        known = isinstance(error, _IN_WORDS) and str(error)
-        return _none(host, str(error) if known else f"{type(error).__name__}: {error}")
+    except Exception as error:
+        return _none(host, in_words(error))
 
 
 def _reading(state: NodeState, before: float, after: float) -> Reading:
@@ -114,6 +121,18 @@ def _reading(state: NodeState, before: float, after: float) -> Reading:
 
 def _none(host: Host, why: str) -> Reading:
     return Reading(why=why, tried=tried(host), address=host_keys.address_of(host))
+
+
+def secret_values(examination: Examination) -> set[str]:
+    """Return the values of secrets in the desired states."""
+    desired = [state.model_dump(mode="json") for state in distinct(examination.desired.values())]
+    return values_of(desired, examination.not_secret())
+
+
+def without_secrets(record: RunRecord, examination: Examination) -> RunRecord:
+    """Return the record without the values of secrets, wherever a site wrote or a node repeated them."""
+    values = secret_values(examination)
+    return masked_model(record, examination.not_secret(), values) if values else record
 
 
 def logs_in(host: Host) -> bool:

@@ -1,7 +1,7 @@
 """What pyinfra's inventory says, in our words: the hosts in order, their layers, their desired states."""
 
 import getpass
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from shakedown.desired.resolve import Resolved, asks
 from shakedown.desired.validation import nested
 from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
-from shakedown.runner.pyinfra import keys as pyinfra_keys
-from shakedown.runner.pyinfra.inventory_file import without_group
+from shakedown.runner.pyinfra.inventory_file import key_problems, without_group
 from shakedown.runner.pyinfra.invocation import invocation
 
 _GROUP = "group "
@@ -39,17 +38,15 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
         if bad:  # pyinfra shows them as they are
             expected = "one without control characters"
             raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
+        made, more = state.inventory, invocation.group_data
+        stray = () if unasked else without_group(invocation.inventory, made, state.cwd, more)
         whole = len(hosts) == len(list(state.inventory))
-        resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked, _without_group(state, unasked))
+        resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked, stray)
         for line in resolved.notes:
             click.echo(line, err=True)
         if to_train and hosts and not any(desired.smoke for desired in resolved.states.values()):
             click.echo("no host of this run has a section smoke: nothing will be trained", err=True)
     return kept.resolved
-
-
-def _without_group(state: State, unasked: bool) -> Iterable[Problem]:
-    return () if unasked else without_group(invocation.inventory, state.inventory, state.cwd, invocation.group_data)
 
 
 def resolved_of(
@@ -59,7 +56,7 @@ def resolved_of(
     layers = [layers_of(host) for host in hosts]
     problems = [*more, *([] if unasked else _unasked(layers))]
     problems += contradictions(layers)
-    problems += pyinfra_keys.problems({host.name: host for host in hosts}, layers)
+    problems += key_problems({host.name: host for host in hosts}, layers)
     try:
         resolved = resolve(layers, whole, to_train)
     except DesiredStateError as error:
@@ -143,21 +140,12 @@ def layers_of(host: Host) -> HostLayers:
     layers = [Layer(f"{_GROUP}all", dict(inventory.get_data()))]
     layers += [Layer(f"{_GROUP}{group}", dict(inventory.get_group_data(group))) for group in host.groups]
     layers += [Layer(f"host {host.name}", dict(inventory.get_host_data(host.name)))]
-    layers += _command_line(inventory.get_override_data() or {})
-    return HostLayers(host.name, [layer for layer in layers if layer.values], job_user(host))
-
-
-def _command_line(data: Mapping[str, Any]) -> list[Layer]:
-    """Return the layers of --data: of whole keys, then of each dotted key."""
+    data = inventory.get_override_data() or {}  # of --data: whole keys, then each dotted key
     dotted = {key: value for key, value in data.items() if "." in key and key.partition(".")[0] in KEYS}
     whole = {key: value for key, value in data.items() if key not in dotted}
-    return [Layer("--data", values) for values in (whole, *(nested(key, value) for key, value in dotted.items()))]
-
-
-def job_user(host: Host) -> str:
-    """Who runs jobs on the node: the user that pyinfra logs in as."""
-    user: Any = host.data.get("ssh_user")
-    return str(user) if user else getpass.getuser()
+    layers += [Layer("--data", values) for values in (whole, *(nested(key, value) for key, value in dotted.items()))]
+    user = str(host.data.get("ssh_user") or getpass.getuser())  # that pyinfra logs in as, and that runs jobs there
+    return HostLayers(host.name, [layer for layer in layers if layer.values], user)
 
 
 def group_of(host: Host) -> str:

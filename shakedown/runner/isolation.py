@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from shakedown.isolation.tree import lines, round_line, to_resume, verdict_of
 from shakedown.jobs.launch import Job, LaunchPlan
 from shakedown.jobs.remote import Interrupted, Where
 from shakedown.operations import smoke as smoke_operations
-from shakedown.runner.jobs.where import via_of, where_of
+from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import judge_jobs, secrets_of
@@ -118,14 +119,10 @@ def _problem(current: Session, failed: bool, more: Sequence[Hint] = ()) -> Probl
 
 def _tell(current: Session, problem: Problem) -> None:
     """Show the cost of the search, and what already speaks against which node."""
-    out = current.out
-    out.print("search for bad nodes:", markup=False)
-    for line in estimate(problem, TRAINING_S).lines():
-        out.print(f"  {line}", markup=False, highlight=False)
-    for hint in problem.hints:
-        out.print(f"  hint: {hint}", markup=False, highlight=False)
-    for name, why in problem.unfit.items():
-        out.print(f"  {name} is not searched: {why}", markup=False, highlight=False)
+    texts = [*estimate(problem, TRAINING_S).lines(), *(f"hint: {hint}" for hint in problem.hints)]
+    texts += [f"{name} is not searched: {why}" for name, why in problem.unfit.items()]
+    for text in ("search for bad nodes:", *(f"  {text}" for text in texts)):
+        current.out.print(text, markup=False, highlight=False)
 
 
 def _resume(current: Session, path: Path) -> None:
@@ -229,19 +226,15 @@ def _as_they_are(current: Session, problem: Problem) -> Problem:
     return problem.model_copy(update=changed)
 
 
+@dataclass
 class _Rounds:
     """The launcher of the search: each group is a job of its own, all of a round at once."""
 
-    def __init__(
-        self,
-        current: Session,
-        directory: RunDirectory,
-        where: Where,
-        interrupted: Interrupted,
-        isolation: Isolation,
-    ) -> None:
-        self._current, self._directory, self._isolation = current, directory, isolation
-        self._where, self._interrupted = where, interrupted
+    _current: Session
+    _directory: RunDirectory
+    _where: Where
+    _interrupted: Interrupted
+    _isolation: Isolation
 
     def __call__(self, groups: Sequence[Group]) -> list[Training]:
         began = datetime.now(UTC)
@@ -267,11 +260,7 @@ class _Rounds:
             job.secrets = secrets_of(plan, examination)
             return plan
 
-        job = Job(
-            make_plan=make_plan,
-            log_dir=self._directory.isolation / name,
-            quota=self._current.quota,
-        )
+        job = Job(make_plan, log_dir=self._directory.isolation / name, quota=self._current.quota)
         return job
 
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from pyinfra.api import State
 
 from shakedown.checks.examination import Examination
-from shakedown.common.secrets import masked_model, values_of
-from shakedown.common.text import file_name
 from shakedown.ledger.compared import keep
 from shakedown.report import terminal
+from shakedown.runner.examine import without_secrets
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import host_keys
@@ -41,10 +40,10 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
     )
     try:
         directory = RunDirectory.create(record.run_id, latest=False)
-        kept = _without_secrets(record, examination)
+        kept = without_secrets(record, examination)
         directory.save(kept)
         for node, answer in examination.states.items():
-            directory.write(f"states/{file_name(node)}.json", answer.model_dump_json(indent=1) + "\n")
+            directory.write_state(node, answer)
             if signed := examination.readings[node].signed:
                 signed.write(directory, node)
     except (OSError, ValueError) as error:
@@ -81,12 +80,6 @@ def _node(
         host_key=shown.get(name, "") if progress(state).nonce else "",
         new_host_key=new_keys.get(name, ""),
     )
-
-
-def _without_secrets(record: RunRecord, examination: Examination) -> RunRecord:
-    public = examination.not_secret()
-    values = values_of([state.model_dump(mode="json") for state in examination.desired.values()], public)
-    return masked_model(record, public, values) if values else record
 
 
 def _notice(text: str) -> None:

@@ -3,10 +3,10 @@ node. Nothing is changed by it."""
 
 import statistics
 from collections.abc import Iterator
+from typing import Any
 
 from gevent.pool import Pool
 
-from shakedown.desired.models import DesiredState
 from shakedown.facts.node import connector_arguments
 from shakedown.jobs.answers import NoAnswer, Refused
 from shakedown.jobs.launch import LaunchPlan, NodePlan
@@ -20,12 +20,13 @@ from shakedown.report.preview import Duration, Preview, changes_of, grouped, in_
 from shakedown.runner.examine import logs_in
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.remediation import pull_arguments
 from shakedown.runner.session import Session
 from shakedown.runner.training import preview_of
 from shakedown.state.findings import Finding, FixedBy, Remedy, Risk, Verdict
+from shakedown.state.images import parse
 from shakedown.state.mounts import host_path
 
+PULL = "images.pull"  # as findings name the operation
 PREFLIGHT = "preflight."  # what the names of findings about a job's needs begin with
 _RUNS = 5  # earlier runs whose median is expected
 _ASKED = 200  # runs of the ledger that are looked through for them
@@ -50,7 +51,9 @@ def _made(current: Session, changes: bool, trains: bool) -> Preview:
     pending = {f.node for f in current.examination.all_findings() if f.fixed_by == FixedBy.REBOOT} if changes else set()
     reboots = [node for node in desired if node in boots and desired[node].system.reboot == "when needed"]
     logins = dict.fromkeys(f.node for f in fixable if f.new_login and f.node not in reboots)
-    jobs, hindrances = preview_of(current.examination) if trains and _trains(current) else ({}, [])
+    jobs, hindrances = (
+        preview_of(current.examination) if trains and any(state.smoke for state in desired.values()) else ({}, [])
+    )
     looked_at, texts = _preflight(current, jobs)
     return Preview(
         changes=changes_of(fixable),
@@ -64,13 +67,6 @@ def _made(current: Session, changes: bool, trains: bool) -> Preview:
         looked_at=looked_at,
         lacking=grouped(texts),
     )
-
-
-def _trains(current: Session) -> bool:
-    return any(desired.smoke is not None for desired in current.examination.desired.values())
-
-
-# ---------------------------------------------------------------------------------------------------------- duration
 
 
 def _duration(current: Session, reboots: int, jobs: dict[str, LaunchPlan], trains: bool) -> Duration:
@@ -115,9 +111,6 @@ def _published_s(plan: LaunchPlan) -> float | None:
     return tokens / (rate * plan.world_size) if rate and plan.world_size else None
 
 
-# --------------------------------------------------------------------------------------------------------- preflight
-
-
 def _preflight(current: Session, jobs: dict[str, LaunchPlan]) -> tuple[list[str], dict[str, list[str]]]:
     """Look on every node of the jobs for what its part needs, and for a way to images that are to be pulled. Return the
     nodes that were looked at, and in words what each lacks."""
@@ -136,7 +129,7 @@ def _lacking(current: Session, plan: LaunchPlan, node: NodePlan) -> Iterator[Fin
     host = current.host(node.name)
     remote = Remote({node.name: host}, {node.name: connector_arguments(host)})
     fixable = {finding.name for finding in current.fixable(node.name)}
-    pulls = {f.name for f in current.fixable(node.name) if f.remedy and f.remedy.operation == "images.pull"}
+    pulls = {f.name for f in current.fixable(node.name) if f.remedy and f.remedy.operation == PULL}
     desired = current.examination.desired[node.name]
     try:
         lacks = lacking(node, plan.runtime == "container", remote)
@@ -146,19 +139,27 @@ def _lacking(current: Session, plan: LaunchPlan, node: NodePlan) -> Iterator[Fin
     for lack in lacks:
         image = f"images.{desired.smoke.image}" if desired.smoke else ""
         comes = lack.kind == "image" and bool(fixable & {image, "container_engine"})
-        if not comes and not (lack.kind == "data" and _brought(lack.text, desired)):
+        folders = [wanted.folder for wanted in desired.datasets.values()] if lack.kind == "data" else []
+        comes |= any(host_path(word, {folder: "/"}) for word in lack.text.split() for folder in folders)
+        if not comes:  # with the image, or with a data set, which the run brings before its job
             yield _finding(node.name, lack.kind, lack.text)
     for finding in current.fixable(node.name):
-        if finding.name in pulls and finding.remedy:
-            arguments = {**finding.remedy.arguments, **pull_arguments(desired, finding.remedy.arguments)}
-            if not images.pullable(current.state, host, **arguments):
-                reason = progress(current.state).hosts[node.name].message
-                yield _finding(node.name, finding.name, reason or "the image cannot be pulled")
+        if finding.name in pulls and not images.pullable(current.state, host, **arguments_of(current, finding)):
+            reason = progress(current.state).hosts[node.name].message
+            yield _finding(node.name, finding.name, reason or "the image cannot be pulled")
 
 
-def _brought(text: str, desired: DesiredState) -> bool:
-    """Return whether data that are missing are below the folder of a data set, which the run brings before its job."""
-    return any(host_path(word, {wanted.folder: "/"}) for word in text.split() for wanted in desired.datasets.values())
+def arguments_of(current: Session, finding: Finding) -> dict[str, Any]:
+    """Return the arguments of a finding's operation. The site says more of a pull: how many at once, and the mirror of
+    the image's registry."""
+    assert finding.remedy is not None
+    arguments = finding.remedy.arguments
+    if finding.remedy.operation != PULL:
+        return arguments
+    pulls = current.examination.desired[finding.node].pulls
+    mirror = pulls.mirrors.get(parse(arguments["reference"]).registry)
+    more = {"mirror": mirror.model_dump(exclude_none=True)} if mirror else {}
+    return {**arguments, "at_once": pulls.at_once, **more}
 
 
 def _finding(node: str, kind: str, text: str, verdict: Verdict = Verdict.FAIL) -> Finding:

@@ -41,7 +41,7 @@ def _node(
     trained: Collection[str],
     ended: tuple[Verdict, str] | None,
 ) -> RunNode:
-    name, run = host.name, current.run_of(host.name)
+    name, run, directory = host.name, current.run_of(host.name), current.directory
     part: Literal["trained", "measured", "excluded", "unreached", "examined"] = "examined"
     if current.examination.state_of(name) is None:
         part = "unreached"
@@ -61,6 +61,6 @@ def _node(
         changes=run.changed(),
         host_key=host_keys.shown_fingerprint(host) if current.record and current.record.nonce else "",
         new_host_key=host_keys.new_keys([host]).get(name, ""),
-        logs=[current.relative(path) for outcome in outcomes for path in outcome.logs],
+        logs=[directory.relative(path) for outcome in outcomes for path in outcome.logs] if directory else [],
         notes=[note for outcome in outcomes for note in outcome.notes],
     )

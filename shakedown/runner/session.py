@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,12 +15,12 @@ import gevent
 from gevent.lock import RLock
 from pyinfra import logger
 from pyinfra.api import Host, State
+from pyinfra.api.arguments_typed import PyinfraOperation
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
 from shakedown.checks.examination import Examination
-from shakedown.common.secrets import masked, masked_model, values_of
-from shakedown.common.text import file_name
+from shakedown.common.secrets import masked
 from shakedown.evidence.diagnosis.origin import parts_of
 from shakedown.evidence.results import NodeResult
 from shakedown.jobs.launch import Event, Job, busy_after
@@ -31,18 +30,16 @@ from shakedown.report import terminal
 from shakedown.report.files import write_reports
 from shakedown.report.formats import Findings, Run
 from shakedown.report.preview import Preview
-from shakedown.runner.examine import examine, show_findings
-from shakedown.runner.host_run import HostRun
+from shakedown.runner.examine import examine, secret_values, show_findings, without_secrets
 from shakedown.runner.inventory import hosts_in_limit
-from shakedown.runner.progress import RunEnd, progress
+from shakedown.runner.progress import HostRun, RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.remediation import Remediation
 from shakedown.runner.repair.scheduler import after_run
 from shakedown.runner.run_nodes import run_nodes
 from shakedown.runner.signing import sign
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, RunRecord, desired_digest, distinct, new_run_id, now
+from shakedown.runs.records import Evidence, RunRecord, desired_digest, new_run_id, now
 from shakedown.runs.signing.nodes import LogSigner
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
@@ -60,7 +57,7 @@ class Session:
     examination: Examination
     lock: RLock = field(default_factory=RLock)
     out: Any = field(default_factory=lambda: terminal.console(stderr=not invocation.shows))
-    remediations: dict[str, Remediation] = field(default_factory=dict)  # by a remedy's name, in the stages' order
+    remediations: dict[str, PyinfraOperation[...]] = field(default_factory=dict)  # by their names in remedies
     declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
     latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
     states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
@@ -155,9 +152,7 @@ class Session:
     def _unsecret(self) -> Callable[[str], str]:
         """Return a function that masks the secrets of a text: those of the desired state, and those of the jobs."""
         public = self.examination.not_secret()
-        desired = values_of(
-            [state.model_dump(mode="json") for state in distinct(self.examination.desired.values())], public
-        )
+        desired = secret_values(self.examination)
 
         def mask(text: str) -> str:
             of_jobs = {value for job in self.jobs for value in job.secrets.values() if value}
@@ -186,33 +181,29 @@ class Session:
         self.record.nodes = run_nodes(self)
         for job in self.jobs:
             for node in job.result.nodes if job.result else []:
-                kept = [log.model_copy(update={"path": self.relative(Path(log.path))}) for log in node.kept]
-                self.evidence[job.name].logs[node.name] = kept
+                self.evidence[job.name].logs[node.name] = self.directory.below(node.kept)
         try:
-            self._write_states()
+            for name, state in self.examination.states.items():
+                if name not in self.states_kept:
+                    self.directory.write_state(name, state)
+                    if signed := self.examination.readings[name].signed:
+                        signed.write(self.directory, name)
+                    self.states_kept.add(name)
             if self.plans:
                 self.directory.write("plan.txt", "\n".join(self.plans) + "\n")
-            self.directory.save(self._kept(self.record), self.evidence)
+            self.directory.save(without_secrets(self.record, self.examination), self.evidence)
             invocation.unrecorded = ""
         except (OSError, ValueError) as error:
             invocation.unrecorded = f"{self.directory.path}: the record of this run could not be written: {error}"
             logger.error(invocation.unrecorded)
         self.saving_s = time.monotonic() - began
 
-    def _kept(self, record: RunRecord) -> RunRecord:
-        """Return the record without the values of secrets, wherever a site wrote or a node repeated them."""
-        values = self._secrets()
-        return masked_model(record, self.examination.not_secret(), values) if values else record
-
-    def _secrets(self) -> set[str]:
-        desired = [state.model_dump(mode="json") for state in distinct(self.examination.desired.values())]
-        return values_of(desired, self.examination.not_secret())
-
     def document(self) -> Run | Findings:
         """Return the result of this run for the output formats. A run that kept nothing (a dry one) has only
         findings."""
         if self.record is not None and self.directory is not None:
-            return Run(self._kept(self.record), directory=self.directory.path, secrets=self._secrets())
+            kept = without_secrets(self.record, self.examination)
+            return Run(kept, directory=self.directory.path, secrets=secret_values(self.examination))
         findings = self.examination.all_findings()
         return Findings(
             self.verdict(), len(self.hosts), findings, inventory=invocation.inventory, at=now(), plan=self.preview
@@ -237,26 +228,9 @@ class Session:
         if self.record is None or self.directory is None or invocation.unrecorded:
             return
         examination = self.examination
-        why = sign(
-            self.directory,
-            self._kept(self.record),
-            self.evidence,
-            examination.states,
-            examination.desired.values(),
-            self.signer,
-        )
+        kept, desired = without_secrets(self.record, examination), examination.desired.values()
+        why = sign(self.directory, kept, self.evidence, examination.states, desired, self.signer)
         self.notices += [why] if why else []
-
-    def _write_states(self) -> None:
-        """Write the states that the nodes had before anything was changed."""
-        assert self.directory is not None
-        for node, state in self.examination.states.items():
-            name = f"states/{file_name(node)}.json"
-            if node not in self.states_kept:
-                self.directory.write(name, state.model_dump_json(indent=1) + "\n")
-                if signed := self.examination.readings[node].signed:
-                    signed.write(self.directory, node)
-                self.states_kept.add(node)
 
     def close(self, verdict: Verdict | None = None) -> None:
         """Finish the record, whatever ended the run; once more where it could not be written. A run without its record
@@ -295,7 +269,8 @@ class Session:
     def _remember(self) -> None:
         """Keep the run in the ledger; a failure becomes a notice, here and in the record."""
         assert self.record is not None and self.directory is not None
-        why = keep(self.directory, self._kept(self.record), self.examination.states, self.evidence)
+        kept = without_secrets(self.record, self.examination)
+        why = keep(self.directory, kept, self.examination.states, self.evidence)
         if why != self.record.not_in_ledger:
             self.record.not_in_ledger = why
             self.save()
@@ -331,11 +306,6 @@ class Session:
         """Return how the parts of nodes ended in the trainings that did not complete."""
         trainings = [(job.name, job.result) for job in self.jobs if job.result and not job.trials]
         return parts_of(trainings, self.record.diagnosis if self.record else None)
-
-    def relative(self, path: Path) -> str:
-        """Return the name of a file of the run directory, as its record has it."""
-        assert self.directory is not None
-        return str(path.relative_to(self.directory.path)) if path.is_relative_to(self.directory.path) else str(path)
 
     def exclude(self, name: str, why: str, verdict: Verdict) -> None:
         """Exclude a node from what follows; the first reason counts."""

@@ -21,7 +21,7 @@ from shakedown.operations import smoke as smoke_operations
 from shakedown.report import outcomes
 from shakedown.runner import training
 from shakedown.runner.jobs import holders
-from shakedown.runner.jobs.where import where_of
+from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session

@@ -26,7 +26,8 @@ def build() -> None:
         name=f"{source.venv}: virtual environment",
         path=source.venv,
         steps=[
-            {**step.model_dump(exclude_none=True), **_in_checkout(source.path, step.requirements)}
+            step.model_dump(exclude_none=True)
+            | ({"requirements": f"{source.path}/{step.requirements}"} if step.requirements else {})
             for step in source.install
         ],
         editable=source.path if source.editable else None,
@@ -34,7 +35,3 @@ def build() -> None:
         rocm=desired.gpu.count > 0,
         python=source.python,
     )
-
-
-def _in_checkout(path: str, file: str | None) -> dict[str, str]:
-    return {"requirements": f"{path}/{file}"} if file else {}

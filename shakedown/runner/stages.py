@@ -1,7 +1,6 @@
 """The stages of a deploy, each a function that can be called alone. They declare an operation on a host only where a
 finding of that host says that something differs, so a rack in its desired state costs one reading and nothing else."""
 
-from collections.abc import Callable
 from typing import Any
 
 from pyinfra import logger
@@ -11,6 +10,7 @@ from pyinfra.api.exceptions import NestedOperationError, PyinfraError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
+from shakedown import operations
 from shakedown.operations import boot, cmdline, engine, provider, services, tuning
 from shakedown.operations import devices as device_operations
 from shakedown.operations import images as image_operations
@@ -20,9 +20,8 @@ from shakedown.report import terminal
 from shakedown.runner import preview
 from shakedown.runner.examine import logs_in, reread
 from shakedown.runner.jobs import holders
-from shakedown.runner.jobs.where import via_of, where_of
+from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.remediation import Remediation, pull_arguments
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import UNDECIDED, came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
 from shakedown.state.findings import Finding, FixedBy, Risk, Verdict, worst
@@ -34,17 +33,14 @@ def examine() -> None:
     name = current_host.name
     if invocation.dry and (invocation.changes or invocation.trains):
         current.once("preview", lambda: preview.show(current))
+    # What a node lacks for the job alone, the end of a dry run says.
+    unfit = any(not finding.name.startswith(preview.PREFLIGHT) for finding in current.examination.blockers(name))
     if name in current.examination.readings and current.examination.state_of(name) is None:
         _fail_here(current, "could not be examined")
-    elif _is_blocked(current, name) and not current.fixable(name):
+    elif unfit and not current.fixable(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
     elif holders.takes_jobs(invocation.trains):
         holders.leave_alone()
-
-
-def _is_blocked(current: Session, name: str) -> bool:
-    """Return whether the node itself is unfit. What it lacks for the job alone, the end of a dry run says."""
-    return any(not finding.name.startswith(preview.PREFLIGHT) for finding in current.examination.blockers(name))
 
 
 def drifted() -> None:
@@ -90,7 +86,7 @@ def drivers() -> None:
 def images() -> None:
     """Have a container engine, and pull container images, by digest."""
     fix(engine.installed)
-    fix(image_operations.pull, more=_from_site)
+    fix(image_operations.pull)
 
 
 def reboot() -> None:
@@ -100,7 +96,7 @@ def reboot() -> None:
     system = current.examination.desired[name].system
     if system.reboot != "when needed":
         return
-    remediation = _known(current, Remediation(reboots.when_needed))
+    _known(current, reboots.when_needed)
     for finding in current.fixable(name):
         if finding.verdict == Verdict.DRIFT and finding.remedy and finding.remedy.risk == Risk.REBOOT:
             arguments = {
@@ -108,7 +104,7 @@ def reboot() -> None:
                 "at_once": system.reboot_at_once,
                 "timeout_s": system.reboot_timeout_s,
             }
-            _declare(current, remediation.operation, finding, "reboot", arguments)
+            _declare(current, reboots.when_needed, finding, "reboot", arguments)
 
 
 def recheck() -> None:
@@ -150,33 +146,23 @@ def conclude() -> None:
     python.call(name="Judge the smoke run", function=_conclude)
 
 
-def fix(
-    operation: PyinfraOperation[...],
-    more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {},
-) -> None:
+def fix(operation: PyinfraOperation[...]) -> None:
     """Declare an operation on the current host for each of its findings that the operation would fix. What needs root
     stays a finding where we are not root."""
     current = session()
-    remediation = _known(current, Remediation(operation, more))
+    name = _known(current, operation)
     for finding in current.fixable(current_host.name):
-        if finding.remedy and finding.remedy.operation == remediation.known_as:
-            _declare(
-                current, remediation.operation, finding, finding.remedy.text, _arguments(current, remediation, finding)
-            )
+        if finding.remedy and finding.remedy.operation == name:
+            _declare(current, operation, finding, finding.remedy.text, preview.arguments_of(current, finding))
 
 
-def _known(current: Session, remediation: Remediation) -> Remediation:
-    return current.remediations.setdefault(remediation.known_as, remediation)
-
-
-def _from_site(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
-    return pull_arguments(current.examination.desired[current_host.name], arguments)
-
-
-def _arguments(current: Session, remediation: Remediation, finding: Finding) -> dict[str, Any]:
-    assert finding.remedy is not None
-    arguments = finding.remedy.arguments
-    return {**arguments, **remediation.more(current, arguments)}
+def _known(current: Session, operation: PyinfraOperation[...]) -> str:
+    """Note that this deploy has a stage for an operation. Return its name as remedies have it: module and function. A
+    finding is data, which knows no operations; this is the one place where the name and the function meet."""
+    function = operation._inner
+    name = f"{function.__module__.removeprefix(f'{operations.__name__}.')}.{function.__name__}"
+    current.remediations.setdefault(name, operation)
+    return name
 
 
 def _declare(
@@ -234,17 +220,14 @@ def _read_again(current: Session, host: Host) -> None:
 def _log_in_again(current: Session, host: Host) -> None:
     """Connect anew where changes wait for that alone (limits, groups), and read the node again over the new session. It
     is the session of the job, too. What outlives a login, as a daemon or this machine's own session, stays pending."""
-    if not (logs_in(host) and _waits_for_login(current, host.name)):
+    waits = any(finding.fixed_by == FixedBy.LOGIN for finding in current.examination.findings[host.name])
+    if not (logs_in(host) and waits):
         return
     try:
         smoke_operations.connect_again(host, "again: limits and groups count for new sessions")
     except PyinfraError as error:
         host.log_styled(f"no new login after the changes: {error}", fg="red", log_func=logger.error)
     _read_again(current, host)
-
-
-def _waits_for_login(current: Session, name: str) -> bool:
-    return any(finding.fixed_by == FixedBy.LOGIN for finding in current.examination.findings[name])
 
 
 def _recompare(state: State, host: Host) -> bool:
@@ -286,12 +269,10 @@ def _fixable_drift(current: Session, name: str) -> list[Finding]:
 def _fix_now(current: Session, host: Host, finding: Finding) -> bool:
     """Run the operation of a finding while another one runs, as pyinfra allows in `python.call`."""
     assert finding.remedy is not None and finding.remedy.operation is not None
-    remediation = current.remediations[finding.remedy.operation]
+    operation = current.remediations[finding.remedy.operation]
     _note_change(current, finding)
     try:
-        remediation.operation(
-            name=f"{finding.name}: {finding.remedy.text}", **_arguments(current, remediation, finding)
-        )
+        operation(name=f"{finding.name}: {finding.remedy.text}", **preview.arguments_of(current, finding))
     except NestedOperationError:
         return False  # pyinfra has said why
     except Exception as error:  # of an operation's own check of its arguments: pyinfra would show a traceback

@@ -21,7 +21,6 @@ from shakedown.jobs.launch import Event, Job, LaunchPlan, job_name
 from shakedown.jobs.payload import TOKEN, token
 from shakedown.jobs.plan import PlanError, make_plan, render
 from shakedown.jobs.progress import Progress, ProgressOfEach
-from shakedown.logs.kept_logs import KeptLog
 from shakedown.logs.mad import Results
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.report import outcomes
@@ -32,6 +31,7 @@ from shakedown.runner.examine import reread, show_screen
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs.diagnosis import KeptLogs, diagnose
+from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import judge_job
 from shakedown.runs.records import Evidence, JobRecord, new_run_id
 from shakedown.state.findings import Verdict
@@ -279,15 +279,15 @@ def keep(current: Session, job: Job) -> JobRecord:
         kept.ended_by = "interrupted" if invocation.interrupted else "controller" if job.plan else ""
     else:
         assert current.directory is not None
-        take_result(kept, evidence, job.result, current.directory.path)
+        take_result(kept, evidence, job.result, current.directory)
         invocation.interrupted |= job.result.outcome == "interrupted"
     return kept
 
 
-def take_result(kept: JobRecord, evidence: Evidence, result: JobResult, folder: Path) -> None:
-    """Write what became of a job into its record and its evidence. `folder`: of the run, which holds the logs."""
+def take_result(kept: JobRecord, evidence: Evidence, result: JobResult, directory: RunDirectory) -> None:
+    """Write what became of a job into its record and its evidence."""
     kept.ended_by = result.first_failure.kind if result.first_failure else ""
-    of_node = {node.name: [_below(folder, log) for log in node.kept] for node in result.nodes}
+    of_node = {node.name: directory.below(node.kept) for node in result.nodes}
     kept.logs = {node: [log.path for log in logs] for node, logs in of_node.items()}
     evidence.logs = of_node
     evidence.exit_codes = {node.name: node.exit_code for node in result.nodes}
@@ -298,11 +298,6 @@ def take_result(kept: JobRecord, evidence: Evidence, result: JobResult, folder: 
     evidence.running = {node.name: node.running_at_end for node in result.nodes}
     evidence.left = {node.name: node.left for node in result.nodes}
     evidence.timing = result.timing
-
-
-def _below(folder: Path, log: KeptLog) -> KeptLog:
-    path = Path(log.path)
-    return log.model_copy(update={"path": str(path.relative_to(folder))}) if path.is_relative_to(folder) else log
 
 
 def came_to(current: Session, node: str) -> Verdict:

@@ -22,7 +22,7 @@ from shakedown.report import outcomes
 from shakedown.report import trials as shown
 from shakedown.runner import training
 from shakedown.runner.jobs import holders
-from shakedown.runner.jobs.where import where_of
+from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runs.judging import judge_job, judge_trials, past_by_node
@@ -71,7 +71,7 @@ def measure(always: bool = False) -> None:
         if always:
             current.fail(current.host(name), "could not be examined", current.examination.blockers(name))
         return
-    if not (always or _asked(current)):
+    if not (always or any(desired.trials for desired in current.examination.desired.values())):
         return
     if always and not (holders.takes_jobs(True) and holders.leave_alone()):
         return
@@ -88,10 +88,6 @@ def measure(always: bool = False) -> None:
     if stage.between:
         smoke_operations.run(name="Fresh trials between nodes that stood out", jobs=stage.between_again, where=where)
     python.call(name="Judge the trials", function=_judge)
-
-
-def _asked(current: Session) -> bool:
-    return any(desired.trials for desired in current.examination.desired.values())
 
 
 def _stage(current: Session) -> _Stage:
@@ -292,13 +288,8 @@ def _judge(state: State, host: Host) -> bool:
     wrong = [gate for gate in own if gate.verdict != Verdict.OK]
     for gate in wrong:
         host.log_styled(f"trial {gate.name}: {gate.evidence}", fg="red", log_func=logger.error)
-    return not (wrong and _fails(current))
-
-
-def _fails(current: Session) -> bool:
-    """Whether a named node ends here: not so where it is to train all the same."""
-    wanted = _stage(current).wanted
-    return wanted.exclude or not any(desired.smoke for desired in current.examination.desired.values())
+    trains = any(desired.smoke for desired in current.examination.desired.values())
+    return not wrong or (trains and not _stage(current).wanted.exclude)  # a named node may train all the same
 
 
 def _judge_all(current: Session) -> None:

@@ -25,8 +25,7 @@ from shakedown.desired import DesiredState
 from shakedown.node import sysctl
 from shakedown.node.book import MOST, NOWHERE
 from shakedown.runs import CAPTURE
-from shakedown.runs.archive import harvest
-from shakedown.runs.archive.pseudonyms import Pseudonyms
+from shakedown.runs.archive.pseudonyms import PUBLIC, Pseudonyms, keys, own_words, versions, with_names_in
 from shakedown.runs.archive.redact import Redactor
 from shakedown.state.node import NodeState
 
@@ -64,7 +63,7 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
         "answers": answers,
     }
     known = secrets.values_of(document["desired"], examination.not_secret())
-    redacted = Redactor(known, names, harvest.own_words([document])).document(document)
+    redacted = Redactor(known, names, own_words([document])).document(document)
     own = reading.state.system.hostname if reading.state else ""
     if pseudonym := names.mapping.get(own):  # inside a text so short a name is left alone: it may be any word
         redacted["answers"] = _renamed(redacted["answers"], own, pseudonym)
@@ -152,7 +151,7 @@ def _names(node: str, state: NodeState | None, desired: DesiredState, answers: M
     }
     named = [{subject.rpartition("/")[2].replace("-", "_"): text.strip()} for subject, text in files.items()]
     known = state.model_dump(mode="json") if state else {}
-    found = harvest.with_names_in([*named, known, answers, desired.model_dump(mode="json")], {node: "host"})
+    found = with_names_in([*named, known, answers, desired.model_dump(mode="json")], {node: "host"})
     for subject, text in files.items():
         if "/ssh_host_" in subject:
             found |= dict.fromkeys(text.split()[1:2], "serial")
@@ -163,11 +162,11 @@ def _names(node: str, state: NodeState | None, desired: DesiredState, answers: M
         members = [name for row in people for name in row[3].split(",") if kind == "group" and name]
         found |= {name: "user" for name in members if name != "root" and name not in found}
     hosts = _HOST.findall(json.dumps(desired.model_dump(mode="json")))
-    found |= dict.fromkeys(set(hosts) - harvest.PUBLIC - found.keys(), "host")
+    found |= dict.fromkeys(set(hosts) - PUBLIC - found.keys(), "host")
     found |= dict.fromkeys(_MAC_IN_NAME.findall(json.dumps([known, answers])), "interface")
-    keys = {*harvest.keys([known, desired.model_dump(mode="json")])}
-    return {name: kind for name, kind in found.items() if name not in keys}  # of a person called `agent` the key stays
+    own = {*keys([known, desired.model_dump(mode="json")])}
+    return {name: kind for name, kind in found.items() if name not in own}  # of a person called `agent` the key stays
 
 
 def _versions(state: NodeState | None) -> set[str]:
-    return harvest.versions([state.model_dump(mode="json")]) if state else set()
+    return versions([state.model_dump(mode="json")]) if state else set()

@@ -68,6 +68,35 @@ class Fetched:
         return ""
 
 
+_Found = TypeVar("_Found")
+
+
+def _taken(folder: Path, kept: KeptLog, read: Callable[[Iterator[bytes]], _Found]) -> tuple[_Found | None, str]:
+    """Read a copy. Return the result, None where it cannot be read, and what it lacks of what the node had, or of what
+    was fetched."""
+    try:
+        fetched = Fetched(folder, kept)
+        found = read(fetched.chunks())
+        return found, _joined(fetched.changed(), kept.incomplete)
+    except (ValueError, OSError) as error:
+        return None, _words(kept, error)
+
+
+def _joined(*reasons: str) -> str:
+    return "; ".join(filter(None, reasons))
+
+
+def why_changed(folder: Path, kept: KeptLog) -> str:
+    """Return why a copy is not as it was fetched; empty: it is."""
+    try:
+        fetched = Fetched(folder, kept)
+        for _chunk in fetched.chunks():
+            pass
+        return fetched.changed()
+    except (ValueError, OSError) as error:
+        return _words(kept, error)
+
+
 def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
     """Return a copy as it was fetched. Raises ValueError with its path where it is not there, was changed since, or has
     more than `limit` bytes."""
@@ -85,46 +114,33 @@ def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
 
 def read_kept(folder: Path, kept: KeptLog) -> NodeLog:
     """Return a log, with what it lacks: of what the node had, and of what was fetched."""
-    try:
-        fetched = Fetched(folder, kept)
-        log = read_log(fetched.chunks())
-    except (ValueError, OSError) as error:
-        return NodeLog(incomplete=_words(kept, error))
-    why = "; ".join(filter(None, (fetched.changed(), kept.incomplete, log.incomplete)))
-    return log.model_copy(update={"incomplete": why})
+    log, why = _taken(folder, kept, read_log)
+    return log.model_copy(update={"incomplete": _joined(why, log.incomplete)}) if log else NodeLog(incomplete=why)
 
 
 def text_of(folder: Path, kept: KeptLog | None) -> tuple[str | None, str]:
     """Return a log as one text, and what it lacks. None: there is no such log."""
     if kept is None:
         return None, ""
-    parts, size = [], 0
-    try:
-        fetched = Fetched(folder, kept)
-        for chunk in fetched.chunks():
+    size = 0
+
+    def read(chunks: Iterator[bytes]) -> bytes:
+        nonlocal size
+        parts = []
+        for chunk in chunks:
             parts.append(chunk[: max(TEXT_LIMIT - size, 0)])
             size += len(chunk)
-    except (ValueError, OSError) as error:
-        return None, _words(kept, error)
+        return b"".join(parts)
+
+    data, why = _taken(folder, kept, read)
     beyond = f"only the first {TEXT_LIMIT} bytes of {kept.path} were read" if size > TEXT_LIMIT else ""
-    why = "; ".join(filter(None, (fetched.changed(), kept.incomplete, beyond)))
-    return b"".join(parts).decode("utf-8", "replace"), why
+    return (None, why) if data is None else (data.decode("utf-8", "replace"), _joined(why, beyond))
 
 
 def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:
     """Return what of the logs behind each node's first is not as it was fetched, each as a sentence."""
-    changes = []
-    for node, every in logs.items():
-        for kept in every[1:]:
-            try:
-                fetched = Fetched(folder, kept)
-                for _chunk in fetched.chunks():
-                    pass
-                why = fetched.changed()
-            except (ValueError, OSError) as error:
-                why = _words(kept, error)
-            changes += [f"{node}: {why}"] if why else []
-    return changes
+    reasons = [(node, why_changed(folder, kept)) for node, every in logs.items() for kept in every[1:]]
+    return [f"{node}: {why}" for node, why in reasons if why]
 
 
 def watched(folder: Path, logs: Mapping[str, Sequence[KeptLog]], timing: Timing) -> Watched:
@@ -134,26 +150,14 @@ def watched(folder: Path, logs: Mapping[str, Sequence[KeptLog]], timing: Timing)
     for node, every in logs.items():
         for kept in every:
             if kept.name == SAMPLES:
-                series[node] = _read(folder, kept, samples.read, Series)
+                found, why = _taken(folder, kept, samples.read)
+                series[node] = found = found or Series()
+                found.incomplete = _joined(why, found.incomplete)
             elif kept.name in windows:
-                windows[kept.name][node] = _read(folder, kept, read_kernel, KernelWindow)
+                window, why = _taken(folder, kept, read_kernel)
+                windows[kept.name][node] = window = window or KernelWindow()
+                window.incomplete = _joined(why, window.incomplete)
     return Watched(timing, series, windows[KERNEL_LOG], windows[DEVICE_LOG])
-
-
-_Found = TypeVar("_Found", Series, KernelWindow)
-
-
-def _read(
-    folder: Path, kept: KeptLog, read: Callable[[Iterator[bytes]], _Found], nothing: Callable[[], _Found]
-) -> _Found:
-    try:
-        fetched = Fetched(folder, kept)
-        found = read(fetched.chunks())
-        why = "; ".join(filter(None, (fetched.changed(), kept.incomplete)))
-    except (ValueError, OSError) as error:
-        found, why = nothing(), _words(kept, error)
-    found.incomplete = "; ".join(filter(None, (why, found.incomplete)))
-    return found
 
 
 def _words(kept: KeptLog, error: ValueError | OSError) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import Protocol
 
 from shakedown.catalogue import entry
 from shakedown.common.text import printable
@@ -42,17 +41,6 @@ _UNSEEN = "a node without a log"
 _HANG_LIMIT = 8 * LIMIT  # bytes that one node's ranks have left: all of them are held at once
 
 
-class Logs(Protocol):
-    """The logs and files that were kept of the nodes."""
-
-    def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
-        """Return the log of a node in a job; None: there is none."""
-
-    def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
-        """Return a further file of a node. Raises ValueError where the file is missing, was changed since it was
-        fetched, or is above the limit in bytes."""
-
-
 class KeptLogs:
     """The logs and files of a run directory."""
 
@@ -60,14 +48,17 @@ class KeptLogs:
         self._directory, self._evidence = directory, evidence
 
     def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
+        """Return the log of a node in a job; None: there is none."""
         return log_of(self._directory, node, job, self._evidence.get(job.name, Evidence()))
 
     def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
+        """Return a further file of a node. Raises ValueError where the file is missing, was changed since it was
+        fetched, or is above the limit in bytes."""
         return copies.whole(self._directory.path, kept, limit)
 
 
 def diagnose(
-    record: RunRecord, evidence: Mapping[str, Evidence], logs: Logs, gates: Sequence[Gate] | None = None
+    record: RunRecord, evidence: Mapping[str, Evidence], logs: KeptLogs, gates: Sequence[Gate] | None = None
 ) -> Diagnosis | None:
     """Diagnose a run: its job over all nodes, where that failed; otherwise the first job that failed. None: all gates
     hold, or there is no evidence. `gates`: as they are judged now; otherwise the record's."""
@@ -87,7 +78,7 @@ def diagnose(
     return of_jobs(alone, {job.node for job in record.jobs if job.node}) or next(iter(alone), None)
 
 
-def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
+def signs_of(job: JobRecord, evidence: Evidence, logs: KeptLogs) -> Iterator[Sign]:
     """Yield all signs of a job's failure. Where the controller did not follow the job, the logs alone have signs, and
     these have no times."""
     nodes = job.plan.nodes if job.plan else []
@@ -112,7 +103,7 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
                 yield from _of_kernel(node, kept, logs, evidence.timing, links.get(node))
 
 
-def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mapping[str, str]) -> Iterator[Sign]:
+def _of_records(job: JobRecord, evidence: Evidence, logs: KeptLogs, addresses: Mapping[str, str]) -> Iterator[Sign]:
     """Yield the signs of the ranks' own records, and of records that cannot be used."""
     problems: list[str] = []
     given = job.plan.ranks if job.plan else None
@@ -124,7 +115,7 @@ def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mappi
     yield from (not_used(problem) for problem in problems[:_PROBLEMS])
 
 
-def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, str]:
+def _of_ras(evidence: Evidence, logs: KeptLogs, problems: list[str]) -> dict[str, str]:
     """Return the answer of RAS on each node at a hang."""
     answers = {}
     for node, every in evidence.logs.items():
@@ -137,8 +128,10 @@ def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, st
     return answers
 
 
-def _of_kernel(node: str, kept: KeptLog, logs: Logs, timing: Timing, links: Collection[str] | None) -> Iterator[Sign]:
-    """Yield the faults of a node's kernel log or devices, with their times where the offset of its clock is known. What
+def _of_kernel(
+    node: str, kept: KeptLog, logs: KeptLogs, timing: Timing, links: Collection[str] | None
+) -> Iterator[Sign]:
+    """Yield the faults of a node's kernel log or devices, with their times where its clock's offset is known. What
     came after the controller began to stop the job is no cause of the stop."""
     clock = timing.clocks.get(node)
     try:
@@ -160,7 +153,7 @@ def _of_kernel(node: str, kept: KeptLog, logs: Logs, timing: Timing, links: Coll
 
 
 def ranks_left(
-    evidence: Evidence, logs: Logs, problems: list[str], given: Mapping[str, range] | None = None
+    evidence: Evidence, logs: KeptLogs, problems: list[str], given: Mapping[str, range] | None = None
 ) -> list[Rank]:
     """Read what each rank left behind of a hang; a file that cannot be used goes to `problems`, with the reason.
     `given`: the ranks of each node; None: not known."""

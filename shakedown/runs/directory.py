@@ -22,7 +22,7 @@ Files are written whole or not at all (written beside, then renamed), so an inte
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from shakedown.common import private
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import file_name, load_json, printable, shallow
 from shakedown.desired.models import EACH, TOGETHER
+from shakedown.logs.kept_logs import KeptLog
 from shakedown.runs.isolation import Isolation
 from shakedown.runs.records import SCHEMA_VERSION, Evidence, RunRecord
 from shakedown.state.node import NodeState
@@ -78,6 +79,18 @@ class RunDirectory:
         """Of the nodes' own jobs."""
         return self.path / EACH
 
+    def relative(self, path: Path) -> str:
+        """Return the name of a file of the directory, as its record has it."""
+        return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
+
+    def below(self, logs: Iterable[KeptLog]) -> list[KeptLog]:
+        """Return fetched logs with their paths as the record has them."""
+        return [log.model_copy(update={"path": self.relative(Path(log.path))}) for log in logs]
+
+    def write_state(self, node: str, state: NodeState) -> None:
+        """Write the state that a node had before anything was changed."""
+        self.write(f"states/{file_name(node)}.json", state.model_dump_json(indent=1) + "\n")
+
     def write(self, name: str, text: str | bytes) -> None:
         """Write a file whole or not at all."""
         target = self.path / name
@@ -106,7 +119,12 @@ class RunDirectory:
     def load(self) -> RunRecord:
         """Read run.json. Raises ValueError for a file that is cut short or of another schema, OSError if unreadable."""
         path = self.path / "run.json"
-        return _validated(RunRecord, _versioned(path), path)
+        document = read_document(path)
+        version = document.get("schema_version") if isinstance(document, dict) else None
+        if version != SCHEMA_VERSION:
+            shown = printable(repr(version), 80)
+            raise ValueError(f"{path}: schema_version {shown}; this shakedown reads {SCHEMA_VERSION}")
+        return _validated(RunRecord, document, path)
 
     def load_state(self, node: str) -> NodeState:
         """Read a node's state before the run; the same errors as `load`."""
@@ -176,12 +194,3 @@ def _validated(model: type[_Model], document: Any, path: Path) -> _Model:
         where = printable(".".join(map(str, first["loc"])), 200)
         more = f" (and {len(others)} more)" if others else ""
         raise ValueError(f"{path}: {where}: {printable(first['msg'], 200)}{more}") from None
-
-
-def _versioned(path: Path) -> Any:
-    document = read_document(path)
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if version != SCHEMA_VERSION:
-        shown = printable(repr(version), 80)
-        raise ValueError(f"{path}: schema_version {shown}; this shakedown reads {SCHEMA_VERSION}")
-    return document

@@ -6,7 +6,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
     of its run.json too). Raises ValueError that says what there is."""
     root = root or runs_folder()
     path = Path(name)
-    found = _runs_in(root)
+    found = run_ids(root)
     if name in found:
         return root / name
     if name == "latest":
@@ -81,7 +81,9 @@ def remove_old_checks(inventory: str, newest: int, current: str, root: Path | No
     """
     root = root or runs_folder()
     wanted = inventory, place_of_inventory(inventory)
-    alike = [run for run in _runs_in(root) if _is_check(root / run) and _of_inventory(_head(root / run)) == wanted]
+    heads = {run: _head(root / run) for run in run_ids(root) if _is_check(root / run)}
+    # A record that does not say where its inventory is, is of no known one.
+    alike = [run for run, head in heads.items() if (head.get("inventory", ""), head.get("inventory_path")) == wanted]
     removed = []
     for run in alike[newest:]:
         path = root / run
@@ -122,11 +124,6 @@ def _head(path: Path) -> dict[str, str]:
         return {}
 
 
-def _of_inventory(head: Mapping[str, str]) -> tuple[str, str]:
-    """Return the inventory of a record, and where it is. A record that does not say is of no known inventory."""
-    return head.get("inventory", ""), head.get("inventory_path", "(unknown)")
-
-
 def _open() -> Iterator[Path]:
     """Yield what processes of this machine have open, or stand in, as far as this user may see it."""
     for process in Path("/proc").glob("[0-9]*"):
@@ -138,13 +135,8 @@ def _open() -> Iterator[Path]:
 
 def run_ids(root: Path | None = None) -> list[str]:
     """Return the runs that are kept, the newest first."""
-    return _runs_in(root or runs_folder())
-
-
-def _runs_in(root: Path) -> list[str]:
-    """Return the ids of the runs in a folder, the newest first."""
     try:
-        folders = [entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()]
+        folders = [entry for entry in (root or runs_folder()).iterdir() if entry.is_dir() and not entry.is_symlink()]
     except OSError:
         return []
     return sorted((folder.name for folder in folders if (folder / "run.json").is_file()), reverse=True)
@@ -167,7 +159,7 @@ def _there_are(root: Path) -> str:
         pass
     except OSError as error:  # another user's, most likely: a run is its owner's alone
         return f"{root} cannot be read: {error.strerror}"
-    found = _runs_in(root)
+    found = run_ids(root)
     return (
         f"In {root} there are {some(found)}"
         if found

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, computed_field, field_vali
 
 from shakedown.common import secrets as masking
 from shakedown.desired import DesiredState
-from shakedown.desired.models import NO_PROMISE, TOGETHER
+from shakedown.desired.models import NO_PROMISE, TOGETHER, Benchmark
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.diagnosis.origin import STOPPED
 from shakedown.evidence.results import Failure, Timing
@@ -20,16 +20,48 @@ from shakedown.evidence.telemetry.summary import NodeTelemetry
 from shakedown.gates import Gate
 from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.gates.observed import Alone
-from shakedown.jobs.launch import LaunchPlan, job_name
+from shakedown.jobs.launch import LaunchPlan, NodePlan, job_name
 from shakedown.logs.figures import Figures
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog
-from shakedown.runs.former import gate_of_benchmark, job_of_benchmark
 from shakedown.runs.isolation import Isolation
-from shakedown.runs.rolling.model import Rolling
+from shakedown.runs.rolling import Rolling
 from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import TrialsRecord
 from shakedown.trials.soak import SoakRecord
+
+_PARAMETERS = {"mode", "model", "precision", "seq_length", "commit"}
+_GATES = {"ran": "ran_to_its_end", "exit_code": "exit_codes"}
+
+
+def gate_of_benchmark(gate: object) -> object:
+    """Return a gate whose name had that of its node behind it."""
+    if not isinstance(gate, dict):
+        return gate
+    name = str(gate.get("name")).removesuffix(f".{gate.get('node')}")
+    return {**gate, "name": _GATES.get(name, name)}
+
+
+def job_of_benchmark(job: dict[str, Any]) -> dict[str, Any]:
+    """Return a job that had no plan, with the plan of what was asked for. Raises ValueError."""
+    wanted = Benchmark.model_validate(job["benchmark"])
+    parameters = wanted.model_dump(mode="json", exclude_none=True, include=_PARAMETERS)
+    plan = LaunchPlan(
+        run_id="",
+        recipe="pytorch-training",
+        parser="mad",
+        runtime="container",
+        image=wanted.image,
+        nodes=[NodePlan(name=str(job.get("node")), command=[])],
+        seq_length=wanted.seq_length or 0,
+        parameters={key: str(value) for key, value in parameters.items()},
+        expect=wanted.expect,
+        start_timeout_s=wanted.timeout_s,
+        stall_timeout_s=wanted.timeout_s,
+        timeout_s=wanted.timeout_s,
+    )
+    return {**job, "plan": None if job.get("error") else plan}
+
 
 SCHEMA_VERSION = 1
 

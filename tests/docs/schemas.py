@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.mad import Results
-from shakedown.runs.archive.manifest import Manifest
+from shakedown.runs.archive.tar import Manifest
 from shakedown.runs.records import Evidence, RunRecord
 from shakedown.runs.signing.statement import Statement
 from shakedown.state.findings import Finding

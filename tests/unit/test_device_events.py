@@ -25,8 +25,8 @@ from shakedown.node.telemetry import kernel
 from shakedown.runs.diagnosis import KeptLogs, signs_of
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, JobRecord
+from shakedown.runs.watch.notes import NotesReader
 from shakedown.runs.watch.picture import Picture
-from shakedown.runs.watch.reading import NotesReader
 from shakedown.runs.watch.screen import Lines
 from shakedown.state.findings import Verdict
 from tests.gates import judged

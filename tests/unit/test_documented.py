@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shakedown.runner.pyinfra.documented import DOCUMENTED, problems
+from shakedown.runner.pyinfra.prepare import DOCUMENTED, problems
 from shakedown.runner.pyinfra.site_files import DEPLOYS
 from tests.states import desired
 

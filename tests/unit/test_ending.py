@@ -163,7 +163,7 @@ sys.addaudithook(hook)
         ("plan", "shakedown.checks"),
         ("run", "shakedown.runner.session"),
         ("pyinfra", "shakedown.runner.pyinfra.connection"),
-        ("pyinfra", "shakedown.runner.pyinfra.documented"),
+        ("pyinfra", "shakedown.runner.pyinfra.prepare"),
     ],
 )
 def test_an_interrupt_while_things_are_loaded(tmp_path: Path, command: str, moment: str) -> None:

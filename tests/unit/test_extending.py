@@ -135,7 +135,7 @@ def test_a_nic_family_without_a_library_of_its_own_leaves_it_to_the_site(copy: P
 
 
 BOOK = """
-from shakedown.runner.jobs.allocations import allocation_of
+from shakedown.runner.jobs.connection import allocation_of
 from tests.states import desired
 job = allocation_of({"@local": desired("cpu", None)}, "bookings", "run")
 job.allocate(["@local"], print, lambda: None)

@@ -10,8 +10,7 @@ from pyinfra.api import Config, Inventory, State
 
 from shakedown.report.summary import HostOutcome
 from shakedown.runner.ending import watch
-from shakedown.runner.host_run import HostRun
-from shakedown.runner.progress import progress
+from shakedown.runner.progress import HostRun, progress
 from shakedown.state.findings import Verdict
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.runner.jobs.allocations import allocation_of
+from shakedown.runner.jobs.connection import allocation_of
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import drain
 from shakedown.schedulers.kubernetes.pods import Pods

@@ -20,7 +20,7 @@ from shakedown.cli import main
 from shakedown.gates import read_log
 from shakedown.logs import source
 from shakedown.logs.source import LogSource, NotALog
-from shakedown.runs.archive import run as archive_run
+from shakedown.runs.archive import read as archive_run
 
 TEXT = b"".join(b"a line of a log, number %d\n" % number for number in range(20_000))
 

@@ -55,7 +55,7 @@ from pyinfra.api import FactBase, operation
 from pyinfra.context import ctx_host, host
 from shakedown.state.findings import Finding, Remedy
 from shakedown.runner import stages
-from shakedown.runner.host_run import HostRun
+from shakedown.runner.progress import HostRun
 from shakedown.runner.pyinfra.invocation import invocation
 
 class Lost(FactBase):

@@ -17,7 +17,7 @@ from shakedown.desired.models import TOGETHER
 from shakedown.gates import Gate
 from shakedown.isolation.tree import to_resume
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
-from shakedown.runner.earlier import earlier_of
+from shakedown.runner.rolling import earlier_of
 from shakedown.runs import copies
 from shakedown.runs import directory as runs
 from shakedown.runs.directory import RunDirectory

@@ -29,8 +29,7 @@ from shakedown.report import outcomes, terminal
 from shakedown.report.failure import gate_lines
 from shakedown.runner import stages, training
 from shakedown.runner.features import resolve
-from shakedown.runner.run_nodes import run_nodes
-from shakedown.runner.session import Session, enter
+from shakedown.runner.session import Session, enter, run_nodes
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import judge_run

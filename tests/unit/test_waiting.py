@@ -5,8 +5,7 @@ from __future__ import annotations
 import gevent  # noqa: F401  (pyinfra's own first import)
 
 from shakedown.node.assets.pull import Output
-from shakedown.runner.progress import FEW, RunProgress
-from shakedown.runner.repair.waiting import AGAIN_S, EVERY_S, FIRST_S, Waiting
+from shakedown.runner.progress import AGAIN_S, EVERY_S, FEW, FIRST_S, RunProgress, Waiting
 
 
 def looked(kept: RunProgress, *moments: float) -> list[str]:

@@ -18,10 +18,8 @@ from shakedown.runner.demo.scenario import Scenario, faults
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import RunNode
 from shakedown.runs.watch import notes as notes_module
-from shakedown.runs.watch.cells import Cell, legend, rows
-from shakedown.runs.watch.notes import Note, Notes
-from shakedown.runs.watch.picture import Picture
-from shakedown.runs.watch.reading import NotesReader
+from shakedown.runs.watch.notes import Note, Notes, NotesReader
+from shakedown.runs.watch.picture import Cell, Picture, legend, rows
 from shakedown.runs.watch.screen import drawn
 from shakedown.state.findings import Finding, Verdict
 from tests.plans import small

@@ -9,13 +9,13 @@ from shakedown.cli.words import in_a_folder, unusable
 from shakedown.common import private
 from shakedown.common.text import counted, printable
 from shakedown.runs.archive import SUFFIX
-from shakedown.runs.archive.make import Made, make
+from shakedown.runs.archive.make import make
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import find_run
 from shakedown.runs.signing.archive import make_signed
 from shakedown.runs.signing.envelope import private_key
 from shakedown.runs.signing.statement import BESIDE
-from shakedown.runs.watch.reading import unfinished
+from shakedown.runs.watch.notes import unfinished
 
 SECTION = "Operate"
 
@@ -56,7 +56,10 @@ def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> 
         home = target.with_name(f"{target.name}.names.json")
         if pseudonyms and home.exists():
             raise FileExistsError(17, "it is there already", str(home))
-        made = _make(directory, target, pseudonyms, key)
+        if key is None:
+            made = make(directory, target, pseudonyms)
+        else:
+            made = make_signed(directory, target, pseudonyms, private_key(key))
         if pseudonyms:
             with private.create(home) as file:
                 file.write(json.dumps(made.names, indent=1).encode() + b"\n")
@@ -88,9 +91,3 @@ def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> 
         click.echo(f"statement: {printable(f'{target}{BESIDE}')}: send it with the archive")
     for name in made.manifest.left_out:
         click.echo(f"left out, since it can be made again: {printable(name)}")
-
-
-def _make(directory: RunDirectory, target: Path, pseudonyms: bool, key: str | None) -> Made:
-    if key is None:
-        return make(directory, target, pseudonyms)
-    return make_signed(directory, target, pseudonyms, private_key(key))

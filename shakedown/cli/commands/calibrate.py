@@ -5,9 +5,8 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_and_output, show_document
-from shakedown.cli.words import EXIT_CODES
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory
 from shakedown.ledger.calibration import CalibrationError, baselines_of, in_a_row, usual_seconds
 from shakedown.report.formats import Calibrated
 from shakedown.state.findings import Verdict
@@ -20,16 +19,7 @@ SECTION = "Run"
 @over_inventory
 @click.option("--runs", type=click.IntRange(min=1, max=1000), default=10, show_default=True, help="one after the other")
 @format_and_output(Calibrated)
-def calibrate(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int | None,
-    verbose: int,
-    runs: int,
-    form: str,
-    output: Path | None,
-) -> None:
+def calibrate(target: Target, runs: int, form: str, output: Path | None) -> None:
     """Make a baseline of several runs: one after the other, each as `shakedown run` does it, and what they and earlier
     ones of the same job say of each figure.
 
@@ -40,19 +30,18 @@ def calibrate(
     shakedown calibrate inventories/rack.py --runs 10
     shakedown calibrate inventories/rack.py --runs 5 --output baseline.json
     """
-    from shakedown.cli.nodes import load_state, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import load_state  # pyinfra: see there
 
-    with usable_input():
-        load_state(inventory, limit, data, parallel, to_train=True, keeps=True)
+    load_state(target, to_train=True, keeps=True)
 
     def command(file: Path) -> list[str]:
-        words = [*_shakedown(), "run", inventory, "-y", "--format", "json", "--output", str(file), *["-v"] * verbose]
-        words += [word for pattern in limit for word in ("--limit", pattern)]
-        words += [word for pair in data for word in ("--data", pair)]
-        return words + (["--parallel", str(parallel)] if parallel else [])
+        words = [*_shakedown(), "run", target.inventory, "-y", "--format", "json", "--output", str(file)]
+        words += [*["-v"] * target.verbose, *(["--parallel", str(target.parallel)] if target.parallel else [])]
+        words += [word for pattern in target.limit for word in ("--limit", pattern)]
+        return words + [word for pair in target.data for word in ("--data", pair)]
 
     try:
-        done = in_a_row(command, runs, usual_seconds(inventory), lambda line: click.echo(line, err=True))
+        done = in_a_row(command, runs, usual_seconds(target.inventory), lambda line: click.echo(line, err=True))
         rows = baselines_of(done[-1])
     except CalibrationError as error:
         click.echo(f"shakedown: {error}", err=True)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.inventory import over_inventory
-from shakedown.cli.words import in_a_folder
+from shakedown.cli.words import Target, in_a_folder, over_inventory
 
 PREPARE = ("signals", "gevent")
 SECTION = "Operate"
@@ -21,15 +20,7 @@ SECTION = "Operate"
     callback=in_a_folder,
     help="the capture; otherwise capture-DIGEST.json.gz in this folder. Nothing is overwritten",
 )
-def capture(
-    inventory: str,
-    host: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
-    output: Path | None,
-) -> None:
+def capture(target: Target, host: str, output: Path | None) -> None:
     """Record what the probe reads of one HOST, raw and without names, into one file that can be sent: files, devices,
     the kernel's log, answers of libraries. Never changes the node.
 
@@ -41,8 +32,8 @@ def capture(
     shakedown capture inventories/rack.py node07
     shakedown drift capture-5f1c9a02.json.gz --all
     """
-    if limit:
+    if target.limit:
         raise click.UsageError("--limit: the argument HOST says which")
     from shakedown.cli.captures import record  # pyinfra: see cli/nodes.py
 
-    record(inventory, host, data, parallel, verbose, output)
+    record(target, host, output)

@@ -7,7 +7,7 @@ from shakedown.cli.words import unusable
 from shakedown.common.text import printable
 from shakedown.ledger.compare import compare as compare_runs
 from shakedown.report.formats import Compared, write
-from shakedown.runs.archive.run import opened_run
+from shakedown.runs.archive.read import opened_run
 
 
 @click.command()

@@ -17,7 +17,6 @@ from shakedown.runner.demo.scenario import DEFAULT, INVENTORY, SIMULATED, Scenar
 
 PREPARE = ("stream",)
 SECTION = "Prepare"
-SECTION = "Run"
 
 
 @click.command(epilog=EXIT_CODES)

@@ -3,13 +3,13 @@
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
 from shakedown.checks.waivers import first_to_end
-from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_and_output, show_document, with_view
-from shakedown.cli.words import EXIT_CODES
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory
 from shakedown.report.formats import Findings
 from shakedown.runs import CAPTURE
 from shakedown.state.findings import Verdict
@@ -26,20 +26,14 @@ PREPARE = ("signals", "gevent")
 @click.option("--from-agents", is_flag=True, help="read the last reports of the agents on the nodes; examine nothing")
 @click.option("--prometheus", metavar="URL", help="connect only to nodes whose agents' reports there give a reason")
 def drift(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
+    target: Target,
     form: str,
     output: Path | None,
-    show_all: bool,
-    quiet: bool,
-    wide: bool,
     expected: int | None,
     ledger: bool,
     from_agents: bool,
     prometheus: str | None,
+    **view: Any,
 ) -> None:
     """Compare every node with its desired state. Never changes a node.
 
@@ -55,10 +49,10 @@ def drift(
     shakedown drift capture-5f1c9a02.json.gz                 a node that `shakedown capture` has recorded
     shakedown drift inventories/rack.py --prometheus http://prometheus:9090
     """
-    if inventory.endswith(CAPTURE):
+    if target.inventory.endswith(CAPTURE):
         from shakedown.cli.captures import show  # 200 ms that the usual way loads later
 
-        sys.exit(show(Path(inventory), form, output, show_all=show_all, evidence=bool(verbose), wide=wide, quiet=quiet))
+        sys.exit(show(Path(target.inventory), form, output, evidence=bool(target.verbose), **view))
     if from_agents and ledger:
         raise click.UsageError("--ledger keeps the nodes' states, which --from-agents does not read")
     if from_agents and prometheus:
@@ -67,8 +61,7 @@ def drift(
         )
     from shakedown.cli.nodes import invocation, load_state, progress, to_its_end, usable_input  # pyinfra: see there
 
-    with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose)
+    state = load_state(target, target.verbose)
     chosen = None
     if from_agents:
         from shakedown.runner.agents import collect as look  # 500 ms that a usual check does not need
@@ -96,16 +89,14 @@ def drift(
             verdict,
             len(examination.desired) + len(left_out),
             findings,
-            show_all,
-            inventory,
-            at,
-            bool(verbose),
-            wide,
-            quiet,
+            inventory=target.inventory,
+            at=at,
+            evidence=bool(target.verbose),
             groups=examination.groups,
             source="agents" if from_agents else "drift",
             waivers=first_to_end(examination.desired.values()),
             directory=kept,
+            **view,
         )
         if from_agents:
             click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from shakedown.cli.output import format_of
-from shakedown.cli.since import Since
-from shakedown.cli.words import unusable
+from shakedown.cli.words import Since, unusable
 from shakedown.ledger import LedgerError
 from shakedown.ledger.history import Asked, fleet
 from shakedown.ledger.history import history as read_history

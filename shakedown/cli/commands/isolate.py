@@ -1,16 +1,16 @@
 """The search for bad nodes: isolate."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from shakedown.cli.inventory import over_inventory
-from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable
 from shakedown.isolation import NEEDS_NUMPY
 from shakedown.isolation.tree import to_resume
 from shakedown.runner.pyinfra.invocation import Search
-from shakedown.runs.archive.run import is_packed
+from shakedown.runs.archive.read import is_packed
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import find_run
 from shakedown.schedulers.registry import names
@@ -25,18 +25,7 @@ PREPARE = ("signals", "gevent")
 @click.option("--rounds", type=click.IntRange(min=1), help="at most so many rounds")
 @click.option("--via", type=click.Choice(("ssh", *names())), help="how the groups are started; else as smoke.via says")
 @click.option("--resume", is_flag=True, help="go on with the search of the RUN that is given")
-def isolate(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
-    dry: bool,
-    budget: float | None,
-    rounds: int | None,
-    via: str | None,
-    resume: bool,
-) -> None:
+def isolate(target: Target, dry: bool, budget: float | None, rounds: int | None, via: str | None, resume: bool) -> None:
     """Find the node, link, rack uplink or trunk between racks that makes a training fail.
 
     INVENTORY is an inventory, or a run that failed: its id, a part that only its id begins with, latest, or its
@@ -50,16 +39,16 @@ def isolate(
     shakedown isolate latest --resume                  go on where a search was interrupted
     shakedown isolate inventories/slurm.py --via slurm     each group a step of one allocation of Slurm
     """
-    from shakedown.cli.nodes import invocation, load_state, run_deploy, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import invocation, load_state, run_deploy  # pyinfra: see there
 
     if find_spec("numpy") is None:
         unusable(NEEDS_NUMPY)
     try:
-        run = _run(inventory)
+        run = _run(target.inventory)
     except ValueError as error:
         unusable(f"{error}. An inventory is a file, as inventories/rack.py")
     if resume and run is None:
-        unusable(f"{inventory}: --resume takes the run whose search is to go on")
+        unusable(f"{target.inventory}: --resume takes the run whose search is to go on")
     trained: tuple[str, ...] = ()
     if run is not None:
         try:
@@ -68,9 +57,8 @@ def isolate(
                 to_resume(run)
         except (OSError, ValueError) as error:
             unusable(error)
-        inventory, trained = record.inventory, tuple(node.name for node in record.nodes)
-    with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose, to_train=True, keeps=not dry, only=trained)
+        target, trained = replace(target, inventory=record.inventory), tuple(node.name for node in record.nodes)
+    state = load_state(target, target.verbose, to_train=True, keeps=not dry, only=trained)
     invocation.search = Search(
         run=None if resume else run,
         resume=run if resume else None,

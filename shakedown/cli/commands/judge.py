@@ -1,30 +1,29 @@
 """The gates over logs and runs, offline."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from shakedown import gates
 from shakedown.cli.output import format_and_output, show_document, with_all
-from shakedown.cli.runs import APART, no_end
 from shakedown.cli.words import reason, unusable
 from shakedown.common.text import printable
-from shakedown.evidence.diagnosis.model import Diagnosis
-from shakedown.gates import Gate, NodeLog, Recorded
+from shakedown.gates import NodeLog
 from shakedown.gates.consequences import with_origin
 from shakedown.gates.offline import Request, judge_logs
 from shakedown.ledger.compared import Wanted, keep, know_peers, past_of
 from shakedown.logs.source import LogSource
 from shakedown.report.formats import Judged
-from shakedown.runs.archive.run import OpenedRun, is_packed, opened_run
+from shakedown.runs.archive.read import APART, OpenedRun, is_packed, opened_run
 from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import judge_jobs, judge_run, verdict_of
 from shakedown.runs.records import Evidence, RunRecord
+from shakedown.runs.watch.notes import no_end
 from shakedown.state.findings import Verdict, worst
 
 _COUNT = click.IntRange(min=1, max=10**9)
@@ -92,7 +91,8 @@ def judge(
     if len(logs) == 1 and _is_run(logs[0]):
         if any(value is not None for value in options.values()) or expect:
             unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
-        _judge_run(logs[0], baseline, form, output, show_all, ledger)
+        document = _judge_run(logs[0], baseline, show_all, ledger)
+        sys.exit(show_document(document, form, output, document.verdict))
     if baseline:
         unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
     if ledger:
@@ -107,7 +107,9 @@ def judge(
         unusable(str(error))
     verdict = gates.verdict(judged.gates)
     died_of = of_logs(nodes, None if request.merged else request.nodes) if verdict != Verdict.OK else None
-    _finish(judged.gates, verdict, form, output, [*notes, *twice], judged.recorded, show_all, died_of)
+    measured = [figure for figure in judged.recorded if figure.value is not None]
+    document = Judged(verdict, judged.gates, measured, [*notes, *twice], died_of, show_all)
+    sys.exit(show_document(document, form, output, verdict))
 
 
 _OF_LOGS = "--recipe, --gpu, --nodes, --merged, --iterations, --seq-length, --global-batch, --world-size, --transport"
@@ -155,7 +157,7 @@ def _read(log: str, compared: bool) -> tuple[NodeLog, str]:
         raise ValueError(reason(log, error)) from error
 
 
-def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool, ledger: bool) -> NoReturn:
+def _judge_run(name: str, baseline: bool, show_all: bool, ledger: bool) -> Judged:
     try:
         with opened_run(name) as run:
             directory, messages = run.directory, run.messages
@@ -167,7 +169,7 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
             judged = judge_run(directory, record, evidence, judgements)
             died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
             judged = with_origin(judged, died_of)
-            messages = [*messages, *no_end(directory, record, messages)]
+            messages = [*messages, *no_end(directory.path, record, bool(messages))]
             verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if run.altered else [])])
             if ledger:
                 _keep(run, record.model_copy(update={"gates": judged, "verdict": verdict}))
@@ -176,8 +178,9 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
     pairs = zip(record.jobs, judgements, strict=True)
     shown = [judgement for job, judgement in pairs if job.node is None or len(judgements) == 1]
     recorded = [figure for judgement in shown for figure in judgement.recorded if figure.why]
+    measured = [figure for figure in recorded if figure.value is not None]
     begun = dict.fromkeys(past.new_epoch for job in evidence.values() if (past := job.past) and past.new_epoch)
-    _finish(judged, verdict, form, output, [*messages, *run.altered, *begun], recorded, show_all, died_of)
+    return Judged(verdict, judged, measured, [*messages, *run.altered, *begun], died_of, show_all)
 
 
 def _keep(run: OpenedRun, record: RunRecord) -> None:
@@ -203,17 +206,3 @@ def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evi
         )
         given.past = past_of(job, states, record.run_id, wanted)
     know_peers({job.node: past for job in training if job.node and (past := evidence[job.name].past)})
-
-
-def _finish(
-    judged: list[Gate],
-    verdict: Verdict,
-    form: str,
-    output: Path | None,
-    notes: Sequence[str] = (),
-    recorded: Sequence[Recorded] = (),
-    show_all: bool = False,
-    died_of: Diagnosis | None = None,
-) -> NoReturn:
-    measured = [figure for figure in recorded if figure.value is not None]
-    sys.exit(show_document(Judged(verdict, judged, measured, notes, died_of, show_all), form, output, verdict))

@@ -7,16 +7,14 @@ from pathlib import Path
 import click
 
 from shakedown.cli.group import Group
-from shakedown.cli.runs import APART
-from shakedown.cli.since import Since
-from shakedown.cli.words import unusable
+from shakedown.cli.words import Since, unusable
 from shakedown.common.text import counted, printable
 from shakedown.hosts import nodes
 from shakedown.ledger import LedgerError
 from shakedown.ledger.claims import by_age
 from shakedown.ledger.history import export as lines
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runs.archive.run import OpenedRun, opened_run
+from shakedown.runs.archive.read import APART, OpenedRun, opened_run
 from shakedown.runs.folder import run_ids
 
 PREPARE = ("stream",)

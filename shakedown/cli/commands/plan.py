@@ -4,8 +4,8 @@ import sys
 
 import click
 
-from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_of
+from shakedown.cli.words import Target, over_inventory
 from shakedown.report.formats import Plans, write
 
 PREPARE = ("signals", "gevent")
@@ -15,7 +15,7 @@ SECTION = "Prepare"
 @click.command()
 @over_inventory
 @format_of(Plans)
-def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str) -> None:
+def plan(target: Target, form: str) -> None:
     """Show the smoke run as it would start now: ranks, addresses, devices, and the command of each node, job by job.
 
     With --format json it is one plan, or an object of plans by the jobs' names where smoke.scope asks for several.
@@ -25,10 +25,9 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
     shakedown plan inventories/rack.py
     shakedown plan inventories/rack.py --limit 'node[01-04]' --format json
     """
-    from shakedown.cli.nodes import load_state, progress, to_its_end, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import load_state, progress, to_its_end  # pyinfra: see there
 
-    with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose, to_train=True)
+    state = load_state(target, target.verbose, to_train=True)
     from shakedown.runner import examine, training  # pyinfra, and 500 ms that a wrong inventory does not need
 
     with to_its_end(state) as keep:

@@ -6,8 +6,7 @@ from datetime import datetime
 import click
 
 from shakedown.cli.output import format_of
-from shakedown.cli.since import Since
-from shakedown.cli.words import unusable
+from shakedown.cli.words import Since, unusable
 from shakedown.ledger import LedgerError
 from shakedown.ledger.reliability import reliability as read_reliability
 from shakedown.ledger.store import open_ledger

@@ -9,13 +9,12 @@ import click
 
 from shakedown import ledger as memory
 from shakedown.cli.output import format_and_output, show_document
-from shakedown.cli.runs import no_end
-from shakedown.cli.since import Since
-from shakedown.cli.words import unusable
+from shakedown.cli.words import Since, unusable
 from shakedown.common.text import printable
 from shakedown.report.formats import Remembered, Run, names
-from shakedown.runs.archive.run import opened_run
+from shakedown.runs.archive.read import opened_run
 from shakedown.runs.folder import run_ids
+from shakedown.runs.watch.notes import no_end
 from shakedown.state.findings import Verdict, worst
 
 WEEKS = 2000  # runs of a ledger that are shown together: the newest
@@ -53,7 +52,8 @@ def report(
             record = directory.load()
             if altered:
                 record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
-            for line in [*messages, *altered, directory.lacking(record), *no_end(directory, record, messages)]:
+            lines = [*messages, *altered, directory.lacking(record)]
+            for line in [*lines, *no_end(directory.path, record, bool(messages))]:
                 if line:
                     click.echo(f"shakedown: {printable(line)}", err=True)
             links = "" if messages else f"{directory.path.resolve().as_uri()}/"

@@ -2,8 +2,7 @@
 
 import click
 
-from shakedown.cli.inventory import over_inventory
-from shakedown.cli.words import EXIT_CODES
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory
 
 PREPARE = ("signals", "gevent")
 SECTION = "Operate"
@@ -13,15 +12,7 @@ SECTION = "Operate"
 @over_inventory
 @click.option("--dry", is_flag=True, help="show what would be restored, on which nodes; change nothing")
 @click.option("-y", "--yes", is_flag=True, help="do not ask on a terminal whether to go on")
-def rollback(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
-    dry: bool,
-    yes: bool,
-) -> None:
+def rollback(target: Target, dry: bool, yes: bool) -> None:
     """Restore what stood on the nodes before the first change to each setting, and remove what Shakedown wrote: the
     same as `pyinfra INVENTORY deploy/rollback.py -y`. On a terminal it asks once before it connects. It needs root on
     the nodes, and no desired state.
@@ -33,8 +24,7 @@ def rollback(
 
     A node that has no record of a change is left alone. Downloaded images and data stay.
     """
-    from shakedown.cli.nodes import load_state, run_deploy, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import load_state, run_deploy  # pyinfra: see there
 
-    with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose=1 + verbose, unasked=True)
+    state = load_state(target, 1 + target.verbose, unasked=True)
     run_deploy(state, "rollback", dry, ask=not (yes or dry))

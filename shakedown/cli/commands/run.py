@@ -5,9 +5,8 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_and_output, show_document
-from shakedown.cli.words import EXIT_CODES
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory
 from shakedown.report.formats import Run
 
 PREPARE = ("signals", "gevent")
@@ -24,11 +23,7 @@ SECTION = "Run"
 @click.option("--resume", metavar="RUN", help="go on where that run in batches ended; done nodes are not touched again")
 @format_and_output(Run, none="at the end, on standard output, in this format; nothing without it")
 def run(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
+    target: Target,
     dry: bool,
     yes: bool,
     no_smoke: bool,
@@ -55,7 +50,7 @@ def run(
     from shakedown.cli.nodes import invocation, load_state, to_its_end, usable_input  # pyinfra: see there
 
     with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose=1 + verbose, to_train=not no_smoke, keeps=not dry)
+        state = load_state(target, 1 + target.verbose, to_train=not no_smoke, keeps=not dry)
         from shakedown.runner import ending, engine, rolling, session  # 500 ms that a wrong inventory does not need
 
         batches = rolling.requested(state, batch, max_failed, resume)

@@ -5,9 +5,8 @@ from typing import Any, NoReturn
 
 import click
 
-from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_of
-from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable
 from shakedown.ledger import LedgerError
 from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import InService, write
@@ -30,11 +29,7 @@ SECTION = "Operate"
 )
 @click.option("--dry", is_flag=True, help="with --repair or --drain: show what would be done, and do nothing")
 def service(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
+    target: Target,
     form: str,
     show_all: bool,
     repair: bool,
@@ -61,15 +56,15 @@ def service(
     repair = repair or mend
     acts = (repair or drain) and not dry
     with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose, keeps=acts or bool(taken))
+        state = load_state(target, target.verbose, keeps=acts or bool(taken))
         taken = tuple(engine.choose(state.inventory, taken, "--take-back")) if taken else ()
     try:
         ledger = open_ledger()
     except LedgerError as error:
         unusable(error)
-    from shakedown.runner.repair.call import Busy, ServiceCall  # pyinfra
+    from shakedown.runner.repair.call import Busy, Commands, ServiceCall  # pyinfra
 
-    work = ServiceCall(ledger, inventory, limit, data, parallel or 0, verbose)
+    work = ServiceCall(ledger, Commands(target.inventory, target.data, target.parallel or 0), target.limit)
     try:
         with to_its_end(state) as keep:
             try:

@@ -2,9 +2,8 @@
 
 import click
 
-from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_of
-from shakedown.cli.words import unusable
+from shakedown.cli.words import Target, over_inventory, unusable
 from shakedown.common.secrets import masked
 from shakedown.desired.layers import leaves
 from shakedown.hosts import named
@@ -19,16 +18,7 @@ SECTION = "Prepare"
 @click.argument("host")
 @click.option("--state", "last_state", is_flag=True, help="what the node was when it was last read, and what differs")
 @format_of(Desired)
-def show(
-    inventory: str,
-    host: str,
-    last_state: bool,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
-    form: str,
-) -> None:
+def show(target: Target, host: str, last_state: bool, form: str) -> None:
     """Show the desired state of one HOST: every value with the layer it came from. Connects to nothing.
 
     \b
@@ -38,11 +28,11 @@ def show(
     from shakedown.cli.nodes import desired_states, engine, load_state, usable_input  # pyinfra: see there
 
     with usable_input():
-        state = load_state(inventory, limit, data, parallel, connects=False)
+        state = load_state(target, connects=False)
         resolved = desired_states(state)
         host, *others = engine.choose(state.inventory, [host], "HOST")
     if others or host not in resolved.merged:
-        unusable(f"{inventory}: show takes one host, and these are {named([host, *others])}")
+        unusable(f"{target.inventory}: show takes one host, and these are {named([host, *others])}")
     if last_state:
         from shakedown.cli.last_state import show_state  # 200 ms that the desired state does not need
 

@@ -2,8 +2,7 @@
 
 import click
 
-from shakedown.cli.inventory import over_inventory
-from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable
 from shakedown.runner.pyinfra.invocation import Burn
 from shakedown.runs.folder import find_run
 from shakedown.trials.soak import chosen_stages, seconds_of
@@ -19,18 +18,7 @@ SECTION = "Run"
 @click.option("--resume", metavar="RUN", help="go on with that soak; the same command finds the last one")
 @click.option("--fresh", is_flag=True, help="begin a new soak, though an ended one could go on")
 @click.option("--dry", "--plan", "dry", is_flag=True, help="show the stages with their times; load nothing")
-def soak(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
-    time: str | None,
-    only: str | None,
-    resume: str | None,
-    fresh: bool,
-    dry: bool,
-) -> None:
+def soak(target: Target, time: str | None, only: str | None, resume: str | None, fresh: bool, dry: bool) -> None:
     """Burn nodes in: checks, trials, then load on CPUs, memory, disks, GPUs and fabric, at last all at once and the
     smoke run again and again. Error counters are read every 10 s. The first uncorrectable error ends the soak on all
     nodes. The same as `pyinfra INVENTORY deploy/soak.py -y`.
@@ -44,10 +32,9 @@ def soak(
     shakedown soak inventories/rack.py --for 24h --plan        its stages, before anything runs
     shakedown soak inventories/rack.py --for 30m --only cpu,memory
     """
-    from shakedown.cli.nodes import invocation, load_state, run_deploy, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import invocation, load_state, run_deploy  # pyinfra: see there
 
-    with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose, keeps=not dry)
+    state = load_state(target, target.verbose, keeps=not dry)
     names = tuple(name.strip() for name in only.split(",") if name.strip()) if only else ()
     try:
         chosen_stages(names)

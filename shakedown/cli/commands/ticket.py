@@ -8,8 +8,8 @@ from shakedown import ledger as memory
 from shakedown.cli.words import unusable
 from shakedown.hosts import select
 from shakedown.report.ticket import candidates, text_of
+from shakedown.runs.archive.read import opened_run
 from shakedown.runs.archive.redact import Redactor
-from shakedown.runs.archive.run import opened_run
 from shakedown.service.model import Step
 
 PREPARE = ("stream",)

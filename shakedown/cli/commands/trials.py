@@ -2,8 +2,7 @@
 
 import click
 
-from shakedown.cli.inventory import over_inventory
-from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable
 from shakedown.trials.workload.registry import check_names
 
 PREPARE = ("signals", "gevent")
@@ -14,15 +13,7 @@ SECTION = "Run"
 @over_inventory
 @click.option("--only", metavar="TRIALS", help="these trials alone, with commas between them: gemm,memory,pairs")
 @click.option("--dry", is_flag=True, help="show rounds, seconds and each node's command; start nothing")
-def trials(
-    inventory: str,
-    limit: tuple[str, ...],
-    data: tuple[str, ...],
-    parallel: int,
-    verbose: int,
-    only: str | None,
-    dry: bool,
-) -> None:
+def trials(target: Target, only: str | None, dry: bool) -> None:
     """Measure each node alone and nodes in pairs, and judge every figure against the fleet: the same as
     `pyinfra INVENTORY deploy/trials.py -y`. It changes no setting.
 
@@ -31,11 +22,10 @@ def trials(
     shakedown trials inventories/rack.py --only gemm,pairs     two of them
     shakedown trials inventories/rack.py --dry                 how many rounds, and about how many seconds
     """
-    from shakedown.cli.nodes import invocation, load_state, run_deploy, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import invocation, load_state, run_deploy  # pyinfra: see there
 
     names = tuple(name.strip() for name in only.split(",") if name.strip()) if only else ()
-    with usable_input():
-        state = load_state(inventory, limit, data, parallel, verbose, keeps=not dry)
+    state = load_state(target, target.verbose, keeps=not dry)
     try:
         check_names(names)
     except ValueError as error:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from shakedown.cli.inventory import over_inventory
 from shakedown.cli.output import format_of
+from shakedown.cli.words import Target, over_inventory
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import counted
 from shakedown.hosts import few, folded
@@ -23,9 +23,7 @@ SOON_DAYS = 14  # before the end of a waiver its owner is reminded
 @click.command()
 @over_inventory
 @format_of(Waivers)
-def waivers(
-    inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
-) -> None:
+def waivers(target: Target, form: str) -> None:
     """List the known exceptions that the inventory declares (section waivers), until when each holds, and which nodes
     of the newest run or check rest on it. Connects to nothing.
 
@@ -36,10 +34,9 @@ def waivers(
     shakedown waivers inventories/rack.py
     shakedown waivers inventories/rack.py --format json
     """
-    from shakedown.cli.nodes import desired_states, load_state, usable_input  # pyinfra: see there
+    from shakedown.cli.nodes import desired_states, load_state  # pyinfra: see there
 
-    with usable_input():
-        resolved = desired_states(load_state(inventory, limit, data, parallel, connects=False))
+    resolved = desired_states(load_state(target, connects=False))
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     rests = _newest(resolved.states)
     for state in resolved.states.values():

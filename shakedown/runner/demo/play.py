@@ -15,10 +15,8 @@ from shakedown.isolation import NEEDS_NUMPY
 from shakedown.jobs.launch import Event
 from shakedown.jobs.plan import PlanError, render
 from shakedown.jobs.supervise import Job, run_job
-from shakedown.runner.demo.job import parts_of
-from shakedown.runner.demo.nodes import Rack
-from shakedown.runner.demo.scenario import INVENTORY, SIMULATED, Fault, Scenario
-from shakedown.runner.demo.turns import Turns
+from shakedown.runner.demo.nodes import Rack, Turns, parts_of
+from shakedown.runner.demo.scenario import INVENTORY, SIMULATED, Scenario
 from shakedown.runner.training import plan_of, take_result
 from shakedown.runs.diagnosis import KeptLogs, diagnose
 from shakedown.runs.directory import RunDirectory
@@ -76,7 +74,7 @@ class Demo:
         )
         directory = RunDirectory.create(record.run_id, self.folder)
         for node, state in self.examination.states.items():
-            directory.write(f"states/{node}.json", state.model_dump_json(indent=1) + "\n")
+            directory.write_state(node, state)
         evidence: dict[str, Evidence] = {}
         record.nodes = [self._node(node, record, None) for node in self.scenario.nodes]
         directory.save(record)
@@ -112,7 +110,7 @@ class Demo:
         job = Job(lambda: plan, directory.logs, plan=plan, on_event=take)
         result = turns.run(partial(run_job, job, rack, scheduler=turns, clock=turns))
         evidence[kept.name] = Evidence()
-        take_result(kept, evidence[kept.name], result, directory.path)
+        take_result(kept, evidence[kept.name], result, directory)
         return result
 
     def _conclude(
@@ -161,7 +159,8 @@ class Demo:
     def _search(self, record: RunRecord) -> None:
         """Search for the bad node where the run has failed and nothing names one."""
         plan, found = record.jobs[0].plan, record.diagnosis
-        bad = {node for node in self.scenario.nodes for fault in self.scenario.of_node(node) if _is_searched(fault)}
+        faults = [(node, fault) for node in self.scenario.nodes for fault in self.scenario.of_node(node)]
+        bad = {node for node, fault in faults if fault.stops or fault.slow != 1}
         named = found is not None and bool(found.origin or found.common)
         if plan is None or named or not bad or verdict_of(record, record.gates) == Verdict.OK:
             return
@@ -177,10 +176,6 @@ class Demo:
 
 def _text(turns: Turns) -> str:
     return turns.at(turns.now()).isoformat(timespec="seconds")
-
-
-def _is_searched(fault: Fault) -> bool:
-    return fault.stops or fault.slow != 1
 
 
 @dataclass

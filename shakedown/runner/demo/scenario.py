@@ -137,11 +137,6 @@ def line_of(name: str) -> str:
     return re.sub(r"\b0000:[0-9a-f]{2}:00\.0\b", _healthy()["gpus"][2]["bdf"], found.shows[0])
 
 
-def address(number: int) -> str:
-    """Return a node's address in its management network."""
-    return f"10.0.{number >> 8}.{number & 255}"
-
-
 def _find(document: Any, path: str) -> tuple[Any, Any]:
     """Return the part that a dotted path ends in, and the last key."""
     *above, last = [int(part) if part.isdigit() else part for part in path.split(".")]

@@ -1,20 +1,24 @@
-"""Nodes on which a job runs are left alone: their scheduler is asked before anything is declared, and right before a
-change."""
+"""Runs beside a scheduler: nodes on which a job runs are left alone, and a run's own jobs start over connections or in
+an allocation. The scheduler is asked before anything is declared, and right before a change."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import atexit
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import cast
 
 from pyinfra import logger
 from pyinfra.api import Host, State
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
 from shakedown.desired.models import DesiredState
-from shakedown.runner.jobs.allocations import names_of, scheduler_of, settings_of
-from shakedown.runner.jobs.connection import connected
+from shakedown.jobs.remote import Interrupted, Where
+from shakedown.runner.jobs.connection import allocation_of, connected, names_of, same, scheduler_of, settings_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.schedulers import registry
-from shakedown.schedulers.interface import SchedulerError
+from shakedown.schedulers.interface import Remote, SchedulerError
 from shakedown.state.findings import Verdict
 
 
@@ -77,7 +81,8 @@ def _ask_ahead(current: Session) -> None:
     desired = current.examination.desired
     reasons: dict[str, str] = {}
     for name in registry.names():
-        hosts = [host for host in current.examination.states if _starts_jobs(desired[host], name)]
+        searches = invocation.search.via == name
+        hosts = [host for host in current.examination.states if searches or _via(desired[host], name)]
         if not hosts or connected(current.state, name).allocation is not None:  # that allocation is here already
             continue
         try:
@@ -90,9 +95,9 @@ def _ask_ahead(current: Session) -> None:
     current.shared["schedulers: takes"] = reasons
 
 
-def _starts_jobs(desired: DesiredState, scheduler: str) -> bool:
-    sections = [section for section in (desired.smoke, desired.trials) if section is not None]
-    return invocation.search.via == scheduler or any(section.via == scheduler for section in sections)
+def _via(desired: DesiredState, way: str) -> bool:
+    """Tell whether training or trials start their jobs so."""
+    return any(section is not None and section.via == way for section in (desired.smoke, desired.trials))
 
 
 def _changes(current: Session, name: str) -> bool:
@@ -101,9 +106,8 @@ def _changes(current: Session, name: str) -> bool:
     desired = current.examination.desired[name]
     if not any(_guarding(desired)):
         return False
-    over_ssh = any(section is not None and section.via == "ssh" for section in (desired.smoke, desired.trials))
     work = current.fixable(name) or desired.benchmark or desired.datasets
-    return bool(work or over_ssh or invocation.search.via == "ssh")
+    return bool(work or _via(desired, "ssh") or invocation.search.via == "ssh")
 
 
 def _ask(current: Session, when: str, hosts: Iterable[str]) -> None:
@@ -145,3 +149,70 @@ def _still_free(state: State, host: Host) -> bool:
         host.log_styled(reason, fg="red", log_func=logger.error)
         current.exclude(host.name, reason, Verdict.FAIL)
     return not reason
+
+
+def via_of(current: Session) -> str:
+    """Return how the smoke run's jobs are started. Raise PyinfraError where hosts of one job differ in that."""
+    vias = {name: state.smoke.via for name, state in current.examination.desired.items() if state.smoke}
+    try:
+        return same("smoke.via", vias)
+    except ValueError as error:
+        raise PyinfraError(str(error)) from None
+
+
+def where_of(current: Session, via: str) -> Where | None:
+    """Return the way of all jobs of a run to their nodes; None: pyinfra's own connections. Raise PyinfraError."""
+    if via == "ssh":
+        return None
+    title = f"shakedown-{current.record.run_id}" if current.record else "shakedown"
+    desired = current.examination.desired
+    try:
+        if (held := connected(current.state, via).allocation) is not None:
+            return _Held(held)
+        return _once(current, via, lambda: allocation_of(desired, via, title))
+    except (ValueError, SchedulerError) as error:
+        raise PyinfraError(str(error)) from None
+
+
+def _once(current: Session, via: str, make: Callable[[], Where]) -> Where:
+    with current.lock:
+        if via not in current.shared:
+            made = make()
+            current.shared[via] = _UntilTheEnd(made)
+            current.closing.append(made.end)
+            atexit.register(made.end, cancel=True)  # of a run that is never closed
+        return cast(Where, current.shared[via])
+
+
+class _Held:
+    """The allocation through which the hosts are connected. It ends when the last host is disconnected."""
+
+    def __init__(self, allocation: Where) -> None:
+        self._allocation = allocation
+
+    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
+        """Do nothing: a host outside of the allocation was not connected."""
+
+    def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
+        """Open a step for one job."""
+        return self._allocation.start(title, among)
+
+    def lost(self) -> str | None:
+        """Return what the scheduler says."""
+        return self._allocation.lost()
+
+    def end(self, cancel: bool = False) -> None:
+        """Do nothing: the last host's connection ends it."""
+
+
+class _UntilTheEnd(_Held):
+    """One allocation for all stages of a run, made by the first: giving it back between them would queue anew."""
+
+    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
+        """Allocate the first time, or for nodes that are missing."""
+        self._allocation.allocate(among, say, interrupted)
+
+    def end(self, cancel: bool = False) -> None:
+        """End it when a person has stopped the run; otherwise the end of the run does."""
+        if cancel:
+            self._allocation.end(cancel=True)

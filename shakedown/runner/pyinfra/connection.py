@@ -297,7 +297,12 @@ def read_output(stdout: Any, stderr: Any, timeout: Any, print_output: bool, prin
     def read(stream: str, buffer: Any) -> None:
         for line in _lines(_chunks(stream, buffer), taken):
             text = taken.add(stream, line)
-            if print_output and (stream == "stderr" or host is None or _shown_at_once(host, text)):
+            shows = print_output
+            if host is not None and stream == "stdout":  # of hundreds of hosts it is told with what the run waits for
+                saying = progress(host.state).saying
+                saying[host.name] = text
+                shows = len(saying) <= FEW
+            if shows:
                 echo(f"{print_prefix}{text if stream == 'stdout' else format_text(text, 'red')}", err=True)
 
     readers = [gevent.spawn(read, stream, buffer) for stream, buffer in (("stdout", stdout), ("stderr", stderr))]
@@ -311,14 +316,6 @@ def read_output(stdout: Any, stderr: Any, timeout: Any, print_output: bool, prin
             for buffer in (stdout, stderr):
                 getattr(buffer, "channel", buffer).close()
     return CommandOutput(taken.lines)
-
-
-def _shown_at_once(host: Host, text: str) -> bool:
-    """Whether a line of an operation that tells how it goes is shown as it comes. Hundreds of hosts tell it to nobody:
-    of them it is kept, and told with what the run waits for."""
-    kept = progress(host.state).saying
-    kept[host.name] = text
-    return len(kept) <= FEW
 
 
 def run_local_process(

@@ -1,15 +1,30 @@
-"""What pyinfra takes for something else, or passes over, in an inventory file and in the group_data beside it."""
+"""What pyinfra takes for something else, or passes over, in an inventory file, in the group_data beside it, and in the
+keys at the top of its data: ours, pyinfra's own (ssh_user, _sudo and so on), and the site's.
+
+pyinfra ignores a key that it does not know, and ends with a traceback for a value of a wrong type. Which keys there are
+is read from pyinfra itself: the data of its connectors, and its global arguments.
+"""
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from inspect import ismodule
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from pyinfra.api import Inventory
+from pyinfra.api import Host, Inventory
+from pyinfra.api.arguments import all_global_arguments
+from pyinfra.api.connectors import get_execution_connectors
+from pyinfra.api.util import raise_if_bad_type
 
-from shakedown.desired import DesiredStateError, Problem
+from shakedown.common.secrets import MASK, is_secret
+from shakedown.common.text import printable
+from shakedown.desired import DesiredStateError, Layer, Problem
+from shakedown.desired.layers import HostLayers
+from shakedown.desired.merging import KEYS
 from shakedown.desired.problems import shown
+from shakedown.runner.pyinfra import ansible
 
 _HOSTS = 'a list of hosts, as ["node01", "node02"] or nodes("node[01-02]")'
 _DATA = 'a dictionary, as {"gpu": "mi300x"}'
@@ -73,3 +88,96 @@ def without_group(inventory: str, made: Inventory, cwd: str | None, more: Sequen
             near = difflib.get_close_matches(path.stem, groups, n=1) or groups
             expected = f"{' or '.join(near)}: no inventory beside {file.name} has a group of that name"
             yield Problem(str(path), "the group", path.stem, expected)
+
+
+PYINFRAS = "pyinfra's"
+OWN = "site_"  # what a site's own keys begin with
+_NEAR = 0.6  # "ssh_keyfile" for ssh_key
+_NEAR_PRIVATE = 0.8  # "_sodo" for _sudo; a group_data file may have names of its own with an underscore before them
+_FILES = ("ssh_key", "ssh_config_file")  # of the controller; pyinfra stops at a missing key, and ignores a missing file
+
+
+@cache
+def known_keys() -> dict[str, Any]:
+    """Return every key that pyinfra reads from host data, with its type."""
+    keys = {name: kind for name, kind in all_global_arguments() if name.startswith("_")}
+    for connector in get_execution_connectors().values():
+        keys |= get_type_hints(connector.data_cls)
+    return keys
+
+
+def key_problems(hosts: Mapping[str, Host], layers: Sequence[HostLayers]) -> list[Problem]:
+    """Return the problems of the keys, each once for all its hosts."""
+    found: dict[Problem, None] = {}
+    for host in layers:
+        for layer in host.layers:
+            found |= dict.fromkeys(_unknown(layer))
+        found |= dict.fromkeys(_unusable(hosts[host.name], host.layers))
+    return list(found)
+
+
+def _unknown(layer: Layer) -> Iterator[Problem]:
+    """Yield the keys that nothing reads. Functions and modules of a group_data file are no data."""
+    for key, value in layer.values.items():
+        if (expected := _expected(key)) and not callable(value) and not ismodule(value):
+            yield Problem(layer.name, key, _shown(key, value), expected)
+
+
+@lru_cache(maxsize=4096)
+def _expected(key: str) -> str:
+    """Return what stands in place of a key, or nothing. Hosts by the thousand have the same keys."""
+    if key in KEYS or key in known_keys() or key.startswith(OWN):
+        return ""
+    if key in ansible.WORDS:
+        return f"{ansible.WORDS[key]}; {key!r} is Ansible's word"
+    section = key.partition(".")[0]
+    if section in KEYS:  # dotted, and not on the command line
+        return f"the section {section!r} with the rest of the key in it"
+    private = key.startswith("_")
+    names = [name for name in (*KEYS, *known_keys()) if name.startswith("_") == private]
+    near = difflib.get_close_matches(section.lower(), names, n=1, cutoff=_NEAR_PRIVATE if private else _NEAR)
+    if private and not near:
+        return ""
+    right = [f"{'the' if name in KEYS else PYINFRAS} key {name!r}" for name in near] or ["a known key"]
+    return right[0] if private else f"{right[0]}, or {OWN}{key} for one of the site's own"
+
+
+def _unusable(host: Host, layers: Sequence[Layer]) -> Iterator[Problem]:
+    """Yield values that pyinfra would end on: of each key the one that holds, the last."""
+    holding = {key: (layer.name, value) for layer in layers for key, value in layer.values.items()}
+    kinds = _kinds(host.connector_cls.data_cls)  # type: ignore[arg-type]  # it is hashable, as every class
+    for key in holding.keys() & kinds.keys():
+        where, value = holding[key]
+        if not (_fits_as_another if isinstance(value, str | int | float) else _fits)(value, kinds[key]):
+            name = getattr(kinds[key], "__name__", str(kinds[key]))
+            yield Problem(where, key, _shown(key, value), f"a value of type {name}", (host.name,))
+        elif key in _FILES and value and not _is_file(str(value)):
+            name = printable(str(value), 200) if "PRIVATE KEY" not in str(value) else "file of that name"
+            yield Problem(where, key, _shown(key, value), f"a file that exists: there is no {name} (in {Path.cwd()})")
+
+
+@lru_cache(maxsize=4096)
+def _is_file(name: str) -> bool:
+    return Path(name).expanduser().is_file()
+
+
+@cache
+def _kinds(data: type) -> dict[str, Any]:
+    """Return the types of all keys that a connector with such data reads."""
+    return get_type_hints(data) | {name: kind for name, kind in all_global_arguments() if name.startswith("_")}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        raise_if_bad_type(value, kind, ValueError, "")
+    except ValueError:
+        return False
+    return True
+
+
+_fits_as_another = lru_cache(maxsize=4096, typed=True)(_fits)
+"""The same of a plain value: hosts by the thousand have the same ones."""
+
+
+def _shown(key: str, value: object) -> str:
+    return MASK if is_secret(key) else repr(value)

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,15 +12,41 @@ import gevent
 from pyinfra.context import ctx_inventory, ctx_state
 
 from shakedown.common.log import LOG_FORMAT, configure
-from shakedown.desired import DesiredStateError
+from shakedown.desired import DesiredState, DesiredStateError, Problem
 from shakedown.hosts import globs
+from shakedown.recipes.recipe import families
 from shakedown.runner.ending import finish, watch
 from shakedown.runner.inventory import desired_states, resolved_of, unread_group_data
 from shakedown.runner.pyinfra.connection import bind
-from shakedown.runner.pyinfra.documented import problems
 from shakedown.runner.pyinfra.inventory_file import SEVERAL, groups_of
 from shakedown.runner.pyinfra.invocation import USAGE, invocation
 from shakedown.runs.folder import why_none_can_be_kept
+from shakedown.state.images import parse
+
+# Deploy -> the family of its document's recipes, and whether its image is to be named by digest.
+DOCUMENTED = {"megatron_source": ("radeon", False), "stanford_megatron": ("stanford", True)}
+
+
+def problems(deploy: str, hosts: Mapping[str, DesiredState]) -> Iterator[Problem]:
+    """Yield the smoke runs that are no recipe of this deploy's family or, where it is required, have an image without
+    digest."""
+    if deploy not in DOCUMENTED:
+        return
+    family, by_digest = DOCUMENTED[deploy]
+    known = families()[family]
+    for name, desired in hosts.items():
+        smoke = desired.smoke
+        if smoke is None:
+            continue
+        where = f"host {name}, for deploy/{deploy}.py"
+        if smoke.recipe not in known.recipes:
+            yield Problem(where, "smoke.recipe", repr(smoke.recipe), f"one of {', '.join(known.recipes)}")
+        elif by_digest:
+            reference = desired.images[smoke.image].reference if smoke.image else "no image"
+            if smoke.image is None or not parse(reference).digest:
+                wanted = f"an image that is named by digest; the document's is {known.container.image}"
+                yield Problem(where, "smoke.image", reference, wanted)
+
 
 _FEW = 8  # hosts that are spelt out
 

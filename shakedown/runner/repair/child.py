@@ -34,7 +34,6 @@ class Commands:
     inventory: str
     data: tuple[str, ...] = ()
     parallel: int = 0
-    verbose: int = 0
     lock: int | None = None  # a descriptor that they hold, too
     interrupted: bool = False
     _running: subprocess.Popen[bytes] | None = field(default=None, repr=False)

@@ -4,7 +4,7 @@ Every step is in the ledger before it is taken, so that whoever comes next goes 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -14,13 +14,13 @@ from shakedown.ledger.claims import Holder, begin, end, renew, this_process
 from shakedown.ledger.store import Ledger
 from shakedown.operations.reboot import boot_id_here
 from shakedown.runner.repair.child import Commands, shown
-from shakedown.runner.repair.drains import Drains, Look, Say
 from shakedown.runner.repair.loading import loads, partners_of
-from shakedown.runner.repair.scheduler import AHEAD_S, after
+from shakedown.runner.repair.scheduler import AHEAD_S, after, carry_out
 from shakedown.runner.repair.service import Picture
 from shakedown.service.board import when
 from shakedown.service.decide import Proposal
-from shakedown.service.model import LOAD, Done, Known, Outcome, Step, history
+from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, is_only_partner
+from shakedown.service.model import LOAD, Done, Incident, Known, Outcome, Step, history
 from shakedown.service.power import PowerError, command_for, cycle
 
 ROUNDS = 40  # of one call: each takes every node one step on
@@ -36,13 +36,9 @@ class Escalation:
 
     ledger: Ledger
     commands: Commands
-    look: Look
-    say: Say
+    look: Callable[[Sequence[str]], Picture]  # at these hosts; none: at all
+    say: Callable[[str], None]
     holder: Holder = field(default_factory=this_process)
-    drains: Drains = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.drains = Drains(self.ledger, self.look, self.say)
 
     def run(self, picture: Picture, rounds: int = ROUNDS) -> None:
         """Go on until nothing is left that can be done now. Raise LedgerError: a step that cannot be written down is
@@ -82,11 +78,12 @@ class Escalation:
                 break
             if step == "hand over":
                 for proposal in group:
-                    self._hand_over(proposal)
+                    self.say(f"{proposal.node}: handed over to a person: {proposal.why}")
+                    book.write(self.ledger, self._step(proposal, "handed over", "", proposal.why))
                 done = True
             elif step == "drain":
                 for proposal in group:
-                    self.drains.drain(picture, proposal)
+                    self._drain(picture, proposal)
             elif step == LOAD:
                 for proposal in group:
                     done |= self._load(picture, proposal)
@@ -114,7 +111,7 @@ class Escalation:
 
     def _repair(self, picture: Picture, group: Sequence[Proposal]) -> bool:
         """Repair several nodes in one way. Return whether anything was done."""
-        held = [todo for todo in group if not self.commands.interrupted and self.drains.drain(picture, todo)]
+        held = [todo for todo in group if not self.commands.interrupted and self._drain(picture, todo)]
         if not held or self.commands.interrupted:
             return False
         repair = held[0].repair
@@ -132,7 +129,10 @@ class Escalation:
         if not self.commands.interrupted:
             self.commands.run(self.commands.check(hosts))
             seen = self.look(hosts)
-            wrong = self._not_booted(picture, seen, hosts) | wrong if repair == "reboot" else wrong
+            if repair == "reboot":
+                same = "The node was not rebooted: its boot id is unchanged"
+                both = picture.examination.states.keys() & seen.examination.states.keys()
+                wrong |= {h: same for h in hosts if h in both and _boot_id(picture, h) == _boot_id(seen, h)}
         now = book.known_of(self.ledger, hosts)
         for host in hosts:
             step = begun[host]
@@ -151,14 +151,6 @@ class Escalation:
             if code := self.commands.run(self._argv(picture, repair, [host])):
                 wrong[host] = f"not reloaded: the command has ended with {code}"
         return wrong
-
-    def _not_booted(self, before: Picture, after: Picture, hosts: Sequence[str]) -> dict[str, str]:
-        """Return the nodes whose boot id is unchanged."""
-        old, new = before.examination.states, after.examination.states
-        same = [
-            host for host in hosts if host in old and host in new and _boot_id(before, host) == _boot_id(after, host)
-        ]
-        return dict.fromkeys(same, "The node was not rebooted: its boot id is unchanged")
 
     def _outcome(
         self, begun: Step, known: Known, wrong: str, waits: bool = False, kind: str = ""
@@ -220,12 +212,14 @@ class Escalation:
         if not isinstance(others, list):
             self.say(f"{proposal.node}: {others}")
             return False
-        if not self.drains.drain(picture, proposal):
+        if not self._drain(picture, proposal):
             return False
         held = []
         try:
             for host in others:
-                if self.commands.interrupted or not self.drains.drain_partner(picture, host, proposal.node):
+                why = f"for the load of {proposal.node}"  # with which alone the partner is loaded
+                partner = Incident(node=host, source="gate", name=PARTNER, what=why, run_id="service")
+                if self.commands.interrupted or not self._held(picture, host, partner):
                     return False
                 held.append(host)
             begun = self._begin(picture, proposal, LOAD, others)
@@ -242,7 +236,45 @@ class Escalation:
             self._end(begun, known, outcome, why, run_id, others)
         finally:
             for host in held:
-                self.drains.release(picture, host)
+                self._release(picture, host)
+        return True
+
+    def _drain(self, picture: Picture, proposal: Proposal) -> bool:
+        """Have no job come to a node while it is worked on. Returns whether it is free."""
+        incident = picture.histories[proposal.node].incidents[0]
+        return self._held(picture, proposal.node, incident)
+
+    def _release(self, picture: Picture, host: str) -> None:
+        """Give a partner node back, unless something speaks against it since it was drained, or it was out before."""
+        node = picture.node(host)
+        if not picture.services[host].scheduler or node is None:
+            return
+        known = book.known_of(self.ledger, [host])[host]
+        past = history(known)
+        if is_only_partner(past, known):
+            mark = Mark(host, "resume", node.name, why="its part in the load is over")
+            if why := carry_out(self.ledger, picture.scheduled, mark, known, picture.room):
+                self.say(why)
+        elif past.open:
+            self.say(f"{host}: stays drained: {past.incidents[0]}")
+
+    def _held(self, picture: Picture, host: str, incident: Incident) -> bool:
+        service, node = picture.services[host], picture.node(host)
+        if not service.scheduler:
+            return True
+        if node is None:
+            return False
+        if not picture.facts(host).managed:
+            mark = drain_mark(host, incident, node)
+            if why := carry_out(self.ledger, picture.scheduled, mark, picture.known[host], picture.room):
+                self.say(why)
+                return False
+            self.say(f"{host}: drained: {drain_reason(incident)}")
+        now = self.look([host])
+        picture.known[host], picture.scheduled = now.known[host], now.scheduled
+        if job := now.facts(host).job:
+            self.say(f"{host}: drained, and left alone until its job has ended: {job}")
+            return False
         return True
 
     def _begin(self, picture: Picture, proposal: Proposal, repair: str, also: Sequence[str] = ()) -> Step | None:
@@ -252,10 +284,6 @@ class Escalation:
             self.say(why)
             return None
         return step
-
-    def _hand_over(self, proposal: Proposal) -> None:
-        self.say(f"{proposal.node}: handed over to a person: {proposal.why}")
-        book.write(self.ledger, self._step(proposal, "handed over", "", proposal.why))
 
     def _step(self, proposal: Proposal, done: Done, repair: str, why: str) -> Step:
         known = book.known_of(self.ledger, [proposal.node])[proposal.node]

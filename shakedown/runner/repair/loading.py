@@ -10,7 +10,7 @@ from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.service import Picture
 from shakedown.service.decide import Proposal
 from shakedown.service.evidence import SMOKE
-from shakedown.service.model import LOAD, History
+from shakedown.service.model import LOAD
 from shakedown.trials.models import PAIRS
 
 _PARTNERS = {SMOKE: 1, PAIRS: 2}  # nodes besides the one that is tried: pairs are compared from three nodes on
@@ -77,11 +77,7 @@ def _fit(picture: Picture, host: str) -> bool:
     drifted as a whole, as after a change of its desired state, could not come back node by node."""
     facts, past = picture.facts(host), picture.histories[host]
     drift_only = all(incident.drift for incident in past.incidents)
-    healthy = drift_only and not _at_work(past) and not picture.examination.blockers(host)
-    return facts.reached and healthy and not (facts.job or facts.unmanaged or facts.claimed) and facts.drainable
-
-
-def _at_work(past: History) -> bool:
-    """Return whether a step was begun that has no end, or a person has the node."""
     last = past.taken("begun", "ended", "handed over", "taken back")
-    return last is not None and last.done in ("begun", "handed over")
+    at_work = last is not None and last.done in ("begun", "handed over")  # a step has no end, or a person has the node
+    healthy = drift_only and not at_work and not picture.examination.blockers(host)
+    return facts.reached and healthy and not (facts.job or facts.unmanaged or facts.claimed) and facts.drainable

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from shakedown import ledger as memory
 from shakedown.desired.models import DesiredState, Service
 from shakedown.ledger import LedgerError
-from shakedown.runner.jobs.allocations import settings_of
+from shakedown.ledger.claims import Room
+from shakedown.ledger.store import Ledger
+from shakedown.runner.jobs.connection import settings_of
 from shakedown.runs.records import RunRecord
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
@@ -33,11 +35,6 @@ class Scheduled:
     owner: Scheduler | None = None  # None: the desired state names none
     nodes: Mapping[str, Node] = field(default_factory=dict)
     wrong: str = ""
-
-    @property
-    def named(self) -> bool:
-        """Tell whether the desired state names a scheduler."""
-        return self.owner is not None or bool(self.wrong)
 
     @property
     def title(self) -> str:
@@ -93,7 +90,7 @@ def proposed(
 ) -> list[Mark]:
     """Return what is to be changed in the scheduler, for the nodes whose desired state allows it."""
     wanted = {node for node, service in services.items() if service.scheduler and service.drain != "never"}
-    if not scheduled.named or scheduled.wrong or not wanted:
+    if scheduled.owner is None or scheduled.wrong or not wanted:
         return []
     named = [node for node, history in histories.items() if any(entry.drains for entry in history.incidents)]
     stopped = decide.too_many_named(named, decide.stop_at(services.values(), fleet))

@@ -15,11 +15,10 @@ from shakedown.common import private, secrets
 from shakedown.common.text import printable
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.runs import copies
-from shakedown.runs.archive import MANIFEST, harvest
-from shakedown.runs.archive.manifest import Manifest, Member, digest, safe_path
-from shakedown.runs.archive.pseudonyms import Pseudonyms
+from shakedown.runs.archive import MANIFEST
+from shakedown.runs.archive.pseudonyms import Pseudonyms, names_in_run, own_words, versions, words_of_logs
 from shakedown.runs.archive.redact import Redactor, Written
-from shakedown.runs.archive.tar import Writer
+from shakedown.runs.archive.tar import Manifest, Member, Writer, digest, safe_path
 from shakedown.runs.directory import SIGNATURES, STATEMENT, RunDirectory, read_document
 from shakedown.runs.judging import judged_again
 from shakedown.state.findings import Verdict
@@ -59,8 +58,8 @@ def make(
     states = [read_document(directory.path / name) for name in files if name.startswith("states/")]
     names = None
     if pseudonyms:
-        names = Pseudonyms(harvest.names(record, states), harvest.versions(states), harvest.words())
-    own = harvest.own_words(_document(directory.path, name) for name in files if name in DOCUMENTS)
+        names = Pseudonyms(names_in_run(record, states), versions(states), words_of_logs())
+    own = own_words(_document(directory.path, name) for name in files if name in DOCUMENTS)
     redactor = Redactor(_secrets(directory.path, files, own), names, own)
     with tempfile.TemporaryDirectory(prefix="shakedown-") as folder:
         run = Path(folder) / record.run_id
@@ -109,7 +108,7 @@ def _secrets(folder: Path, files: list[str], own: Collection[str]) -> set[str]:
                 known |= set(secrets.found_in((whole + newline).decode("utf-8", "surrogateescape")))
                 rest = rest[-(1 << 20) :]
             known |= set(secrets.found_in(rest.decode("utf-8", "surrogateescape")))
-    words = harvest.words().union(*map(_words, own))
+    words = words_of_logs().union(*map(_words, own))
     of_files = {value for value in known if not words.issuperset(_words(value))}
     return of_files.union(value for name, value in os.environ.items() if secrets.is_secret(name)) - {secrets.MASK}
 
@@ -163,22 +162,12 @@ def _renew(source: Path, value: Any, logs: Mapping[str, Written]) -> None:
     if isinstance(value, dict) and value.keys() >= {"path", "kept", "sha256"} and value.keys() <= _KEPT:
         kept = KeptLog.model_validate(value)
         written = logs.get(kept.path)
-        if written is not None and not _changed(source, kept):
+        if written is not None and not copies.why_changed(source, kept):
             value["size"] = written.size if kept.size == kept.kept else kept.size
             value["kept"], value["sha256"] = written.size, written.sha256
         return
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _renew(source, inner, logs)
-
-
-def _changed(source: Path, kept: KeptLog) -> str:
-    try:
-        fetched = copies.Fetched(source, kept)
-        for _ in fetched.chunks():
-            pass
-        return fetched.changed()
-    except (ValueError, OSError) as error:
-        return str(error)
 
 
 def _judged_alike(directory: RunDirectory, copy: RunDirectory, names: Pseudonyms | None, redactor: Redactor) -> Verdict:

@@ -1,7 +1,7 @@
-"""An archive as the run directory that it was made of: unpacked into a folder of its own for as long as it is looked
-at."""
+"""A run by its name, or out of an archive, which is unpacked into a folder of its own for as long as it is read."""
 
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,11 +12,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shakedown.common import private
+from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import load_json, printable, shallow
 from shakedown.logs.kept_logs import RUN_LIMIT
 from shakedown.runs.archive import MANIFEST
-from shakedown.runs.archive.manifest import MANIFEST_LIMIT, Manifest, digest
-from shakedown.runs.archive.tar import Reader, Refused
+from shakedown.runs.archive.tar import MANIFEST_LIMIT, Manifest, Reader, Refused, digest, is_archive
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import find_run
 
 UNPACKED_LIMIT = RUN_LIMIT + (4 << 30)  # bytes in all
 RATIO = 250  # of what it unpacks to and its own size; logs and samples come to 10 to 60
@@ -125,3 +127,47 @@ def _write(reader: Reader, size: int, target: Path) -> str:
             while rest:
                 rest = rest[file.write(rest) :]
     return found.hexdigest()
+
+
+def is_packed(name: str) -> bool:
+    """Whether this is a file that `shakedown bundle` has made, by how it begins."""
+    path = Path(name)
+    return path.is_file() and path.stat().st_size > 0 and is_archive(path)  # /proc/kmsg would be waited for
+
+
+APART = "is kept as evidence of {origin}: it changes no node's service and no baseline (shakedown ledger import)"
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run's directory, what a person should know of where it comes from, and what of it was altered since it was
+    packed. `archive`: digest of the manifest; empty: it is a directory."""
+
+    directory: RunDirectory
+    messages: list[str] = field(default_factory=list)
+    altered: list[str] = field(default_factory=list)
+    archive: str = ""
+
+    def origin(self, run_id: str) -> str:
+        """Return whose evidence the run is; empty: this site's own, a run in the folder of its runs and under its own
+        id. A directory that holds a manifest was unpacked from an archive."""
+        if self.archive:
+            return f"archive:{self.archive[:12]}"
+        path = self.directory.path.resolve()
+        if path.parent == runs_folder().resolve() and path.name == run_id and not (path / MANIFEST).exists():
+            return ""
+        return f"folder:{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
+
+
+@contextmanager
+def opened_run(name: str) -> Iterator[OpenedRun]:
+    """Open a run by its name, or out of an archive. Raises ValueError and OSError."""
+    if not is_packed(name):
+        yield OpenedRun(RunDirectory(find_run(name)))
+        return
+    with opened(Path(name)) as archive:
+        made = archive.manifest
+        messages = [
+            f"packed by shakedown {made.shakedown}, judged {made.verdict} then; manifest sha256 {archive.digest}"
+        ]
+        yield OpenedRun(RunDirectory(archive.path), messages, archive.altered, archive.digest)

@@ -1,4 +1,5 @@
-"""Plain files in a compressed tar archive: written the same way every time, and read strictly.
+"""Plain files in a compressed tar archive, with a manifest of their digests: written the same way every time, and read
+strictly.
 
 The reader takes nothing but regular files with ustar headers. Links, devices, folders, sparse files and the extension
 headers of GNU and POSIX (whose sizes a reader would have to believe) are refused by their type, before anything of
@@ -6,15 +7,65 @@ them is read.
 """
 
 import gzip
+import hashlib
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO, Literal
 
+from pydantic import AfterValidator, Field
+
+from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
+from shakedown.logs.kept_logs import LOG_LIMIT
 from shakedown.runs.archive import MANIFEST
-from shakedown.runs.archive.manifest import safe_path
+from shakedown.state.findings import Verdict
+
+MEMBERS = 100_000  # of one archive; a run over 512 nodes has some thousands
+MANIFEST_LIMIT = 64 << 20  # bytes
+DEPTH = 6  # folders above a file
+_PART = re.compile(r"[A-Za-z0-9@_][A-Za-z0-9@._~-]{0,99}")
+
+
+def safe_path(path: str) -> str:
+    """Return a member's path: relative, of parts that are names on every file system. Raises ValueError."""
+    parts = path.split("/")
+    if len(path) > 240 or len(parts) > DEPTH + 1 or not all(_PART.fullmatch(part) for part in parts):
+        raise ValueError(f"{printable(path, 200)!r} is not a valid path of a member")
+    return path
+
+
+class Member(Frozen):
+    """One file of an archive."""
+
+    path: Annotated[str, AfterValidator(safe_path)]
+    size: Annotated[int, Field(ge=0, le=LOG_LIMIT)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Manifest(Frozen):
+    """manifest.json."""
+
+    schema_version: Literal[1] = 1
+    shakedown: Annotated[str, Field(max_length=100)]  # the version that made it
+    run_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    verdict: Verdict  # what judging the run came to then
+    pseudonyms: bool = False
+    masked: Annotated[int, Field(ge=0)] = 0  # places in which a secret stood
+    left_out: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=1000)] = []
+    members: Annotated[list[Member], Field(max_length=MEMBERS)]
+
+    def text(self) -> bytes:
+        """Return the file, always the same for the same manifest."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+
+def digest(text: bytes) -> str:
+    """Return what a receiver compares: SHA-256 of manifest.json."""
+    return hashlib.sha256(text).hexdigest()
+
 
 _BLOCK = 512
 _CHUNK = 1 << 18
@@ -124,40 +175,29 @@ class Reader:
             raise Refused("it is damaged: something stands between two members")
 
     def _member(self, header: bytes) -> tuple[str, int]:
-        if header[257:265] != b"ustar\x0000" or _number(header[148:156]) != _checksum(header):
+        if header[257:265] != b"ustar\x0000":
             raise Refused("it is damaged, or no archive of plain ustar headers")
-        name = b"/".join(part for part in (_text(header[345:500]), _text(header[:100])) if part).decode("latin-1")
-        kind = header[156:157]
-        if kind != b"0":
-            raise Refused(f"{printable(name, 200)!r} is {_KINDS.get(kind, 'no plain file')}: nothing of it was read")
+        if header[124] & 0x80:  # GNU's binary numbers, for files of 8 GiB and more
+            raise Refused("it is damaged, or has numbers that are not ustar's")
+        try:
+            member = tarfile.TarInfo.frombuf(header, "latin-1", "strict")
+        except tarfile.HeaderError:
+            raise Refused("it is damaged, or no archive of plain ustar headers") from None
+        name, kind = printable(member.name, 200), header[156:157]
+        if kind != tarfile.REGTYPE:
+            raise Refused(f"{name!r} is {_KINDS.get(kind, 'no plain file')}: nothing of it was read")
         if header[157:257].strip(b"\0"):
-            raise Refused(f"{printable(name, 200)!r} names a link")
-        top, _, path = name.partition("/")
+            raise Refused(f"{name!r} names a link")
+        top, _, path = member.name.partition("/")
         try:
             safe_path(top)
             safe_path(path)
         except ValueError:
-            raise Refused(f"{printable(name, 200)!r} is not a valid path of a member: nothing was unpacked") from None
+            raise Refused(f"{name!r} is not a valid path of a member: nothing was unpacked") from None
         if self.top not in ("", top):
-            raise Refused(f"{printable(name, 200)!r} is not below {self.top}")
+            raise Refused(f"{name!r} is not below {self.top}")
         self.top = top
-        return path, _number(header[124:136])
-
-
-def _text(field: bytes) -> bytes:
-    return field.partition(b"\0")[0]
-
-
-def _number(field: bytes) -> int:
-    """Return an octal number, as ustar has them; GNU's binary ones (of 8 GiB and more) are refused."""
-    digits = field.rstrip(b"\0 ").lstrip(b" ")
-    if not digits or digits.strip(b"01234567"):
-        raise Refused("it is damaged, or has numbers that are not ustar's")
-    return int(digits, 8)
-
-
-def _checksum(header: bytes) -> int:
-    return sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
+        return path, member.size
 
 
 def is_archive(path: Path) -> bool:
@@ -170,4 +210,4 @@ def is_archive(path: Path) -> bool:
             header = Unpacked(file).read(_BLOCK)
     except (OSError, ValueError):
         return False
-    return header[257:262] == b"ustar" and _text(header[:100]).endswith(b"/" + MANIFEST.encode())
+    return header[257:262] == b"ustar" and header[:100].rstrip(b"\0").endswith(b"/" + MANIFEST.encode())

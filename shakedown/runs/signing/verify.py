@@ -9,8 +9,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from shakedown.common.text import counted, printable
-from shakedown.runs.archive.read import opened
-from shakedown.runs.archive.run import is_packed
+from shakedown.runs.archive.read import is_packed, opened
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.folder import find_run
 from shakedown.runs.judging import judged_again

@@ -1,5 +1,5 @@
 """A run in progress, seen from another terminal: what the run notes down, and what is made of it.
 
-`notes.py` is one note and how it is written, `reading.py` reads them as they come, `picture.py` adds them up, and
-`screen.py` shows that.
+`notes.py` is one note, how it is written and how it is read as it comes, `picture.py` adds them up, and `screen.py`
+shows that.
 """

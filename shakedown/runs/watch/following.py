@@ -11,9 +11,8 @@ from rich.text import Text
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import RunRecord
 from shakedown.runs.watch import screen
-from shakedown.runs.watch.notes import NAME, SILENT_S
+from shakedown.runs.watch.notes import NAME, SILENT_S, NotesReader
 from shakedown.runs.watch.picture import Picture
-from shakedown.runs.watch.reading import NotesReader
 from shakedown.state.findings import Verdict
 
 POLL_S = 0.5

@@ -13,9 +13,8 @@ from shakedown.common.text import counted, printable
 from shakedown.desired.models import EACH
 from shakedown.hosts import folded
 from shakedown.jobs.progress import figure_text, loss_text
-from shakedown.runs.watch.cells import legend, rows
 from shakedown.runs.watch.notes import Note
-from shakedown.runs.watch.picture import JobPicture, Picture, concerns_a_watcher
+from shakedown.runs.watch.picture import JobPicture, Picture, concerns_a_watcher, legend, rows
 from shakedown.state.findings import Verdict
 
 EVERY_S = 15.0  # between two lines of a job's iterations where there is no terminal
