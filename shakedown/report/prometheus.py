@@ -106,14 +106,15 @@ def _set_causes(gauges: _Gauges, document: Findings | Judged | Run, shown: Overv
 
 def _set_figures(gauges: _Gauges, shown: Overview) -> None:
     for job in shown.jobs:
-        for metric, (name, _doc, factor) in FIGURES.items():
+        for metric, known in FIGURES.items():
             figure = job.figures.get(metric) if job.figures else None
             if figure is not None:
-                gauges.set(name, figure.value * factor, job.name, job.plan.recipe if job.plan else "")
+                recipe = job.plan.recipe if job.plan else ""
+                gauges.set(known["name"], figure.value * known["factor"], job.name, recipe)
     for recorded in shown.recorded:
         if recorded.name in FIGURES and recorded.value is not None:
-            name, _doc, factor = FIGURES[recorded.name]
-            gauges.set(name, recorded.value * factor, TOGETHER, "")
+            known = FIGURES[recorded.name]
+            gauges.set(known["name"], recorded.value * known["factor"], TOGETHER, "")
 
 
 def _seconds(at: str) -> float | None:
