@@ -260,15 +260,11 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _leaves(item, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
         for number, item in enumerate(value):
-            entry = f"{path}.{_name_of(item, number)}"
+            names = (item[key] for key in _DATA["names"] if isinstance(item, dict) and item.get(key) is not None)
+            entry = f"{path}.{next(names, number)}"
             yield entry, THERE
             yield from _leaves(item, entry)
     elif isinstance(value, list):
         yield path, ", ".join(str(item) for item in value)
     else:
         yield path, "" if value is None else str(value)
-
-
-def _name_of(item: Any, number: int) -> str:
-    name = next((item[key] for key in _DATA["names"] if isinstance(item, dict) and item.get(key) is not None), number)
-    return str(name)

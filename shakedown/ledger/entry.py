@@ -58,11 +58,6 @@ def parts_of(state: NodeState) -> list[Part]:
     return [found[place] for place in sorted(found)]
 
 
-def equipment_of(node: str, parts: list[Part]) -> str:
-    """Digest, hex, of a node with its parts, their places and their firmware."""
-    return digest_of([node, *(part.model_dump() for part in parts)])
-
-
 def _all(state: NodeState) -> Iterator[Part]:
     for gpu in [] if is_unreadable(state.gpus) else state.gpus:
         versions = gpu.firmware
@@ -141,7 +136,8 @@ def entry_of(
     for node in {name(node.name): node for node in record.nodes}.values():
         state = states.get(node.name)
         parts = parts_of(state) if state else []
-        equipment = equipment_of(node.name, parts) if state else None
+        # A node with its parts, their places and their firmware.
+        equipment = digest_of([node.name, *(part.model_dump() for part in parts)]) if state else None
         if equipment:
             entry.equipment[equipment] = parts
         named = {"node": name(node.name), "verdict": node.verdict.value, "part": node.part, "why": line(node.why)}
@@ -177,13 +173,14 @@ def kept_apart(entry: Entry, origin: str) -> Entry:
         return {**row, **own, "run_id": name(f"{origin}/{row['run_id']}"), **changed}
 
     run = renamed(entry.run, inventory=line(f"{origin}: {entry.run['inventory']}"), kept_at=line(origin))
+    others: dict[str, Any] = {
+        name: [renamed(row) for row in getattr(entry, name)] for name in ("figures", "nodes", "findings")
+    }
     return replace(
         entry,
         run=run,
         jobs=[renamed(row, identity=digest_of([origin, row["identity"]])) for row in entry.jobs],
-        figures=[renamed(row) for row in entry.figures],
-        nodes=[renamed(row) for row in entry.nodes],
-        findings=[renamed(row) for row in entry.findings],
+        **others,
         accusations=[],
         proofs=[],
     )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import URL, Connection, Engine, NullPool, Table, and_, create_engine, event, make_url, select
+from sqlalchemy import URL, Connection, Engine, NullPool, and_, create_engine, event, make_url, select
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoResultFound, NoSuchModuleError, SQLAlchemyError
 
 from shakedown.common import private
@@ -100,13 +100,7 @@ def _by_url(text: str) -> Place:
 WAIT_S = 30.0  # for another writer, or for a server that does not answer
 _TRIES = 5
 _OF_A_RUN = (  # children before parents
-    schema.figures,
-    schema.findings,
-    schema.recipes,
-    schema.jobs,
-    schema.nodes,
-    schema.accusations,
-    schema.proofs,
+    *(schema.figures, schema.findings, schema.recipes, schema.jobs, schema.nodes, schema.accusations, schema.proofs),
     schema.runs,
 )
 
@@ -357,19 +351,10 @@ def _replace(connection: Connection, entry: Entry) -> None:
     ]
     recipes = {job["recipe"] for job in entry.jobs}
     of_nodes = [{key: node[key] for key in ("run_id", "node", "started")} for node in entry.nodes]
-    rows: list[tuple[Table, list[dict[str, Any]]]] = [
-        (schema.runs, [entry.run]),
-        (schema.jobs, entry.jobs),
-        (schema.figures, entry.figures),
-        (schema.nodes, entry.nodes),
-        (schema.recipes, [{**node, "recipe": recipe} for recipe in sorted(recipes) for node in of_nodes]),
-        (schema.findings, entry.findings),
-        (schema.accusations, entry.accusations),
-        (schema.proofs, entry.proofs),
-        (schema.parts, new),
-    ]
-    for table, values in rows:
-        if values:
+    recipe_rows = [{**node, "recipe": recipe} for recipe in sorted(recipes) for node in of_nodes]
+    made = {"runs": [entry.run], "recipes": recipe_rows, "parts": new}
+    for table in (*reversed(_OF_A_RUN), schema.parts):
+        if values := made.get(table.name) or getattr(entry, table.name, []):
             connection.execute(table.insert(), values)
 
 

@@ -103,13 +103,10 @@ class EndReader:
                 in_traceback = True
             elif in_traceback:
                 in_traceback = not _EXCEPTION.match(line)
-            elif self._begun and not doubtful and _alarming(line) and not _passed_over(line):
-                doubtful = _quoted(line)
+            elif self._begun and not doubtful and not _passed_over(line):
+                alarms = alarming(line, "job") or ended_badly(line, sure=False)
+                doubtful = _quoted(line) if alarms else ""
         return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
-
-
-def _alarming(line: str) -> bool:
-    return alarming(line, "job") or bool(ended_badly(line, sure=False))
 
 
 def _passed_over(line: str) -> bool:

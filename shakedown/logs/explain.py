@@ -184,7 +184,10 @@ def as_text(explanation: Explanation, shown: int = 3, width: int = 300) -> str:
         kinds.items(), key=lambda kind: (_ORDER.index(kind[0][1]), kind[1][0].number)
     ):
         texts.append(f"{severity}  {lines[0].part}  {name}: {lines[0].cause}")
-        texts += [f"    line {line.number}: {printable(line.line, width)}{_note(line)}" for line in lines[:shown]]
+        texts += [
+            f"    line {line.number}: {printable(line.line, width)}{f'  [{line.note}]' if line.note else ''}"
+            for line in lines[:shown]
+        ]
         if len(lines) > shown:
             texts.append(f"    and {len(lines) - shown} more, the last on line {lines[-1].number}")
         if severity != "noise":
@@ -197,10 +200,6 @@ def as_text(explanation: Explanation, shown: int = 3, width: int = 300) -> str:
                 f"    and {len(explanation.unknown) - 20} more, the last on line {explanation.unknown[-1].number}"
             )
     return "\n".join([*texts, summary(explanation)])
-
-
-def _note(line: Explained) -> str:
-    return f"  [{line.note}]" if line.note else ""
 
 
 def summary(explanation: Explanation) -> str:

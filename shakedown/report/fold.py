@@ -34,7 +34,10 @@ def fold_gates(gates: Iterable[Gate]) -> list[FoldedGate]:
     """Return gates of the nodes' own jobs that came to the same as one; those of the job over all nodes as they are."""
     groups: dict[Hashable, tuple[Gate, dict[str, None]]] = {}
     for gate in gates:
-        _, nodes = groups.setdefault((gate.node is None, _judged(gate)), (gate, {}))
+        job = gate.job if gate.node is None else ""  # that of a node by itself has the node's name in it
+        values = repr((gate.wanted, gate.actual))
+        same = (gate.node is None, gate.name, gate.verdict, values, gate.unit, gate.evidence, gate.remedy, job)
+        _, nodes = groups.setdefault(same, (gate, {}))
         if gate.node is not None:
             nodes[gate.node] = None
     return [FoldedGate(first, tuple(nodes)) for first, nodes in groups.values()]
@@ -48,8 +51,3 @@ def without_name(text: str, node: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def _word(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)")
-
-
-def _judged(gate: Gate) -> Hashable:
-    job = gate.job if gate.node is None else ""  # that of a node by itself has the node's name in it
-    return gate.name, gate.verdict, repr((gate.wanted, gate.actual)), gate.unit, gate.evidence, gate.remedy, job

@@ -413,7 +413,7 @@ def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
     assert cut((1, 2)).text.startswith("all ranks are in all_reduce number ")
     assert cut((1, 2), (0, 2), (3, 2)).nodes == ("node2",)
     assert cut((0, 1), (2, 3)).nodes == ("node0", "node1", "node2", "node3"), "no end is in both"
-    assert {sign.remedy for sign in of_hang(cut((1, 2)))} == {signs._data()["hang"]["link"]["remedy"]}
+    assert {sign.remedy for sign in of_hang(cut((1, 2)))} == {signs.data()["hang"]["link"]["remedy"]}
     both = decide(of_hang(cut((1, 2))), nodes=list(addresses.values()))
     assert both is not None and (both.confidence, both.among) == ("undecided", ("node1", "node2"))
     assert cut().why == "all entered" and cut().nodes == ()

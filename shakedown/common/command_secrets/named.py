@@ -136,7 +136,8 @@ def _is_secret(line: str, found: re.Match[str], value: str) -> bool:
     if not sign and not is_option and not line.endswith(_SETS, 0, found.start()):  # two words of a sentence
         return what == "any value" and len(value) >= _LONG and is_issued(value)
     if what == "any value" and sign != "is":
-        return "PASS" in name.upper() or not _is_path(value)
+        is_path = value.startswith(("/", "~/", "./", "../")) and not is_issued(value)
+        return "PASS" in name.upper() or not is_path
     return is_issued(value)
 
 
@@ -145,7 +146,3 @@ def is_issued(value: str) -> bool:
     if len(value) < _SHORT or value.startswith(_NO_SECRET):
         return False
     return not all(_OF_WORDS.fullmatch(part) for part in re.split(r"[^A-Za-z0-9]+", value[:_LOOKED_AT]))
-
-
-def _is_path(value: str) -> bool:
-    return value.startswith(("/", "~/", "./", "../")) and not is_issued(value)

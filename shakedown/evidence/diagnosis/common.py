@@ -11,21 +11,11 @@ from datetime import UTC, datetime
 
 from shakedown.catalogue import Role, entry
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
+from shakedown.evidence.diagnosis.signs import data
 
 FEWEST = 2  # nodes that share a fault
 _LAST = datetime.max.replace(tzinfo=UTC)
 _VARIES = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{1,20}")
-# Of each kind where a person looks first. An entry of the catalogue goes by its part.
-_WHERE = {
-    "unreachable": "check the network and the power between the controller and the nodes",
-    "rebooted": "check the power, and who may reboot the nodes",
-    "watchdog": "check who may end processes on the nodes",
-    "network": "check the inventory's addresses and interfaces, and the network",
-    "access": "check the token and who may read what the job needs",
-    "scheduler": "check the scheduler's limits for the job",
-    "program": "check the recipe and its options",
-}
-_ELSEWHERE = "check the inventory or the image"
 
 
 def most(count: int, of: int) -> bool:
@@ -83,7 +73,8 @@ def of_jobs(found: Sequence[Diagnosis], nodes: Collection[str]) -> Diagnosis | N
 def where(name: str) -> str:
     """Return where to look first when most nodes show a fault of this name."""
     known = entry(name)
-    return _WHERE.get(known.part if known else name, _ELSEWHERE)
+    places: dict[str, str] = data()["where"]
+    return places.get(known.part if known else name, places["other"])
 
 
 def likeness(sign: Sign, nodes: Collection[str]) -> tuple[str, str]:

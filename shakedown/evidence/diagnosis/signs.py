@@ -114,11 +114,12 @@ class _Proof(Frozen):
 @cache
 def proofs() -> dict[str, _Proof]:
     """Return what each kind of failure proves that the controller saw itself."""
-    return {kind: _Proof(**proof) for kind, proof in _data()["seen"].items()}
+    return {kind: _Proof(**proof) for kind, proof in data()["seen"].items()}
 
 
 @cache
-def _data() -> dict[str, Any]:
+def data() -> dict[str, Any]:
+    """Return what `signs.toml` holds."""
     return read_toml("shakedown.evidence.diagnosis", "signs.toml")
 
 
@@ -200,7 +201,7 @@ _PROCESS = re.compile(r".{1,400} \(([A-Za-z])\)")
 def not_running(running: Mapping[str, Sequence[str]]) -> Iterator[Sign]:
     """Make a sign of the first process on each node that did not run at the end of a hang. `running`: node -> its
     processes as the launcher writes them, "123 python3 (T)"."""
-    states = _data()["not_running"]
+    states = data()["not_running"]
     for node, processes in running.items():
         for process in processes:
             state = _PROCESS.fullmatch(process)
@@ -229,7 +230,7 @@ def of_hang(hang: Hang | None) -> Iterator[Sign]:
             role="origin" if node else "echo",
             symptom=not hang.culprits,
             text=printable(text, 1000),
-            **_data()["hang"][hang.why],
+            **data()["hang"][hang.why],
         )
 
 

@@ -23,6 +23,7 @@ from shakedown.report.terminal import value_text
 from shakedown.report.trials import fleet
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, JobRecord
+from shakedown.state.findings import Verdict
 
 TEXT = 2000  # characters of one text of a node that are shown
 JOBS = 64  # whose figures have rows; nodes by themselves may be hundreds
@@ -44,10 +45,14 @@ def page(shown: Overview) -> str:
     evidence = _evidence(shown)
     trials = shown.trials
     reasons = trials.incomplete.values() if trials else ()
-    cards = rows.cards(shown, index)
+    actions = [action for action in shown.actions if not action.repeats]
+    cards = rows.cards(actions, index)
     nodes_of_ledger = rows.fleet(shown, index)
-    links = {node: (card.id, card.action.what) for node, card in cards.of_node.items()}
-    nodes = squares.squares(shown, links or {node: (row.id, row.seen[0].why) for node, row in nodes_of_ledger.items()})
+    links: dict[str, tuple[str, str]] = {}
+    for place, action, _ in cards:
+        links = {node: (place, action.what) for node in action.nodes if action.verdict != Verdict.WARN} | links
+    seen = {node: (place, runs[0].why) for node, (place, _, runs) in nodes_of_ledger.items()}
+    nodes = squares.squares(shown, links or seen)
     template = environment().get_template("page.html")
     return template.render(
         shown=shown,
@@ -57,10 +62,11 @@ def page(shown: Overview) -> str:
         policy=policy(),
         index=index,
         names=Markup(json.dumps(index.names).translate(_IN_SCRIPT)),
-        searched=len(cards.shown) > FEW or (len(index.names) > FEW and (cards.shown or nodes_of_ledger)),
+        searched=len(cards) > FEW or (len(index.names) > FEW and (cards or nodes_of_ledger)),
         tiles=tiles(shown, nodes),
         racks=squares.racks(nodes, shown.groups),
         cards=cards,
+        beyond_cards=len(actions) - len(cards),
         lines={
             words: f"{log.anchor}-{log.failed}"
             for log in logs
@@ -93,7 +99,7 @@ def page(shown: Overview) -> str:
         conclusions=result_lines(shown.isolation.result) if shown.isolation and shown.isolation.result else (),
         grid=rows.of(shown, index),
         nodes=rows.nodes(shown, index),
-        fleet={row.id: row for row in nodes_of_ledger.values()}.values(),
+        fleet={row[0]: row for row in nodes_of_ledger.values()}.values(),
         logs=logs,
     )
 

@@ -69,55 +69,23 @@ def _steps(places: Iterable[int]) -> str:
     return ",".join(parts)
 
 
-@dataclass(frozen=True)
-class Card:
-    """Something to be done, with its place on the page."""
-
-    id: str
-    action: Action
-    nodes: Nodes
+def cards(actions: Sequence[Action], index: Index) -> list[tuple[str, Action, Nodes]]:
+    """Return what is to be done, the worst first, each with its place on the page."""
+    return [(f"c{number}", action, index.of(action.nodes)) for number, action in enumerate(actions[:MOST], 1)]
 
 
-@dataclass(frozen=True)
-class Cards:
-    """Those that are shown, the card of each node that has one, and how many are not shown."""
-
-    shown: Sequence[Card]
-    of_node: dict[str, Card]
-    beyond: int
-
-
-def cards(shown: Overview, index: Index) -> Cards:
-    """Return what is to be done, the worst first."""
-    actions = [action for action in shown.actions if not action.repeats]
-    made = [Card(f"c{number}", action, index.of(action.nodes)) for number, action in enumerate(actions[:MOST], 1)]
-    of_node: dict[str, Card] = {}
-    for card in made:
-        for node in card.action.nodes if card.action.verdict != Verdict.WARN else ():
-            of_node.setdefault(node, card)
-    return Cards(made, of_node, max(len(actions) - MOST, 0))
-
-
-@dataclass(frozen=True)
-class FleetRow:
-    """Nodes of which the newest runs saw the same, with its place on the page."""
-
-    id: str
-    nodes: Nodes
-    seen: Sequence[Seen]
-
-
-def fleet(shown: Overview, index: Index) -> dict[str, FleetRow]:
-    """Return the row of each node of a ledger, the worst last verdict first."""
+def fleet(shown: Overview, index: Index) -> dict[str, tuple[str, Nodes, Sequence[Seen]]]:
+    """Return the row of each node of a ledger, the worst last verdict first: its place on the page, the nodes of which
+    the newest runs saw the same, and what they saw."""
     alike: dict[tuple[object, ...], list[Sequence[Seen]]] = {}
     for seen in shown.fleet:
         content = tuple((run.run_id, run.verdict, run.part, run.why) for run in seen)
         alike.setdefault(content, []).append(seen)
     groups = sorted(alike.values(), key=lambda group: -group[0][0].verdict.severity)
-    rows: dict[str, FleetRow] = {}
+    rows: dict[str, tuple[str, Nodes, Sequence[Seen]]] = {}
     for number, group in enumerate(groups[:MOST], 1):
         names = [seen[0].node for seen in group]
-        rows |= dict.fromkeys(names, FleetRow(f"n{number}", index.of(names), group[0]))
+        rows |= dict.fromkeys(names, (f"n{number}", index.of(names), group[0]))
     return rows
 
 
