@@ -10,7 +10,7 @@ from pyinfra.api.exceptions import OperationValueError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from shakedown.checks.cmdline import missing
+from shakedown.checks.tuning import missing
 from shakedown.desired.values import KERNEL_PARAMETER
 from shakedown.facts.settings import Contents, GrubbyArguments, Tools
 from shakedown.node import cmdline as node_cmdline

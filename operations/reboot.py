@@ -19,7 +19,7 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache, remove_any_sudo_askpass_file
 from pyinfra.context import host
 
-from shakedown.checks.cmdline import missing
+from shakedown.checks.tuning import missing
 from shakedown.facts.settings import Contents
 from shakedown.node.cmdline import parse_words
 from shakedown.operations.commands import Commands, refuse, refused, verify

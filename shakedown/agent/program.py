@@ -21,7 +21,7 @@ from shakedown.transport.program import ROOT
 _NODE = Path(bundle.__file__).parents[1] / "node"
 _CHECKS = Path(checks.__file__).parent
 # They compare nodes with each other.
-ONLY_ON_THE_CONTROLLER = {"examination", "fleet", "fleet_facts", "kernel_peers", "machines"}
+ONLY_ON_THE_CONTROLLER = {"examination", "fleet", "fleet_facts", "machines"}
 # Of shakedown/node, besides what the probe consists of; and what the agent imports besides the checks.
 _MORE = ("safe_files.py", "owners.py")
 _START = ("shakedown/agent/__init__.py", "shakedown/agent/on_node.py")

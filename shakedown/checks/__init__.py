@@ -32,18 +32,11 @@ MODULES = (
     "storage",
     "kernel",
     "tuning",
-    "cmdline",
-    "pcie",
-    "accounts",
-    "modules",
-    "network",
     "devices",
     "gpu",
     "gpu_health",
     "rdma",
-    "provider",
     "images",
-    "environment",
     "support",
 )
 

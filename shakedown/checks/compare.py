@@ -1,4 +1,5 @@
-"""What the checks share: unreadable becomes unknown, and the comparison of a setting's three values."""
+"""What the checks share: unreadable becomes unknown, and the comparison of a setting's three values, of several devices
+with one wanted value, and of PCIe links."""
 
 from __future__ import annotations
 
@@ -21,8 +22,17 @@ _READ_AGAIN = {
     "malformed": Remedy(text="read it on the node, and compare it with a healthy node"),
     "failed": Remedy(text="repair what the reason names, then check again"),
 }
+MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
 NOT_SET = "not set"  # nothing on the node writes a value down for the next boot
 NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions", by=FixedBy.LOGIN)
+
+
+def comparison(
+    verdict: Verdict, wanted: Any, actual: Any, evidence: str, remedy: Remedy | None = None, unit: str | None = None
+) -> Comparison:
+    """Return a comparison that has its remedy only where the verdict is not ok."""
+    remedy = None if verdict is Verdict.OK else remedy
+    return Comparison(verdict, wanted=wanted, actual=actual, unit=unit, evidence=evidence, remedy=remedy)
 
 
 def unknown(wanted: Any, reading: Unreadable, *, evidence: str = "", remedy: Remedy | None = None) -> Comparison:
@@ -77,13 +87,7 @@ def installed(wanted: str, reading: Reading[str], remedy: Remedy) -> Comparison:
         return Comparison(verdict=Verdict.OK, wanted=wanted, actual=reading)
     if reading.unreadable != "missing":
         return unknown(wanted, reading)
-    return Comparison(
-        verdict=Verdict.DRIFT,
-        wanted=wanted,
-        actual="not there",
-        evidence=str(reading),
-        remedy=remedy,
-    )
+    return comparison(Verdict.DRIFT, wanted, "not there", str(reading), remedy)
 
 
 def data(name: str) -> dict[str, Any]:
@@ -124,3 +128,71 @@ def remedy_of(known: Known, wanted: str | int, state: NodeState, *, right_now: b
     value = {"enabled": wanted == "1"} if known.switch else {"value": wanted}
     arguments = {"key": detail, **value} if detail else value
     return Remedy(text=f"{text}, now and at boot", operation=f"tuning.{known.name}", arguments=arguments, risk=risk)
+
+
+NO_DEVICE = Remedy(text="bring the devices up first, then check again")
+
+
+def compare_several(
+    wanted: Any,
+    readings: Mapping[str, Reading[Any]],
+    right: Callable[[Any], bool],
+    *,
+    otherwise: Verdict = Verdict.FAIL,
+    unit: str | None = None,
+    evidence: str = "",
+    remedy: Remedy | None = None,
+) -> Comparison:
+    """Judge `readings` (device -> reading) in one finding. `actual` maps only the devices that differ to what they
+    have; where all are right it is their common value. Without any device nothing was seen to be right: unknown (see
+    `nothing_there` for a caller that knows why there is none)."""
+    read = {key: value for key, value in readings.items() if not is_unreadable(value)}
+    wrong = {key: value for key, value in read.items() if not right(value)}
+    unread = {key: value for key, value in readings.items() if is_unreadable(value)}
+    parts = [evidence, *(f"{key}: {value}" for key, value in unread.items())]
+    if not readings:
+        parts.append("there is no such device")
+    if wrong:
+        verdict, actual = otherwise, wrong
+    elif unread or not readings:
+        verdict, actual = Verdict.UNKNOWN, None
+        remedy = read_again(next(iter(unread.values()))) if unread else NO_DEVICE
+    else:
+        verdict, actual = Verdict.OK, common(read)
+    return comparison(verdict, wanted, actual, "; ".join(part for part in parts if part), remedy, unit=unit)
+
+
+def nothing_there(wanted: Any, *, count: int, why: str, unit: str | None = None) -> Comparison:
+    """Judge a request about devices of which there are none. Where `count` of them are wanted, nothing was seen to be
+    right: unknown, and `why` names the finding that says more. Where none is wanted all is well."""
+    return comparison(
+        Verdict.UNKNOWN if count else Verdict.OK,
+        wanted=wanted,
+        actual=None if count else "none wanted",
+        evidence=why if count else "none is wanted: count is 0",
+        remedy=NO_DEVICE,
+        unit=unit if count else None,
+    )
+
+
+def common(values: Mapping[str, Any]) -> Any:
+    """Return the one value that all have, or the mapping itself where they differ."""
+    different = list(dict.fromkeys(str(value) for value in values.values()))
+    return next(iter(values.values())) if len(different) == 1 else dict(values)
+
+
+def missing(reading: object) -> bool:
+    """Tell whether the reading says that the thing itself is not there, which is knowledge, not ignorance."""
+    return isinstance(reading, Unreadable) and reading.unreadable == "missing"
+
+
+def pcie_link(gts: float | None, width: int | None, compare: Callable[..., Comparison]) -> list[Comparison]:
+    """Compare the rate and the width of PCIe links now, as far as they are wanted (a link trains down when a lane is
+    bad). `compare` takes the wanted value, the reading of a link, the rule and the unit."""
+    findings = []
+    if gts is not None:
+        findings.append(compare(gts, lambda link: link.speed_gts, lambda speed: speed >= gts, "GT/s").about("speed"))
+    if width is not None:
+        wide = range(width, MOST_LANES + 1).__contains__
+        findings.append(compare(width, lambda link: link.width, wide, "lanes").about("width"))
+    return findings

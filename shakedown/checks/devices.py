@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from shakedown.checks import GPUS, NICS, check
-from shakedown.checks.compare import NEW_LOGIN, unknown
-from shakedown.checks.several import missing
+from shakedown.checks.compare import NEW_LOGIN, missing, unknown
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
 from shakedown.node.cmdline import kernel_name

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from shakedown import checks
-from shakedown.checks import cabling, fleet, kernel_peers
+from shakedown.checks import cabling, fleet, kernel
 from shakedown.checks.missing import name_missing
 from shakedown.checks.waivers import on_node, waive
 from shakedown.common.text import counted, printable
@@ -77,7 +77,7 @@ class Examination:
         groups = {node: self.groups.get(node, "") for node in states}
         try:
             found = fleet.outliers(states, groups, self.desired, offsets)
-            found += kernel_peers.own_lines(states, groups, self.desired)
+            found += kernel.own_lines(states, groups, self.desired)
             found += cabling.swapped(states, self.desired)
         except Exception as error:
             found = [_not_compared(node, error) for node in states]

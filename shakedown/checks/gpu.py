@@ -9,17 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from shakedown.checks import GPUS, check
-from shakedown.checks.compare import installed, unknown
-from shakedown.checks.several import compare_several, missing, nothing_there
+from shakedown.checks.compare import compare_several, comparison, installed, missing, nothing_there, pcie_link, unknown
 from shakedown.desired import profiles
 from shakedown.desired.models import DesiredState
 from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
-from shakedown.state.node import Gpu, NodeState, Reading, is_unreadable
+from shakedown.state.node import Gpu, NodeState, PciLink, Reading, is_unreadable
 
 # A product's data sheet rounds: the driver reports up to 0.1 % less than 192 GiB. A stack of HBM that is missing is an
 # eighth.
 VRAM_SHARE = 0.98
-MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
 
 
 @check("gpu_count", "gpu.count", waivable=False)
@@ -34,8 +32,8 @@ def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
         if not instinct:
             return Comparison(verdict=Verdict.OK, wanted=0, actual=0, evidence="PCI bus")
         choice = " or ".join(f'gpu="{name}"' for name in sorted(set(instinct.values())))
-        return Comparison(
-            verdict=Verdict.FAIL,
+        return comparison(
+            Verdict.FAIL,
             wanted=0,
             actual=len(found),
             evidence=f"profile {desired.gpu.profile}, but the PCI bus has {_places(found)}",
@@ -45,12 +43,8 @@ def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
         return Comparison(verdict=Verdict.OK, wanted=wanted, actual=wanted, evidence=_places(found))
     driver = "; the driver is up (/dev/kfd)" if not is_unreadable(state.devices.kfd) else ""
     text = "reseat or replace the GPU that is missing, and power-cycle the node"
-    return Comparison(
-        verdict=Verdict.FAIL,
-        wanted=wanted,
-        actual=len(found),
-        evidence=(_places(found) or "no GPU on the PCI bus") + driver,
-        remedy=Remedy(text=text),
+    return comparison(
+        Verdict.FAIL, wanted, len(found), (_places(found) or "no GPU on the PCI bus") + driver, Remedy(text=text)
     )
 
 
@@ -107,33 +101,11 @@ def gpu_partition(desired: DesiredState, state: NodeState) -> list[Comparison]:
 def gpu_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """PCIe speed and width of each GPU, now (a link trains down when a lane is bad)."""
     worn = Remedy(text="reseat or exchange the riser, retimer or GPU named; a slower link slows every collective")
-    gts, width = desired.gpu.link_gts, desired.gpu.link_width
-    findings = []
-    if gts is not None:
-        findings.append(
-            _per_gpu(
-                desired,
-                state,
-                gts,
-                lambda gpu: gpu.link.speed_gts,
-                lambda speed: speed >= gts,
-                unit="GT/s",
-                remedy=worn,
-            ).about("speed")
-        )
-    if width is not None:
-        findings.append(
-            _per_gpu(
-                desired,
-                state,
-                width,
-                lambda gpu: gpu.link.width,
-                lambda lanes: width <= lanes <= MOST_LANES,
-                unit="lanes",
-                remedy=worn,
-            ).about("width")
-        )
-    return findings
+
+    def compare(wanted: float, read: Callable[[PciLink], Any], right: Callable[[Any], bool], unit: str) -> Comparison:
+        return _per_gpu(desired, state, wanted, lambda gpu: read(gpu.link), right, unit=unit, remedy=worn)
+
+    return pcie_link(desired.gpu.link_gts, desired.gpu.link_width, compare)
 
 
 @check("gpu_xgmi", "gpu.xgmi_links", follows=GPUS)
@@ -145,13 +117,13 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
         return None
     gpus = [] if is_unreadable(state.gpus) or not desired.gpu.count else state.gpus
     if gpus and not is_unreadable(state.gpu_tool) and all(missing(gpu.xgmi_links) for gpu in gpus):
-        return Comparison(
-            verdict=Verdict.DRIFT,
+        return comparison(
+            Verdict.DRIFT,
             wanted=wanted,
             actual="not reported",
-            unit="links up",
             evidence=f"amdsmi {state.gpu_tool} has no function for links",
             remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
+            unit="links up",
         )
     text = "power-cycle the node, which trains the links again; a link that stays down is a fault of the board"
     return _per_gpu(
@@ -249,12 +221,12 @@ def _processes(state: NodeState) -> Comparison:
     for gpu in [] if is_unreadable(state.gpus) else state.gpus:  # amdsmi also lists those without a queue
         holders.update({str(user.pid): user.name for user in ([] if is_unreadable(gpu.processes) else gpu.processes)})
     remedy = Remedy(text="wait for these processes or ask their owners; none of them is ended from here")
-    return Comparison(
-        verdict=Verdict.FAIL if holders else Verdict.OK,
+    return comparison(
+        Verdict.FAIL if holders else Verdict.OK,
         wanted="no process",
         actual=holders or "no process",
         evidence="processes that hold a GPU, by pid",
-        remedy=remedy if holders else None,
+        remedy=remedy,
     )
 
 
@@ -270,13 +242,13 @@ def kfd_topology(desired: DesiredState, state: NodeState) -> Comparison | None:
         return unknown(count, seen)
     right = seen == count
     remedy = Remedy(text="reload amdgpu or reboot: dmesg names the GPU that the driver did not initialise")
-    return Comparison(
-        verdict=Verdict.OK if right else Verdict.FAIL,
+    return comparison(
+        Verdict.OK if right else Verdict.FAIL,
         wanted=count,
         actual=seen,
-        unit="GPU nodes" if whole else f"GPUs, in {partition}",
         evidence="/sys/class/kfd/kfd/topology/nodes",
-        remedy=None if right else remedy,
+        remedy=remedy,
+        unit="GPU nodes" if whole else f"GPUs, in {partition}",
     )
 
 
@@ -299,12 +271,8 @@ def rocm_version(desired: DesiredState, state: NodeState) -> Comparison | None:
             evidence = f"{installed!r} is not a version"
             return Comparison(verdict=Verdict.UNKNOWN, wanted=f">= {least}", evidence=evidence, remedy=remedy)
     right = version is not None and version >= (parse_version(least) or ())
-    return Comparison(
-        verdict=Verdict.OK if right else Verdict.FAIL,
-        wanted=f">= {least}",
-        actual=actual,
-        evidence=source if version else str(installed),
-        remedy=None if right else remedy,
+    return comparison(
+        Verdict.OK if right else Verdict.FAIL, f">= {least}", actual, source if version else str(installed), remedy
     )
 
 

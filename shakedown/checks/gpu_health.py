@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from shakedown.checks import GPUS, check
-from shakedown.checks.compare import AS_ROOT, data, read_again
-from shakedown.checks.several import common, missing, nothing_there
+from shakedown.checks.compare import AS_ROOT, common, comparison, data, missing, nothing_there, read_again
 from shakedown.desired.models import DesiredState
 from shakedown.node.rocm import numbers
 from shakedown.state.findings import Comparison, Remedy, Verdict
@@ -55,19 +54,11 @@ def _judge(
         return Comparison(Verdict.WARN, wanted=wanted, actual="not reported", evidence=evidence, remedy=_NEWER)
     worst = max((judgement.verdict for judgement in judged.values()), key=_ORDER.index, default=Verdict.OK)
     if unread and worst in (Verdict.OK, Verdict.WARN):
-        return Comparison(
-            Verdict.UNKNOWN, wanted=wanted, evidence=evidence, remedy=read_again(next(iter(unread.values())))
-        )
+        return comparison(Verdict.UNKNOWN, wanted, None, evidence, read_again(next(iter(unread.values()))))
     wrong = {bdf: judgement for bdf, judgement in judged.items() if judgement.verdict is not Verdict.OK}
     remedies = [judgement.remedy for judgement in wrong.values() if judgement.verdict is worst]
     shown = {bdf: judgement.shown for bdf, judgement in (wrong or judged).items()}
-    return Comparison(
-        worst,
-        wanted=wanted,
-        actual=shown if wrong else common(shown),
-        evidence=evidence,
-        remedy=remedies[0] if remedies else None,
-    )
+    return comparison(worst, wanted, shown if wrong else common(shown), evidence, remedies[0] if remedies else None)
 
 
 @check("gpu_bad_pages", "gpu.count", follows=(*GPUS, "gpu_tool"), waivable=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shakedown.checks import check
-from shakedown.checks.compare import unknown
+from shakedown.checks.compare import comparison, unknown
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState, Image
 from shakedown.state import images as references
@@ -43,10 +43,4 @@ def _image(image: Image, state: NodeState) -> Comparison:
         as_root=False,  # whoever may talk to the engine may pull
         arguments={"engine": engine, **image.model_dump(exclude_none=True)},
     )
-    return Comparison(
-        verdict=verdict,
-        wanted=image.reference,
-        actual=actual,
-        evidence=f"{counted(len(store), 'image')} of {engine}",
-        remedy=None if verdict is Verdict.OK else pull,
-    )
+    return comparison(verdict, image.reference, actual, f"{counted(len(store), 'image')} of {engine}", pull)

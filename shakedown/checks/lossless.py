@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shakedown.checks import NICS, check
-from shakedown.checks.compare import unknown
-from shakedown.checks.several import compare_several, nothing_there
+from shakedown.checks.compare import compare_several, nothing_there, unknown
 from shakedown.desired.hca import devices_of, none_there
 from shakedown.desired.models import DesiredState
 from shakedown.state.findings import Comparison, Remedy, Verdict

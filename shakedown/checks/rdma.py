@@ -1,4 +1,8 @@
-"""The RDMA devices: how many, their ports, links, GIDs and firmware."""
+"""The RDMA devices (how many, their ports, links, GIDs and firmware), and the libibverbs provider on the host.
+
+With the wrong provider libibverbs warns, exits 0 and shows no devices, and the job falls back to TCP; so the files
+themselves are judged.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,21 @@ from collections.abc import Callable
 from typing import Any
 
 from shakedown.checks import NIC_MODULES, NICS, check
-from shakedown.checks.compare import unknown
-from shakedown.checks.several import NO_DEVICE, common, compare_several, nothing_there
-from shakedown.desired.hca import devices_of, none_there, others_of
-from shakedown.desired.models import DesiredState
+from shakedown.checks.compare import (
+    NO_DEVICE,
+    common,
+    compare_several,
+    comparison,
+    missing,
+    nothing_there,
+    pcie_link,
+    unknown,
+)
+from shakedown.desired.hca import devices_of, expected_path, files_naming, libraries_of, none_there, others_of
+from shakedown.desired.models import DesiredState, Provider
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.gid import NoGid, addresses_of, gid_index
-from shakedown.state.node import NodeState, PciLink, RdmaDevice, Reading, is_unreadable
-
-MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
+from shakedown.state.node import NodeState, PciLink, ProviderLibrary, RdmaDevice, Reading, is_unreadable
 
 CABLE = Remedy(text="check cable, transceiver and switch port of the devices named, then `ip link` and `rdma link`")
 
@@ -34,13 +44,7 @@ def rdma_count(desired: DesiredState, state: NodeState) -> Comparison | None:
         evidence += f"; not counted for the family {desired.rdma.family}: {', '.join(others)}"
     right = len(found) == wanted
     text = "compare `lspci` and `rdma link` with a healthy node; the driver may not be loaded, or the NIC is gone"
-    return Comparison(
-        verdict=Verdict.OK if right else Verdict.FAIL,
-        wanted=wanted,
-        actual=len(found),
-        evidence=evidence,
-        remedy=None if right else Remedy(text=text),
-    )
+    return comparison(Verdict.OK if right else Verdict.FAIL, wanted, len(found), evidence, Remedy(text=text))
 
 
 @check("rdma_state", "rdma.count", follows=(*NICS, "rdma_state"))
@@ -83,35 +87,16 @@ def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """PCIe speed and width of each NIC. Where all devices are software there is no PCIe link to judge; beside a NIC
     with a link, one without has lost it."""
     worn = Remedy(text="reseat or exchange the NIC or riser named: a link below its width halves the NIC's rate")
-    gts, width = desired.rdma.link_gts, desired.rdma.link_width
     devices = [] if is_unreadable(state.rdma) else devices_of(desired.rdma, state.rdma)
-    hardware = any(device.link is not None for device in devices)
-    findings = []
-    if gts is not None:
-        findings.append(
-            _per_device(
-                desired,
-                state,
-                gts,
-                lambda device: _of_link(device, hardware, lambda link: link.speed_gts),
-                lambda speed: speed >= gts,
-                unit="GT/s",
-                remedy=worn,
-            ).about("speed")
-        )
-    if width is not None:
-        findings.append(
-            _per_device(
-                desired,
-                state,
-                width,
-                lambda device: _of_link(device, hardware, lambda link: link.width),
-                lambda lanes: width <= lanes <= MOST_LANES,
-                unit="lanes",
-                remedy=worn,
-            ).about("width")
-        )
-    return findings
+    beside_one = any(device.link is not None for device in devices)
+
+    def compare(wanted: float, read: Callable[[PciLink], Any], right: Callable[[Any], bool], unit: str) -> Comparison:
+        def of_device(device: RdmaDevice) -> Reading[Any] | None:
+            return read(device.link) if device.link else 0 if beside_one else None
+
+        return _per_device(desired, state, wanted, of_device, right, unit=unit, remedy=worn)
+
+    return pcie_link(desired.rdma.link_gts, desired.rdma.link_width, compare)
 
 
 @check("rdma_gid", "rdma.count", follows=(*NICS, "rdma_state*"))
@@ -137,12 +122,12 @@ def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
     remedy = Remedy(
         text="give the interface named an address (GIDs follow addresses); fe80 GIDs are not used, they hang gloo"
     )
-    return Comparison(
-        verdict=verdict,
+    return comparison(
+        verdict,
         wanted=wanted,
         actual=without or (common({name: f"index {index}" for name, index in found.items()}) if found else None),
         evidence="; ".join(evidence),
-        remedy=None if verdict == Verdict.OK else remedy if without else NO_DEVICE,
+        remedy=remedy if without else NO_DEVICE,
     )
 
 
@@ -161,13 +146,6 @@ def rdma_firmware(desired: DesiredState, state: NodeState) -> Comparison | None:
         why = none_there(desired.rdma)
         return nothing_there(usual, count=desired.rdma.count, why=why)
     return compare_several(usual, versions, usual.__eq__, remedy=remedy)
-
-
-def _of_link(device: RdmaDevice, hardware: bool, read: Callable[[PciLink], Reading[float]]) -> Reading[float] | None:
-    """Return a reading of the device's PCIe link: 0 where it has none beside devices that have one."""
-    if device.link is None:
-        return 0 if hardware else None
-    return read(device.link)
 
 
 def _remarks(found: dict[str, int], usual: int | None) -> list[str]:
@@ -202,3 +180,108 @@ def _per_device(
         count = len(devices) or desired.rdma.count
         return nothing_there(wanted, count=count, why=why, unit=unit)
     return compare_several(wanted, readings, right, unit=unit, remedy=remedy)
+
+
+@check("provider_library", "rdma.provider", waivable=False)
+def provider_library(desired: DesiredState, state: NodeState) -> Comparison | None:
+    """One provider library of the family, of libibverbs' own ABI number, at the place the container mounts it from."""
+    provider = desired.rdma.provider
+    if provider is None:
+        return None
+    verbs = state.verbs
+    if not desired.rdma.count:
+        return nothing_there(provider.name, count=0, why="")
+    if missing(verbs.library):
+        remedy = Remedy(text="install libibverbs (libibverbs1 on Debian, libibverbs on RHEL)")
+        evidence = str(verbs.library)
+        return Comparison(verdict=Verdict.FAIL, wanted="libibverbs", evidence=evidence, remedy=remedy)
+    if is_unreadable(verbs.abi):
+        return unknown(f"lib{provider.name}-rdmav<abi>.so", verbs.abi)
+    wanted = expected_path(provider, verbs.abi) or f"lib{provider.name}-rdmav{verbs.abi}.so"
+    found = libraries_of(provider, verbs)
+    verdict, evidence = _judge(provider, verbs.abi, found)
+    own = [library for library in found if library.abi == verbs.abi]
+    actual = ", ".join(library.path for library in own or found) or "none"
+    if provider.sha256 or (verdict is not Verdict.OK and actual == wanted):  # the path is right, so it tells nothing
+        wanted += f" of ABI {verbs.abi}" + (f", sha256 {provider.sha256}" if provider.sha256 else "")
+        actual = ", ".join(_shown(library) for library in own or found) or "none"
+    return comparison(
+        verdict, wanted, None if verdict is Verdict.UNKNOWN else actual, evidence, _remedy(provider, verbs.abi, found)
+    )
+
+
+@check("provider_driver", "rdma.provider")
+def provider_driver(desired: DesiredState, state: NodeState) -> Comparison | None:
+    """Check that a file of libibverbs.d names the provider: without it libibverbs never looks for the library."""
+    provider = desired.rdma.provider
+    if provider is None or not provider.config_dirs:
+        return None
+    if not desired.rdma.count:
+        return nothing_there(f"driver {provider.name}", count=0, why="")
+    files = files_naming(provider, state.verbs)
+    remedy = Remedy(
+        text=f"write {provider.config_dirs[0]}/{provider.name}.driver",
+        operation="provider.driver",
+        arguments={"provider": provider.name, "folder": provider.config_dirs[0]},
+    )
+    return comparison(
+        Verdict.OK if files else Verdict.DRIFT,
+        wanted=f"driver {provider.name}",
+        actual=", ".join(files) or "not named",
+        evidence=f"files of libibverbs.d: {', '.join(state.verbs.drivers) or 'none'}",
+        remedy=remedy,
+    )
+
+
+def _shown(library: ProviderLibrary) -> str:
+    """Name a library with what tells it from another at the same path."""
+    if missing(library.sha256):
+        return f"{library.path} -> {library.target}"
+    return f"{library.path} of ABI {library.abi}, sha256 {library.sha256}"
+
+
+def _judge(provider: Provider, abi: int, found: list[ProviderLibrary]) -> tuple[Verdict, str]:
+    """Return the verdict with its reason. Of several files with libibverbs' ABI only equal ones are harmless: which of
+    two different ones is loaded depends on the order of folders."""
+    bad = Verdict.DRIFT if provider.source else Verdict.FAIL
+    own = [library for library in found if library.abi == abi]
+    if not found:
+        return bad, f"no lib{provider.name}-rdmav*.so on this node"
+    if not own:
+        numbers = ", ".join(str(library.abi) for library in found)
+        return bad, f"ABI {numbers}, but libibverbs loads {abi} only: it would show no devices"
+    dangling = [library for library in own if missing(library.sha256)]
+    if dangling:
+        links = ", ".join(f"{library.path} -> {library.target}" for library in dangling)
+        return bad, f"a symbolic link that leads nowhere: {links}"
+    digests = {library.path: library.sha256 for library in own}
+    unread = [f"{path}: {digest}" for path, digest in digests.items() if is_unreadable(digest)]
+    if unread:
+        return Verdict.UNKNOWN, "; ".join(unread)
+    shown = "; ".join(f"{path} sha256 {digest}" for path, digest in digests.items())
+    if len(set(digests.values())) > 1:
+        return (
+            Verdict.FAIL,
+            f"{len(own)} different libraries of one provider, and the order of folders decides: {shown}",
+        )
+    path = expected_path(provider, abi)
+    if path and path not in digests:
+        return bad, f"not at {path}, which is mounted into the container: {shown}"
+    if provider.sha256 and provider.sha256 not in digests.values():
+        return bad, f"another build than the site's (sha256 {provider.sha256}): {shown}"
+    stray = [library.path for library in found if library.abi != abi]
+    return Verdict.OK, shown + (f"; never loaded (another ABI): {', '.join(stray)}" if stray else "")
+
+
+def _remedy(provider: Provider, abi: int, found: list[ProviderLibrary]) -> Remedy:
+    path = expected_path(provider, abi)
+    own = {library.path for library in found if library.abi == abi}
+    if path and provider.source and own <= {path}:
+        arguments: dict[str, Any] = {"source": provider.source, "path": path}
+        return Remedy(text=f"put {provider.source} at {path}", operation="provider.library", arguments=arguments)
+    if len(own) > 1:
+        return Remedy(text="keep the one that belongs to the NIC's firmware and move the other out of libibverbs' way")
+    text = f"install the vendor's {provider.name} library built for ABI {abi}"
+    if path and own:
+        text += f", or set rdma.provider.host_library to {', '.join(own)}"
+    return Remedy(text=f"{text}, or name the site's file as rdma.provider.source")

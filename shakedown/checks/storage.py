@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shakedown.checks import check
-from shakedown.checks.compare import AS_ROOT, data, read_again, unknown
+from shakedown.checks.compare import AS_ROOT, comparison, data, read_again, unknown
 from shakedown.desired.models import DesiredState
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import Drive, NodeState, is_unreadable
@@ -36,9 +36,7 @@ def mounts(desired: DesiredState, state: NodeState) -> Comparison | None:
     if not late:
         return Comparison(Verdict.OK, wanted=wanted, actual="all answer", evidence=f"{len(state.disks)} mounts")
     evidence = "\n".join(f"{disk.fstype} of {disk.device} on {name}: {disk.free_bytes}" for name, disk in late.items())
-    return Comparison(
-        Verdict.FAIL, wanted=wanted, actual=dict.fromkeys(late, "no answer"), evidence=evidence, remedy=STUCK
-    )
+    return comparison(Verdict.FAIL, wanted, dict.fromkeys(late, "no answer"), evidence, STUCK)
 
 
 @check("drive_health", "system.drive_health", waivable=False)

@@ -1,12 +1,13 @@
-"""What the recipe's document says of GPUs and image, held against the node."""
+"""The job: what its recipe's document says of GPUs and image, and variables that were made for other GPUs."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shakedown.checks import check
-from shakedown.checks.compare import unknown
+from shakedown.checks.compare import comparison, unknown
 from shakedown.desired.models import DesiredState
 from shakedown.node.rocm import numbers
 from shakedown.state import images as references
@@ -15,6 +16,29 @@ from shakedown.state.node import Image, NodeState, is_unreadable
 
 if TYPE_CHECKING:
     from shakedown.recipes.recipe import ProgramLimits, Recipe
+
+
+@check("environment", "smoke.environment", "gpu.environment")
+def environment(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
+    """Warn of each variable that a recipe family cautions against on this GPU model: the node trains, only slower than
+    it could."""
+    of_site = desired.smoke.environment if desired.smoke else {}
+    given = {**desired.gpu.environment, **of_site}
+    if not given:
+        return
+    from shakedown.recipes.recipe import families  # 80 ms that a drift check without such variables does not need
+
+    cautions = {caution.variable: caution for family in families().values() for caution in family.cautions}
+    for variable, caution in cautions.items():
+        if desired.gpu.profile in caution.gpus and given.get(variable) == caution.value:
+            yield comparison(
+                Verdict.WARN,
+                wanted="not set",
+                actual=caution.value,
+                evidence=f"{'smoke' if variable in of_site else 'gpu'}.environment: {caution.why}",
+                remedy=Remedy(text=f"take {variable} out of the inventory's environment"),
+            ).about(variable)
+
 
 _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.WARN, "not supported": Verdict.FAIL}
 
@@ -29,12 +53,8 @@ def support(desired: DesiredState, state: NodeState) -> Comparison | None:
     level = _level(desired.gpu.profile, limits)
     verdict = _VERDICTS[level]
     remedy = Remedy(text=f"choose another recipe for {desired.gpu.name}, or train on {' or '.join(limits.gpus)}")
-    return Comparison(
-        verdict=verdict,
-        wanted=limits.gpus,
-        actual=f"{desired.gpu.profile}: {level}",
-        evidence=f"{limits.why} ({recipe.document})",
-        remedy=None if verdict == Verdict.OK else remedy,
+    return comparison(
+        verdict, limits.gpus, f"{desired.gpu.profile}: {level}", f"{limits.why} ({recipe.document})", remedy
     )
 
 
@@ -62,13 +82,7 @@ def image_version(desired: DesiredState, state: NodeState) -> Comparison | None:
     else:
         verdict, actual, evidence = _by_labels(held[0], versions)
     remedy = Remedy(text=f"use {recipe.family.container.image}, or label the image with the versions that are in it")
-    return Comparison(
-        verdict=verdict,
-        wanted=wanted,
-        actual=actual,
-        evidence=evidence,
-        remedy=None if verdict == Verdict.OK else remedy,
-    )
+    return comparison(verdict, wanted, actual, evidence, remedy)
 
 
 def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | None, str]:

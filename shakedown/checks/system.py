@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shakedown.checks import check
-from shakedown.checks.compare import data, installed, unknown
-from shakedown.checks.several import missing
+from shakedown.checks.compare import comparison, data, installed, missing, unknown
 from shakedown.desired.models import ContainerEngine, DesiredState
 from shakedown.recipes.documents import room
 from shakedown.state import images
@@ -44,12 +43,12 @@ def container_engine(desired: DesiredState, state: NodeState) -> Comparison | No
     right = not is_unreadable(engine) and wanted.name in ("any", engine)
     remedy = _install(wanted, label, state)
     version = "" if is_unreadable(state.containers.version) else state.containers.version
-    return Comparison(
-        verdict=Verdict.OK if right else Verdict.DRIFT if remedy.operation else Verdict.FAIL,
+    return comparison(
+        Verdict.OK if right else Verdict.DRIFT if remedy.operation else Verdict.FAIL,
         wanted=label,
         actual="none" if is_unreadable(engine) else f"{engine} {version}".strip(),
         evidence=str(engine) if is_unreadable(engine) else "",
-        remedy=None if right else remedy,
+        remedy=remedy,
     )
 
 
@@ -96,12 +95,12 @@ def clock(desired: DesiredState, state: NodeState) -> Comparison | None:
     reach = Remedy(text=f"see that {service}, which runs, reaches a time server")
     stopped = is_unreadable(state.clock.service)
     remedy = start if stopped else reach
-    return Comparison(
-        verdict=Verdict.OK if right else Verdict.DRIFT if stopped else Verdict.FAIL,
+    return comparison(
+        Verdict.OK if right else Verdict.DRIFT if stopped else Verdict.FAIL,
         wanted=_synchronised(wanted),
         actual=_synchronised(reading),
         evidence=service + offset,
-        remedy=None if right else remedy,
+        remedy=remedy,
     )
 
 
@@ -113,13 +112,13 @@ def memory(desired: DesiredState, state: NodeState) -> Comparison | None:
         return None
     total = state.memory.total_bytes
     right = total >= wanted * RAM_SHARE
-    return Comparison(
-        verdict=Verdict.OK if right else Verdict.FAIL,
+    return comparison(
+        Verdict.OK if right else Verdict.FAIL,
         wanted=wanted,
         actual=total,
-        unit="bytes",
         evidence="MemTotal of /proc/meminfo",
-        remedy=None if right else Remedy(text="add memory, or look for modules that the firmware does not show"),
+        remedy=Remedy(text="add memory, or look for modules that the firmware does not show"),
+        unit="bytes",
     )
 
 
@@ -176,13 +175,13 @@ def _room(path: str, wanted: int, state: NodeState, purpose: str = "") -> Compar
         return unknown(wanted, disk.free_bytes, evidence=f"{disk.fstype} on {disk.mount}")
     right = disk.free_bytes >= wanted
     remedy = Remedy(text=f"make room on {disk.mount}; shakedown deletes nothing that is not its own")
-    return Comparison(
-        verdict=Verdict.OK if right else Verdict.FAIL,
+    return comparison(
+        Verdict.OK if right else Verdict.FAIL,
         wanted=wanted,
         actual=disk.free_bytes,
-        unit="bytes",
         evidence=f"{disk.fstype} on {disk.mount} ({disk.device}){purpose}",
-        remedy=None if right else remedy,
+        remedy=remedy,
+        unit="bytes",
     )
 
 

@@ -23,18 +23,11 @@ from tests.docs.markdown import prose, summary, table
 SUBJECTS = {
     "system": "system",
     "tuning": "host settings",
-    "cmdline": "host settings",
-    "pcie": "host settings",
-    "accounts": "host settings",
-    "modules": "host settings",
-    "network": "host settings",
     "devices": "devices",
     "gpu": "GPUs",
     "rdma": "RDMA",
     "lossless": "RDMA",
-    "provider": "RDMA",
     "images": "images",
-    "environment": "the job",
     "support": "the job",
 }
 MEANING = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.checks.cmdline import missing
+from shakedown.checks.tuning import missing
 
 KEYS = st.sampled_from(["iommu", "pci", "amd_iommu", "quiet", "console"])
 VALUES = st.sampled_from(["on", "off", "pt", "bfsort", "realloc=off", "a,b"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks import checks
-from shakedown.checks.pcie import max_read_request
+from shakedown.checks.tuning import max_read_request
 from shakedown.state.findings import Finding
 from tests.states import desired, healthy, with_
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.checks.provider import provider_driver, provider_library
+from shakedown.checks.rdma import provider_driver, provider_library
 from shakedown.desired.hca import library_digest, library_of
 from shakedown.jobs.plan.container import host_files
 from shakedown.state.findings import Finding

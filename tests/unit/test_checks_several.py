@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.checks.compare import read_again
-from shakedown.checks.several import common, compare_several, missing, nothing_there
+from shakedown.checks.compare import common, compare_several, missing, nothing_there, read_again
 from shakedown.state.findings import Remedy, Verdict
 from shakedown.state.node import Unreadable
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks import evaluate
-from shakedown.checks.environment import environment
-from shakedown.checks.support import image_version, support
+from shakedown.checks.support import environment, image_version, support
 from shakedown.recipes.recipe import families
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.images import parse

@@ -11,8 +11,7 @@ from shakedown.agent import program
 from shakedown.catalogue import entries
 from shakedown.catalogue.kernel import compiled, matcher, words
 from shakedown.catalogue.lines import read
-from shakedown.checks.kernel import kernel_log
-from shakedown.checks.kernel_peers import own_lines
+from shakedown.checks.kernel import kernel_log, own_lines
 from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.signs import of_match
 from shakedown.evidence.telemetry.kernel import KernelWindow
