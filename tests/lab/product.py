@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shakedown.jobs.launch import CONTAINER_LABEL
+from tests import forks
 
 if TYPE_CHECKING:
     from tests.lab.namespaces import Node
@@ -62,14 +63,16 @@ class Product:
         )
 
     def run(self, *argv: str | Path, timeout: float = 180) -> Ran:
-        """Run a command to its end; one that takes too long is killed and fails the test."""
-        with self.start(*argv) as process:
-            try:
-                out, err = process.communicate(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        return Ran(process.returncode, out, err)
+        """Run a command to its end; one that takes too long is killed and fails the test.
+
+        Ours are forked, which saves a second of CPU each. What is started (`start`) is a process from nothing.
+        """
+        if argv[0] not in ("pyinfra", "shakedown"):
+            done = subprocess.run(
+                argv, cwd=self.folder, env=self.environment(), capture_output=True, text=True, timeout=timeout
+            )
+            return Ran(done.returncode, done.stdout, done.stderr)
+        return Ran(*forks.run([str(BIN / argv[0]), *map(str, argv[1:])], self.folder, self.environment(), timeout))
 
     def deploy(self, inventory: Path, name: str = "megatron", *options: str, timeout: float = 180) -> Ran:
         """`pyinfra INVENTORY deploy/NAME.py OPTIONS`."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forks
 from tests.lab import images, registry
 from tests.lab.conftest import RackMaker
 from tests.lab.cut_proxy import CutProxy
@@ -33,15 +32,7 @@ class Deploys:
         deploy = self.folder / "deploy.py"
         deploy.write_text(f"from shakedown.operations import devices, images, provider, rollback\n{call}\n")
         inventory = self.lab.inventory(self.folder / "lab.py")
-        pyinfra = Path(sys.executable).with_name("pyinfra")
-        done = subprocess.run(
-            [pyinfra, "-y", "-v", inventory, deploy],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            env={**os.environ, **environment},
-        )
+        done = forks.called("pyinfra", "-y", "-v", inventory, deploy, cwd=ROOT, timeout=180, **environment)
         return done.returncode, done.stdout + done.stderr
 
     def pull(self, reference: object, environment: dict[str, str] | None = None, **arguments: Any) -> tuple[int, str]:

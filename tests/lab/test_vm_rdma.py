@@ -14,7 +14,7 @@ from tests.lab.product import Product, patiently
 from tests.lab.rails import ADDRESSES, DEVICES, MTU, RDMA, laid
 from tests.lab.vms import Vm, VmLab
 
-pytestmark = pytest.mark.xdist_group("virtual machines 1")
+pytestmark = [pytest.mark.xdist_group("virtual machines 1"), pytest.mark.long]
 
 SLOW = 600
 SITE: dict[str, Any] = {"gpu": "cpu", "nic": "thor2", "rdma": RDMA, "system": {"disk_free": {"/": "100M"}}}

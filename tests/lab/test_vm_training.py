@@ -18,7 +18,7 @@ from tests.lab.rails import DEVICES, RDMA, laid
 from tests.lab.registry import Reference
 from tests.lab.vms import Vm, VmLab
 
-pytestmark = pytest.mark.xdist_group("virtual machines 2")
+pytestmark = [pytest.mark.xdist_group("virtual machines 2"), pytest.mark.long]
 
 INVENTORY = PROJECT / "inventories/lab.py"
 NUMA = "/proc/sys/kernel/numa_balancing"
@@ -102,7 +102,6 @@ def test_a_library_that_libibverbs_cannot_load_is_found_inside_the_image_before_
     assert [ours(vm) for vm in vm_pair] == [[], []]
 
 
-@pytest.mark.long
 def test_a_machine_that_is_slowed_down_fails_the_figure_that_the_site_expects(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
@@ -124,7 +123,6 @@ def test_a_machine_that_is_slowed_down_fails_the_figure_that_the_site_expects(
     assert [ours(vm) for vm in vm_pair] == [[], []]
 
 
-@pytest.mark.long
 def test_perftest_measures_the_pair_over_its_rail_and_ends_what_it_started(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
@@ -151,7 +149,6 @@ def test_perftest_measures_the_pair_over_its_rail_and_ends_what_it_started(
         assert ours(vm) == [] and not figures & set(vm.exec("ps -e -o comm").stdout.split())
 
 
-@pytest.mark.long
 def test_a_machine_that_is_cut_off_in_mid_run_ends_its_own_part(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
@@ -175,7 +172,6 @@ def test_a_machine_that_is_cut_off_in_mid_run_ends_its_own_part(
     assert gates["ran_to_its_end"]["verdict"] == "fail" and last.name in gates["ran_to_its_end"]["evidence"], text
 
 
-@pytest.mark.long
 def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
