@@ -2,7 +2,8 @@
 
 An hour under load is one of a run that a node took part in, also for each part in it then. A failure is an incident
 that takes the node out of service; what is reported of the node until a repair, or until it passes a load, is the same
-failure. A part has failed where the incident names its slot or its serial. A repair begins a new spell.
+failure. A part has failed where the incident names its slot or its serial. A repair begins a new spell. A serial that
+two nodes claim at one time counts for neither.
 """
 
 import math
@@ -10,10 +11,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import accumulate
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, case, func, select
 
 from shakedown.common.frozen import Frozen
 from shakedown.ledger import schema
@@ -72,12 +74,21 @@ class Unit(Frozen):
     lemon: bool
 
 
+class Claimed(Frozen):
+    """A serial that several nodes claim: between the first and the last run of one of them, another had it."""
+
+    kind: Line
+    unit: Line
+    nodes: list[Line]
+
+
 class Reliability(Frozen):
     """The whole answer."""
 
     rates: list[Rate]
     repairs: Repairs
     units: list[Unit]
+    claimed: list[Claimed] = []
 
 
 class Event(NamedTuple):
@@ -123,13 +134,19 @@ class Course:
 def reliability(ledger: Ledger, now: int, since: datetime | None = None) -> Reliability:
     """Return what the ledger shows of reliability. Raises LedgerError."""
     with ledger.reading() as connection:
-        hours = _exposure(connection, since)
-        parts = _parts(connection, {equipment for _, equipment in hours if equipment})
+        hours, spans = _exposure(connection, since)
+        parts = _parts(connection, {equipment for _, equipment in spans if equipment})
+        claimed = list(_claimed(spans, parts))
+        doubtful = {(claim.kind, claim.unit) for claim in claimed}
+        parts = {
+            equipment: [part for part in held if (part[0], part[2]) not in doubtful]
+            for equipment, held in parts.items()
+        }
         courses = _courses(connection, parts, now, since)
     held: dict[str, dict[str, float]] = {kind: defaultdict(float) for kind in KINDS}
     places: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for (node, equipment), spent in hours.items():
-        for kind, unit in ((NODE, node), *((kind, serial) for kind, _, serial in parts.get(equipment, ()))):
+        for kind, unit in {(NODE, node), *((kind, serial) for kind, _, serial in parts.get(equipment, ()))}:
             held[kind][unit] += spent
             places[kind, unit][node] = None
     rates: list[Rate] = []
@@ -140,21 +157,44 @@ def reliability(ledger: Ledger, now: int, since: datetime | None = None) -> Reli
             rates.append(_rate(kind, held[kind], failures))
             units += _units(kind, held[kind], failures, places, courses)
     units.sort(key=lambda unit: (unit.q, unit.p, unit.kind, unit.unit))
-    return Reliability(rates=rates, repairs=_repairs(courses), units=units)
+    return Reliability(rates=rates, repairs=_repairs(courses), units=units, claimed=claimed)
 
 
 def _since(column: Any, since: datetime | None) -> list[ColumnElement[bool]]:
     return [] if since is None else [column >= int(since.timestamp())]
 
 
-def _exposure(connection: Connection, since: datetime | None) -> dict[tuple[str, str | None], float]:
-    """Return the hours of each node with each set of parts. What others sent is left out: its names have a slash."""
+Held = tuple[str, str | None]  # a node, and a set of parts that it had
+
+
+def _exposure(connection: Connection, since: datetime | None) -> tuple[dict[Held, float], dict[Held, tuple[int, int]]]:
+    """Return the hours of each node with each set of parts, and when its first and its last run with them began, checks
+    too. What others sent is left out: its names have a slash."""
     runs, nodes = schema.runs, schema.nodes
-    spent = func.sum(runs.c.finished - runs.c.started)
-    query = select(nodes.c.node, nodes.c.equipment, spent).join(runs, runs.c.run_id == nodes.c.run_id)
-    own = [nodes.c.part.in_(("trained", "measured")), runs.c.finished.is_not(None), ~runs.c.run_id.contains("/")]
-    query = query.where(*own, *_since(nodes.c.started, since)).group_by(nodes.c.node, nodes.c.equipment)
-    return {(node, equipment): max(int(total), 0) / 3600 for node, equipment, total in connection.execute(query)}
+    loaded = and_(nodes.c.part.in_(("trained", "measured")), runs.c.finished.is_not(None))
+    spent = func.sum(case((loaded, runs.c.finished - runs.c.started)))
+    columns = (nodes.c.node, nodes.c.equipment, spent, func.min(nodes.c.started), func.max(nodes.c.started))
+    query = select(*columns).join(runs, runs.c.run_id == nodes.c.run_id)
+    query = query.where(~runs.c.run_id.contains("/"), *_since(nodes.c.started, since))
+    found = connection.execute(query.group_by(nodes.c.node, nodes.c.equipment)).all()
+    hours = {(node, parts): max(int(total), 0) / 3600 for node, parts, total, _, _ in found if total is not None}
+    return hours, {(node, parts): (first, last) for node, parts, _, first, last in found}
+
+
+def _claimed(
+    spans: Mapping[Held, tuple[int, int]], parts: Mapping[str | None, list[tuple[str, str, str]]]
+) -> Iterator[Claimed]:
+    """Yield the serials that nodes have had at one time. A part that was moved has one node after the other."""
+    of_unit: dict[tuple[str, str], dict[str, tuple[int, int]]] = defaultdict(dict)
+    for (node, equipment), (first, last) in spans.items():
+        for kind, _, serial in parts.get(equipment, ()):
+            before = of_unit[kind, serial].get(node, (first, last))
+            of_unit[kind, serial][node] = min(first, before[0]), max(last, before[1])
+    for (kind, serial), of_node in of_unit.items():
+        times = sorted(of_node.values())
+        latest = accumulate((last for _, last in times), max)
+        if any(first <= last for (first, _), last in zip(times[1:], latest, strict=False)):
+            yield Claimed(kind=kind, unit=serial, nodes=sorted(of_node))
 
 
 def _parts(connection: Connection, wanted: set[str]) -> dict[str | None, list[tuple[str, str, str]]]:

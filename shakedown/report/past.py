@@ -145,6 +145,8 @@ def reliability(found: Reliability) -> Iterator[RenderableType]:
     yield Text(f"\nfailures: {times}; {repairs.open} open")
     share = f"{repairs.held} of {repairs.attempts}, 95 % interval {repairs.low:.0%} to {repairs.high:.0%}"
     yield Text(f"repairs that held for 7 days: {share if repairs.attempts else 'none that is old enough'}")
+    for claim in found.claimed:
+        yield Text(f"{claim.kind} {claim.unit}: {named(claim.nodes)} claim this serial number, so it counts for none")
     lemons = [unit for unit in found.units if unit.lemon]
     if not lemons:
         yield Text("no lemon: no node and no part has more failures than its hours explain")

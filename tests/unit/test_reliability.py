@@ -210,6 +210,27 @@ def test_hours_follow_a_part_through_the_nodes(rack: Rack) -> None:
     assert read(rack, since=datetime.fromtimestamp(BEGIN + 14 * DAY, UTC)).rates[0].failures == 1
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_serial_that_two_nodes_claim_counts_for_none_and_is_reported(rack: Rack, together: bool) -> None:
+    """A clone, or a node that lies: in one run, or by turns."""
+    rack.parts("e1", ("gpu", "0000:04:00.0", "a1"), ("gpu", "0000:05:00.0", "a2"))
+    rack.parts("e2", ("gpu", "0000:04:00.0", "a1"), ("gpu", "0000:05:00.0", "a3"))
+    for day in range(10):
+        at, wrong = BEGIN + day * DAY, {"node02": "0000:04:00.0 has failed"} if day % 3 == 0 else None
+        if together:
+            rack.run(at, {"node01": "e1", "node02": "e2"}, wrong)
+        else:
+            rack.run(at, {"node01": "e1"})
+            rack.run(at + 2 * HOUR, {"node02": "e2"}, wrong)
+    found = read(rack)
+    assert [(claim.kind, claim.unit, claim.nodes) for claim in found.claimed] == [("gpu", "a1", ["node01", "node02"])]
+    gpus = next(rate for rate in found.rates if rate.kind == "gpu")
+    assert (gpus.units, gpus.hours, gpus.failures) == (2, 20.0, 0), "those of a2 and a3 alone"
+    assert [unit.unit for unit in found.units] == ["node02"]
+    shown = CliRunner().invoke(main, ["reliability"]).output
+    assert "gpu a1: node01, node02 claim this serial number, so it counts for none" in " ".join(shown.split())
+
+
 def test_a_planted_lemon_is_named_on_the_screen_and_in_json(rack: Rack) -> None:
     nodes = {f"node{number:02d}": f"e{number}" for number in range(16)}
     for day in range(30):
