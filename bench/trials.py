@@ -1,5 +1,5 @@
 """How often trials name an innocent part, and how often the slow one: the same code over simulated figures, with the
-fresh run of what the first one names.
+fresh run of what the first one names. And how often `shakedown reliability` names a planted lemon, and a healthy node.
 
 Every part has its own offset (`between`) and every repetition its own noise (`within`), both normal on a logarithmic
 scale; busy hosts also have repetitions that are far worse than others (`spikes`: one in ten, half the figure).
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shakedown.evidence import peers
+from shakedown.ledger.odds import lemon_odds
+from shakedown.ledger.reliability import LEMON
 from shakedown.trials import judge, matrix, plan
 from shakedown.trials.models import Named
 
@@ -132,6 +134,48 @@ def lines(rows: Iterator[Row]) -> Iterator[str]:
         yield f"| {row.parts} | {row.noise} | {has} | {found} | {row.innocent:.2%} |"
 
 
+@dataclass(frozen=True)
+class Lemons:
+    """Of fleets with planted bad nodes: how many nodes were named, how many of these are bad, and in how many fleets a
+    healthy node was named."""
+
+    nodes: int
+    bad: int
+    times: float  # the failures of the others
+    fleets: int
+    named: int
+    right: int
+    blamed: int
+
+
+def lemons(nodes: int, bad: int, times: float, fleets: int, seed: int = 1) -> Lemons:
+    """Simulate fleets: a failure each 2,000 h under load, and more often on the bad nodes, the first ones."""
+    chosen, named, right, blamed = random.Random(f"{seed} {nodes} {bad} {times}"), 0, 0, 0
+    for _ in range(fleets):
+        hours = {f"n{number}": chosen.uniform(500, 3000) for number in range(nodes)}
+        failures: dict[str, int] = {}
+        for number, (node, left) in enumerate(hours.items()):
+            while (left := left - chosen.expovariate((times if number < bad else 1) / 2000)) > 0:
+                failures[node] = failures.get(node, 0) + 1
+        odds = lemon_odds(hours, failures)
+        found = {node for node, count in failures.items() if count > 1 and odds[node][1] <= LEMON}
+        innocent = found - {f"n{number}" for number in range(bad)}
+        named, right, blamed = named + len(found), right + len(found - innocent), blamed + bool(innocent)
+    return Lemons(nodes, bad, times, fleets, named, right, blamed)
+
+
+def lemon_lines(fleets: int = 200) -> Iterator[str]:
+    """As a table of Markdown."""
+    yield "| nodes | bad | times the failures | bad ones named | of the named, bad | fleets with a healthy one named |"
+    yield "|---|---|---|---|---|---|"
+    for nodes in (64, 128, 512):
+        for bad, times in ((0, 1.0), (2, 6.0), (5, 10.0), (10, 15.0)):
+            found = lemons(nodes, bad, times, fleets)
+            named = f"{found.right / (bad * fleets):.0%}" if bad else "-"
+            right = f"{found.right / found.named:.1%}" if bad and found.named else "-"
+            yield f"| {nodes} | {bad} | {times:g} | {named} | {right} | {found.blamed / fleets:.1%} |"
+
+
 if __name__ == "__main__":
-    for line in lines(table()):
+    for line in (*lines(table()), "", *lemon_lines()):
         print(line)

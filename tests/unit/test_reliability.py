@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from bench.trials import lemons
 from shakedown.cli import main
 from shakedown.ledger import schema
 from shakedown.ledger.odds import (
@@ -71,35 +71,16 @@ def test_four_of_twenty_failures_on_one_of_64_nodes_is_a_lemon() -> None:
     assert lemon_odds({"n0": 0.0}, {}) == {"n0": (1.0, 1.0)}
 
 
-def fleet(chance: random.Random, nodes: int, bad: int, times: float) -> tuple[dict[str, float], dict[str, int]]:
-    """A fleet with planted bad nodes: hours and failures."""
-    hours = {f"n{number}": chance.uniform(500, 3000) for number in range(nodes)}
-    failures = {}
-    for number, (node, held) in enumerate(hours.items()):
-        left, rate = held, (times if number < bad else 1) / 2000
-        while (left := left - chance.expovariate(rate)) > 0:
-            failures[node] = failures.get(node, 0) + 1
-    return hours, failures
-
-
 @pytest.mark.parametrize(("bad", "times"), [(2, 6.0), (5, 10.0), (10, 15.0)])
 def test_nine_of_ten_lemons_are_bad_nodes(bad: int, times: float) -> None:
-    chance, named, right = random.Random(4711), 0, 0
-    for _ in range(60):
-        hours, failures = fleet(chance, 128, bad, times)
-        lemons = {
-            node for node, (_, q) in lemon_odds(hours, failures).items() if q <= 0.05 and failures.get(node, 0) > 1
-        }
-        named += len(lemons)
-        right += len(lemons & {f"n{number}" for number in range(bad)})
-    assert named >= 60 * bad / 3, "lemons are named at all"
-    assert right / named >= 0.9
+    """As the bench simulates them; docs/developers/accuracy.md has more fleets."""
+    found = lemons(128, bad, times, fleets=60)
+    assert found.named >= 60 * bad / 3, "lemons are named at all"
+    assert found.right / found.named >= 0.9
 
 
 def test_a_fleet_without_bad_nodes_seldom_has_a_lemon() -> None:
-    chance = random.Random(7)
-    fleets = [lemon_odds(*fleet(chance, 128, 0, 1)) for _ in range(100)]
-    assert sum(any(q <= 0.05 for _, q in found.values()) for found in fleets) <= 10
+    assert lemons(128, 0, 1.0, fleets=100).blamed <= 10
 
 
 # ------------------------------------------------------------------------------------------------------------- spells
