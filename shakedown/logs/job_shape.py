@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from shakedown.common.data import read_patterns
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
 from shakedown.logs.lines import as_text
@@ -30,23 +31,9 @@ MARKS = (
 """A line that says something holds one of these, but for the host that every line of RCCL names."""
 _RCCL = b" NCCL "
 _MAX_BEGINNINGS = 65536  # of RCCL's lines, that are known: one for each thread that prints some
-_NUMBERS = (
-    "seq_length|global_batch_size|world_size|num_layers|hidden_size|ffn_hidden_size|padded_vocab_size|num_experts"
-)
-_ARGUMENT = re.compile(rf"(?:^|[\s:\]])({_NUMBERS}) \.{{3,80}} (\d{{1,12}})\s{{0,20}}$")
+_FORMS = read_patterns("shakedown.logs", "job_shape.toml")
 _NAMES = {"global_batch_size": "global_batch", "padded_vocab_size": "vocabulary", "num_layers": "layers"}
-_PRECISION = re.compile(r"(?:^|[\s:\]])(fp4|fp8|bf16|fp16) \.{3,80} (\S{1,20})\s{0,20}$")
-_GPU = re.compile(r"AMD Instinct (MI\d{3}[AX]?)\b")
-_WORLD = re.compile(r"\busing world size: (\d{1,7})\b")
-_OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d{1,7})\b")
 _HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
-# Megatron-LM, megatron/training/checkpointing.py and training.py: where it goes on, and where it was told to stop.
-_LOADED = re.compile(r"\bsuccessfully loaded checkpoint from .{0,2000}? at iteration (\d{1,12})\b")
-_IN_IMAGE = re.compile(r"^shakedown image: ([a-z_]{1,30}) (\S{1,60})$")  # jobs/plan/job.sh
-_SAVED = re.compile(r"\bsuccessfully saved checkpoint from iteration {1,20}(\d{1,12})\b")
-_EXITED = re.compile(r"\bexiting program (?:at iteration (\d{1,12})\b|after [\d.]{1,20} minutes)")
-_REINFORCED = re.compile(r"\| rl/\w|\bperform_rl_step \.{3,80} True\b")  # Megatron-LM's megatron/rl
-_RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
 
 
 class JobShape(Frozen):
@@ -144,15 +131,16 @@ class JobShapeReader:
         )
 
     def _line(self, line: str) -> None:
-        if found := _ARGUMENT.search(line):
+        if found := _FORMS["argument"].search(line):
             self._note(_NAMES.get(found[1], found[1]), int(found[2]))
-        if (found := _PRECISION.search(line)) and found[2] not in ("None", "False"):
+        if (found := _FORMS["precision"].search(line)) and found[2] not in ("None", "False"):
             self._precisions.add(found[1])
-        if found := _GPU.search(line):
+        if found := _FORMS["gpu"].search(line):
             self._gpus.add(found[1].lower())
-        if found := _WORLD.search(line):
-            self._note("world_size", int(found[1]))
-        for option, number in _OPTION.findall(line):
+        for name in ("world_size", "loaded", "saved"):
+            if found := _FORMS[name].search(line):
+                self._note(name, int(found[1]))
+        for option, number in _FORMS["option"].findall(line):
             name = option.replace("-", "_")
             if name == "node_rank":
                 if int(number):
@@ -161,16 +149,12 @@ class JobShapeReader:
                 self._note(name if name == "nnodes" else "ranks_per_node", int(number))
                 if name == "nnodes":
                     self._note("nodes", int(number))
-        self._reinforced = self._reinforced or _REINFORCED.search(line) is not None
-        if found := _LOADED.search(line):
-            self._note("loaded", int(found[1]))
-        if (found := _IN_IMAGE.match(line)) and len(self._in_image) < _MAX_COMPONENTS:
+        self._reinforced = self._reinforced or _FORMS["reinforced"].search(line) is not None
+        if (found := _FORMS["in_image"].match(line)) and len(self._in_image) < _MAX_COMPONENTS:
             self._in_image.add((found[1], found[2]))
-        if found := _SAVED.search(line):
-            self._note("saved", int(found[1]))
-        if found := _EXITED.search(line):
+        if found := _FORMS["exited"].search(line):
             self._found["exited"] = int(found[1] or 0)
-        if " NCCL " in line and (found := _RANKS.search(line)):
+        if " NCCL " in line and (found := _FORMS["ranks"].search(line)):
             self._note("world_size", int(found[1]))
             self._note("nodes", int(found[2]))
             self._counted.add(int(found[1]))

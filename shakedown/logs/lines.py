@@ -1,9 +1,10 @@
 """A stream of bytes or text, cut into lines as they become complete, and which of these may matter."""
 
-import re
 from collections.abc import Iterable, Iterator
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
+
+from shakedown.common.data import read_patterns
 
 MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory
 
@@ -66,21 +67,7 @@ def split(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-# What stands before a job's own words: ranks ("[rank3]: ", "[default0]:", "[1,0]<stderr>:", "3: "), the host by pdsh,
-# clush or srun ("node07: ", which needs a digit: "srun: " and "ValueError: " are words of the line itself), containers
-# ("trainer-1  | "), ray, times of kubectl and journald. At most eight, and each of bounded length.
-_PREFIX = re.compile(
-    r"(?:\s{0,20}(?:"
-    r"\[[^\[\]]{1,80}\](?:<std(?:out|err)>)?:?\s?"
-    r"|\d{1,6}: ?"
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?:?\s"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} [\w./@-]{1,80}(?:\[\d{1,9}\])?: "
-    r"|(?=[a-z0-9.-]{0,80}\d)[a-z0-9][a-z0-9.-]{0,80}: "
-    r"|[\w./-]{1,80}\s{1,20}\| "
-    r"|ERROR \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? \[[\w./-]{1,60}:\d{1,6}\] ?"
-    r"|\([\w .:]{0,60}pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
-    r")){1,8}"
-)
+_PREFIX = read_patterns("shakedown.logs", "signatures.toml")["prefix"]
 
 
 def prefix(line: str) -> str:

@@ -1,10 +1,10 @@
 """Lines that mean failure in training logs and of RCCL: those of `shakedown.catalogue`."""
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 
 from shakedown.catalogue import Entry, entries, entry
+from shakedown.common.data import read_patterns, read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.frames import FRAME, Traceback, begins, entry_of
@@ -83,44 +83,15 @@ class Scanner:
         return None
 
 
-_TRACEBACK = "Traceback (most recent call last)"
 MISMATCH = "collective_mismatch"  # ranks that differ: what each of them has seen says which one
-_IGNORED = "Exception ignored in"  # what Python says, one or two lines before, of a traceback that changes nothing
-# torchrun writes this with a traceback, and then ends with 0, when the master's agent was through a moment earlier and
-# took the store along; all lines of the record have the same prefix, with the time to the microsecond.
-_EXIT_BARRIER = "] Error waiting on exit barrier"
-_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")  # "torch.OutOfMemoryError: ...", "KeyboardInterrupt"
-_CERTAIN = re.compile(
-    r"^[A-Za-z_][\w.]{0,200}(?:Error|Exception|Exit|Interrupt|Fault|Timeout|Failed|Failure|Unsupported)(?::|\s*$)"
-)
+_DATA = read_toml("shakedown.logs", "signatures.toml")
+_TRACEBACK: str = _DATA["traceback"]
+_IGNORED: str = _DATA["ignored"]
+_EXIT_BARRIER: str = _DATA["exit_barrier"]
+_OF_BACKGROUND, _CHAINED = tuple(_DATA["background"]), tuple(_DATA["chained"])
+_OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, _IGNORED, *_OF_BACKGROUND, *_CHAINED)
+_FORMS = read_patterns("shakedown.logs", "signatures.toml")
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
-_CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
-_OPTIONAL = re.compile(r"^(?:ModuleNotFoundError|ImportError|(?:importlib\.metadata\.)?PackageNotFoundError)\b")
-# What stands before an exception that ends no process: of another thread than the main one, of Python's own clean-up at
-# the exit, of a logger; and where multiprocessing's helper raises one.
-_OF_BACKGROUND = ("Exception in thread ", "Error in atexit._run_exitfuncs", "--- Logging error ---")
-_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
-_OF_TRACEBACKS = (_TRACEBACK, _IGNORED, *_OF_BACKGROUND, *_CHAINED)
-_HELPER = re.compile(r'^\s{0,8}File "[^"]{0,300}multiprocessing/resource_tracker\.py", line \d{1,6}, in main')
-# What a shell or one of its tools says, and a step of Slurm: before the training begins, the script has gone on.
-_TOOL = re.compile(
-    r"(?:\S{0,80}/)?(?:rm|mkdir|cp|mv|ln|chmod|chown|touch|cat|ls|tar|mount|umount|sysctl|modprobe|ldconfig|bash|sh): |"
-    r"\S{1,80}: line \d{1,6}: |srun: error: .{1,200} [Ee]xited with exit code "
-)
-_HOST = re.compile(
-    r"^([a-z0-9][\w.-]{0,80}): (?=(?:\[[^\[\]]{1,40}\]:? ?|\d{1,5}: ?){0,4}(?:Traceback|\s{1,8}File \"))"
-)
-_LOGGERS = {"error", "fatal", "critical", "warning", "info", "debug", "exception", "stderr"}
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.,+Z-]{8,40}|\d\d:\d\d:\d\d")  # differs from line to line
-# What a logger prints before a message that stopped nothing: "WARNING 06-12 10:00:00", "[W1121 socket.cpp:464]",
-# "2026-11-24 07:00 [INFO]", ":3:hip_platform.cpp" (AMD_LOG_LEVEL), "x.py:7: UserWarning: ", "UCX  WARN", "NCCL INFO".
-# RCCL's own WARN is mostly the end ("include/socket.h:360 WARN" in old versions).
-_MILD = re.compile(
-    r"(?!.{0,200}\.(?:h|cc|cu):\d{1,5} WARN )"
-    r"(?:[^\s=]{1,80}\s{1,8}){0,8}?[\[(]?(?:WARNING|INFO|DEBUG|DIAG|(?<!CCL )(?<!COM )WARN)(?![A-Za-z_=])|"
-    r"\s{0,8}\[?[WI]\d{4} |:[2-9]:\w{1,60}\.cpp|.{0,40}\[[WI]\d{0,4} |.{0,40}\[NeMo [WI] |"
-    r".{0,300}\b[A-Z][a-z]{0,20}Warning: "
-)
 _MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
 _STALE = 4096  # lines
 _MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has a tenth of them
@@ -128,7 +99,7 @@ _MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has
 
 def _mild(line: str) -> bool:
     """Return whether a logger marks the line as one that stopped nothing."""
-    mark = _MILD.match(line)
+    mark = _FORMS["mild"].match(line)
     return mark is not None and not any(word in mark[0] for word in ("rror", "xception", "ERROR", "FATAL"))
 
 
@@ -244,13 +215,13 @@ class FailureScanner:
 
     def _split(self, line: str) -> tuple[str, str]:
         """Return the prefix that the lines of one rank have in common, and a line's own words."""
-        host = _HOST.match(line)
-        if host and host[1] not in _LOGGERS and len(self._hosts) < _MAX_PENDING:
+        host = _FORMS["host"].match(line)
+        if host and host[1] not in _DATA["loggers"] and len(self._hosts) < _MAX_PENDING:
             self._hosts.add(host[1])
         name = line.partition(": ")[0]
         begin = len(name) + 2 if name in self._hosts else 0
         begin += len(prefix(line[begin:]))
-        return _TIME.sub("", line[:begin]).strip()[:_MAX_PREFIX], line[begin:]
+        return _FORMS["time"].sub("", line[:begin]).strip()[:_MAX_PREFIX], line[begin:]
 
     def _in_traceback(self, line: str) -> Match | None:
         rank, text = self._split(line)
@@ -267,12 +238,12 @@ class FailureScanner:
                 self._background.pop(rank, None)
             return self._begin(rank, text, line)
         traceback = self._pending.get(rank)
-        if traceback is None or not (_CERTAIN if traceback.headless else _EXCEPTION).match(text):
+        if traceback is None or not (_FORMS["certain"] if traceback.headless else _FORMS["exception"]).match(text):
             if traceback is not None and traceback.take(text):  # source code may quote any message
                 return None
             if traceback is not None and traceback.headless:
                 del self._pending[rank]
-            if self.lines - begun == 1 and _EXCEPTION.match(text):
+            if self.lines - begun == 1 and _FORMS["exception"].match(text):
                 del self._background[rank]
                 self._pass_over("a stream that Python could not flush at its exit: no failure", line)
                 return None
@@ -290,7 +261,7 @@ class FailureScanner:
             if rank in self._ended:
                 self._background[rank] = (self.lines, self._ended[rank])
             return True
-        if _HELPER.match(text) and (rank in self._pending or begins(text)):
+        if _FORMS["helper"].match(text) and (rank in self._pending or begins(text)):
             self._background[rank] = (self.lines, True)
         return False
 
@@ -303,10 +274,10 @@ class FailureScanner:
 
     def _end(self, traceback: Traceback, rank: str, text: str, line: str) -> Match | None:
         """End a traceback at its exception, the last line."""
-        if _CLEAN_STOP.search(text):
+        if _FORMS["clean_stop"].search(text):
             self._pass_over("SIGTERM ended torchrun: no failure", line)
             return None
-        handled = traceback.behind_words or _OPTIONAL.match(text) is not None
+        handled = traceback.behind_words or _FORMS["optional"].match(text) is not None
         text = traceback.words(text)
         signature = self._signature_of(line, text)
         place = entry_of(traceback, text)
@@ -343,7 +314,7 @@ class FailureScanner:
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)
             return None
-        return self._found(found, line, handled=not self._trains and _TOOL.match(own) is not None)
+        return self._found(found, line, handled=not self._trains and _FORMS["tool"].match(own) is not None)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
         seen = signature.name in self._seen and not self._every
