@@ -31,8 +31,10 @@ def split(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> tuple[list[Gate
     Where no diagnosis explains the end, the first gate that shows the end stands for itself."""
     own: list[Gate] = []
     following: list[Gate] = []
-    for job in dict.fromkeys(gate.job for gate in gates):
-        bad = [gate for gate in gates if gate.job == job and gate.verdict is not Verdict.OK]
+    of_job: dict[str, list[Gate]] = {}  # as many as nodes, where each node had one for itself
+    for gate in gates:
+        of_job.setdefault(gate.job, []).extend([gate] if gate.verdict is not Verdict.OK else [])
+    for job, bad in of_job.items():
         ends = [gate for name in _ENDS for gate in bad if gate.name == name]
         explained = diagnosis is not None and diagnosis.job in ("", job)
         cause = diagnosis.evidence[0].text if diagnosis is not None and explained and diagnosis.evidence else ""

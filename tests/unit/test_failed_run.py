@@ -1,6 +1,7 @@
 """The end of a failed run over 64 nodes: one screen, the right sentence on top, and no wrong name."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,25 @@ def test_a_loss_of_no_line_follows_from_an_early_end_and_a_loss_that_was_printed
     loss = Gate(name="loss_finite", verdict=Verdict.FAIL, wanted=lines, actual=0)
     own, following = split([ended, loss], None)
     assert (loss in following, ended in own) == (follows, True)
+
+
+class Counted(list[Gate]):
+    """Gates that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Gate]:
+        for gate in super().__iter__():
+            self.looks += 1
+            yield gate
+
+
+def test_the_gates_of_many_jobs_are_gone_through_once() -> None:
+    """Where each node has a job for itself there are as many jobs as nodes."""
+    gates = Counted(
+        Gate(name=name, verdict=Verdict.FAIL, job=f"each/node{number}", node=f"node{number}")
+        for number in range(500)
+        for name in ("exit_codes", "loss_finite")
+    )
+    own, following = split(gates, None)
+    assert (len(own), len(following)) == (500, 500) and gates.looks <= 2 * len(gates)

@@ -17,7 +17,7 @@ from shakedown.ledger.history import fleet
 from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import Findings, Judged, Remembered, Run, text_of
 from shakedown.report.overview import overview
-from shakedown.report.page import squares
+from shakedown.report.page import rows, squares
 from shakedown.report.page.squares import tiles
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.records import RunNode
@@ -294,3 +294,33 @@ def test_an_acceptance_report_names_parts_tests_limits_waivers_and_the_statement
     (run.directory / STATEMENT).write_text("{}")
     text = text_of(run, "acceptance")
     assert hashlib.sha256(b"{}").hexdigest() in text and f"shakedown verify {run.record.run_id} --key site.pub" in text
+
+
+def test_the_grid_grows_with_the_nodes_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each node has a failed finding with a name that no other has, as of a mount."""
+    cells, of_cell = 0, rows._of
+
+    def counted(verdicts: list[Verdict] | None) -> Verdict | None:
+        nonlocal cells
+        cells += 1
+        return of_cell(verdicts)
+
+    monkeypatch.setattr(rows, "_of", counted)
+    seen = []
+    for nodes in (400, 800, 1600):
+        cells = 0
+        names = [f"node{number}" for number in range(nodes)]
+        found = [finding(name, f"disk_free./{name}", Verdict.FAIL) for name in names]
+        grid = rows.of(overview(Findings(Verdict.FAIL, nodes, found)), rows.Index(names))
+        assert grid is not None and grid.columns[-1] == f"{nodes - rows.COLUMNS + 1} others"
+        seen.append(cells)
+    assert seen[2] / seen[0] <= 4.5, seen
+
+
+def test_a_node_whose_finding_has_no_column_of_its_own_is_not_ok_in_the_grid() -> None:
+    names = [f"node{number}" for number in range(rows.COLUMNS + 1)]
+    found = [finding(name, f"disk_free./{name}", Verdict.FAIL) for name in names]
+    grid = rows.of(overview(Findings(Verdict.FAIL, len(names), found[: rows.COLUMNS])), rows.Index(names))
+    assert grid is not None and "others" not in grid.columns[-1], "as many as fit"
+    monkey = rows.of(overview(Findings(Verdict.FAIL, len(names), found)), rows.Index(names))
+    assert monkey is not None and monkey.columns[-1] == "2 others" and len(monkey.columns) == rows.COLUMNS

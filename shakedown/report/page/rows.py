@@ -111,6 +111,7 @@ def nodes(shown: Overview, index: Index) -> list[tuple[RunNode, Nodes]]:
 
 
 CELLS = 6000  # of a table that is still read
+COLUMNS = 200  # more are one: names that nodes have for themselves, as of mounts, would make the cells nodes x nodes
 MARKS = {Verdict.OK: "✓", Verdict.WARN: "i", Verdict.DRIFT: "≠", Verdict.FAIL: "✗", Verdict.UNKNOWN: "?"}
 """Of each verdict a mark of its own: colour is never the only sign."""
 
@@ -136,6 +137,12 @@ def of(shown: Overview, index: Index) -> Grid | None:
     if not by_node:
         return None
     columns = [name for name, well in names.items() if not well]
+    if len(columns) > COLUMNS:
+        others = frozenset(columns[COLUMNS - 1 :])
+        columns = [*columns[: COLUMNS - 1], f"{len(others)} others"]
+        for by_name in by_node.values():
+            rest = (verdict for name, verdicts in by_name.items() if name in others for verdict in verdicts)
+            by_name[columns[-1]] = list(rest)
     alike: dict[tuple[Verdict | None, ...], list[str]] = {}
     for node, by_name in by_node.items():
         alike.setdefault(tuple(_of(by_name.get(name)) for name in columns), []).append(node)

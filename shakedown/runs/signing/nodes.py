@@ -164,6 +164,8 @@ def check(
     were compared. `keys`: what known_hosts has against a key of a node; None: the key is to be the one that the run's
     own statement names. `packed`: a copy whose texts may be masked."""
     held, logs = Held(), _logs(record, evidence, files)
+    praised = {finding.node for finding in record.findings if finding.verdict.passes}
+    blamed = {finding.node for finding in record.findings} - praised
     for node in record.nodes:
         kept = _kept(directory, node.name)
         for name in logs.pop(node.name, []):
@@ -180,8 +182,9 @@ def check(
                     held.logs += 1
             except ValueError as error:
                 held.wrong.append(f"{name}: the node's signature on it does not hold: {error}")
-        if node.part == "unreached" and _left_nothing(directory, record, node.name):
-            continue
+        there = (directory.path / "states" / f"{file_name(node.name)}.json").exists()
+        if node.part == "unreached" and node.name in blamed and not there:
+            continue  # the run says nothing good of the node, and has no state of it
         if kept.reason:
             held.unsigned[node.name] = kept.reason
             continue
@@ -216,13 +219,6 @@ def _logs(record: RunRecord, evidence: Mapping[str, Evidence], files: Iterable[s
     for path, node in found.items():
         by_node[node].append(path)
     return by_node
-
-
-def _left_nothing(directory: RunDirectory, record: RunRecord, node: str) -> bool:
-    """Tell whether a run says nothing good of a node, and has no state of it."""
-    found = [finding.verdict for finding in record.findings if finding.node == node]
-    there = (directory.path / "states" / f"{file_name(node)}.json").exists()
-    return bool(found) and not there and not any(verdict.passes for verdict in found)
 
 
 class _Masked(Exception):
