@@ -142,6 +142,9 @@ def entry_of(
             entry.equipment[equipment] = parts
         named = {"node": name(node.name), "verdict": node.verdict.value, "part": node.part, "why": line(node.why)}
         entry.nodes.append({**of_run, **named, "started": row["started"], "equipment": equipment})
+    verdicts: dict[str, list[Verdict]] = {}
+    for gate in record.gates:
+        verdicts.setdefault(gate.job, []).append(gate.verdict)
     for job in {name(job.name): job for job in record.jobs}.values():
         key = key_of(job, states)
         if key is None:
@@ -151,7 +154,7 @@ def entry_of(
             "job": name(job.name),
             "started": row["started"],
             "finished": row["finished"],
-            "verdict": worst([gate.verdict for gate in record.gates if gate.job == job.name]).value,
+            "verdict": worst(verdicts.get(job.name, [])).value,
             "identity": key.identity,
             "epoch": line(key.epoch, 4 * TEXT),
             **{field: value if value is None else _fit(field, value) for field, value in key.model_dump().items()},

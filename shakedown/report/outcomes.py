@@ -132,8 +132,11 @@ def outcome(verdict: Verdict) -> str:
 def closing(gates: Sequence[Gate], alone: str = "each node alone") -> Iterator[str]:
     """Yield what a run came to, in a line for the nodes' own jobs (`alone`) and one for the job over all of them."""
 
-    nodes = list(dict.fromkeys(gate.node for gate in gates if gate.node is not None))
-    bad = [node for node in nodes if verdict_of(gate for gate in gates if gate.node == node) != Verdict.OK]
+    nodes: dict[str, list[Gate]] = {}
+    for gate in gates:
+        if gate.node is not None:
+            nodes.setdefault(gate.node, []).append(gate)
+    bad = [node for node, own in nodes.items() if verdict_of(own) != Verdict.OK]
     if nodes:
         verdict = outcome(verdict_of(gate for gate in gates if gate.node is not None))
         names = f", not {safe(named(bad))}" if bad else ""

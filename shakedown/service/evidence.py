@@ -5,7 +5,7 @@ search. Taking part in a failed job is no incident. A comparison of nodes can re
 and takes no node out of service.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from shakedown.common.text import in_unit, line
@@ -110,45 +110,49 @@ def passed_loads(record: RunRecord, own: Iterable[Incident] | None = None) -> li
     if record.finished_at is None:
         return []
     named = {incident.node for incident in (incidents(record) if own is None else own)}
-    fit = [node.name for node in record.nodes if node.verdict == Verdict.OK and node.name not in named]
-    return [passed_load for node in fit for passed_load in _passed(record, node)]
+    partners: dict[str, dict[str, int]] = {
+        node.name: {} for node in record.nodes if node.verdict == Verdict.OK and node.name not in named
+    }
+    for node, load, others in (*_trained(record), *_measured(record), *_soaked(record)):
+        if node in partners:
+            partners[node][load] = max(others, partners[node].get(load, 0))
+    return [
+        PassedLoad(node=node, load=load, others=others)
+        for node, loads in partners.items()
+        for load, others in loads.items()
+    ]
 
 
-def _passed(record: RunRecord, node: str) -> Iterator[PassedLoad]:
-    partners: dict[str, int] = {}
-    for load, others in (*_trained(record, node), *_measured(record, node), *_soaked(record, node)):
-        partners[load] = max(others, partners.get(load, 0))
-    yield from (PassedLoad(node=node, load=load, others=others) for load, others in partners.items())
-
-
-def _trained(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
+def _trained(record: RunRecord) -> Iterator[tuple[str, str, int]]:
+    verdicts: dict[str, list[Verdict]] = defaultdict(list)
+    for gate in record.gates:
+        verdicts[gate.job].append(gate.verdict)
     for job in record.jobs:
-        verdicts: list[Verdict] = [gate.verdict for gate in record.gates if gate.job == job.name]
-        nodes = [member.name for member in job.plan.nodes] if job.plan and not job.plan.has_report else []
-        if node in nodes and not job.trials and worst(verdicts) == Verdict.OK:
-            yield SMOKE, len(nodes) - 1 if job.name == TOGETHER else 0
+        if job.plan and not job.plan.has_report and not job.trials and worst(verdicts[job.name]) == Verdict.OK:
+            others = len(job.plan.nodes) - 1 if job.name == TOGETHER else 0
+            yield from ((node.name, SMOKE, others) for node in job.plan.nodes)
 
 
-def _soaked(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
+def _soaked(record: RunRecord) -> Iterator[tuple[str, str, int]]:
     soak = record.soak
     passes = [gate.verdict.passes for gate in record.gates if gate.job.partition("/")[0] == KIND]
-    if soak is not None and soak.over and node in soak.nodes and passes and all(passes):
-        yield KIND, len(soak.nodes) - 1
+    if soak is not None and soak.over and passes and all(passes):
+        yield from ((node, KIND, len(soak.nodes) - 1) for node in soak.nodes)
 
 
-def _measured(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
+def _measured(record: RunRecord) -> Iterator[tuple[str, str, int]]:
     trials = record.trials
     if trials is None:
         return
-    if node not in trials.incomplete.get(NODES, {}):
-        for name in trials.asked:
-            standings = [judged.standing for judged in trials.judged if judged.trial == name and judged.node == node]
-            if name != PAIRS and standings and set(standings) <= {"ok", "notice"}:
-                yield name, 0
-    unsure = any(node in trials.incomplete.get(kind, {}) for kind in (PAIRS, AGAIN))
-    read = [matrix for matrix in trials.matrices if matrix.median is not None]
-    if PAIRS in trials.asked and node in trials.places and read and not unsure:
-        cells = [cell for matrix in trials.matrices for cell in (*matrix.missing, *matrix.slow)]
-        named = [name for matrix in trials.matrices for cause in matrix.named for name in cause.nodes]
-        if node not in named and not any(node in cell for cell in cells):
-            yield PAIRS, len(trials.places) - 1
+    standings: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for judged in trials.judged:
+        standings[judged.trial, judged.node].add(judged.standing)
+    for (name, node), of_node in standings.items():
+        if name in trials.asked and name != PAIRS and node not in trials.incomplete.get(NODES, {}):
+            yield from [(node, name, 0)] if of_node <= {"ok", "notice"} else []
+    if PAIRS in trials.asked and any(matrix.median is not None for matrix in trials.matrices):
+        cells = (cell for matrix in trials.matrices for cell in (*matrix.missing, *matrix.slow))
+        doubtful = {node for cell in cells for node in cell}
+        doubtful |= {name for matrix in trials.matrices for cause in matrix.named for name in cause.nodes}
+        doubtful |= {node for kind in (PAIRS, AGAIN) for node in trials.incomplete.get(kind, {})}
+        yield from ((node, PAIRS, len(trials.places) - 1) for node in trials.places if node not in doubtful)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from fnmatch import filter as matching
 from typing import Any
 
@@ -172,6 +173,32 @@ def test_rounds_between_nodes_prove_who_was_in_no_slow_and_no_missing_pair() -> 
     assert through(whole.model_copy(update={"median": None})) == [], "nothing was read"
     for kind in (PAIRS, AGAIN):
         assert through(incomplete={kind: {"node3": "its log was cut"}}) == [("node1", 2), ("node2", 2)]
+
+
+def test_the_loads_of_many_jobs_are_found_in_one_pass() -> None:
+    """Where each node has a job for itself: as many jobs as nodes, and the gates of all of them."""
+    looks = 0
+
+    class Counted(list[Gate]):
+        def __iter__(self) -> Iterator[Gate]:
+            nonlocal looks
+            for gate in super().__iter__():
+                looks += 1
+                yield gate
+
+    names = [f"node{number}" for number in range(200)]
+    (job,) = a_record().jobs
+    assert job.plan is not None
+    first = job.plan.nodes[0]
+    jobs = []
+    for name in names:
+        own = job.plan.model_copy(update={"nodes": [first.model_copy(update={"name": name})]})
+        jobs.append(job.model_copy(update={"node": name, "plan": own}))
+    gates = Counted(Gate(name="loss", verdict=Verdict.OK, node=job.node, job=job.name) for job in jobs)
+    nodes = [RunNode(name=name, verdict=Verdict.OK, part="trained") for name in names]
+    record = a_record(nodes=nodes, jobs=jobs, gates=gates)
+    assert [(load.node, load.others) for load in passed_loads(record)] == [(name, 0) for name in names]
+    assert looks <= 5 * len(names)
 
 
 def accused(at: int = 100, node: str = "node1", **more: Any) -> Incident:
