@@ -146,7 +146,8 @@ def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
     for key, value in items.items():
         kind = value.__class__
         if kind is str:
-            items[key] = _share_text(value, odd)
+            held = _texts.get(value)
+            items[key] = _share_text(value, odd) if held is None else held
         elif kind is int or kind is float:
             if not -_LARGEST <= value <= _LARGEST:
                 odd.append(value)
@@ -180,6 +181,6 @@ def _share_part(part: BaseModel) -> BaseModel:
 def _share_text(text: str, odd: list[Any]) -> str:
     if not (text.isascii() and text.isprintable()):
         odd.append(text)
-    if len(_texts) >= _MOST_SHARED or len(text) > _LONGEST_SHARED:
-        return _texts.get(text, text)
-    return _texts.setdefault(text, text)
+    elif len(_texts) < _MOST_SHARED and len(text) <= _LONGEST_SHARED:
+        _texts[text] = text
+    return text
