@@ -99,12 +99,12 @@ class _Explainer:
             return
         self._found.read = record.number
         event = self._events.take(record.number, record.message, record.priority)
-        if event is not None:
+        if event is not None and (record.kernel or record.program or not event.entry["general"]):
             self._of_kernel(event, record)
         elif record.kernel:
             self._unknown(record, "kernel")
         elif not record.program:
-            self._of_job(record)
+            self._of_job(record, event)
 
     def close(self) -> Explanation:
         """Return the explanation, its lines in their order."""
@@ -128,7 +128,9 @@ class _Explainer:
         if self._keep(explained) and (known.link or known.group):
             self._waiting.append((explained, event))
 
-    def _of_job(self, record: Record) -> None:
+    def _of_job(self, record: Record, event: Event | None) -> None:
+        """Explain a line that need not be the kernel's. `event`: what the kernel's general entries, whose words stand
+        in any log, would make of it where no line has shown that this is a job's."""
         self._job = self._job or of_a_job(record.message)
         self._failures.lines = record.number - 1
         began = self._failures.open
@@ -137,7 +139,11 @@ class _Explainer:
             self._of_match(match.name, match.line_number, record.line)
         elif tuned := tuning(record.line):
             self._of_match(tuned.name, record.number, record.line)
-        elif not (began or self._failures.open):  # of a traceback only the exception counts
+        elif began or self._failures.open:
+            return  # of a traceback only the exception counts
+        elif event is not None and not self._job:
+            self._of_kernel(event, record)
+        else:
             self._unknown(record, "job" if self._job else "kernel")
 
     def _of_match(self, name: str, number: int, line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tomllib
 import tracemalloc
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.catalogue.lines import read
+from shakedown.catalogue.model import entries
 from shakedown.cli import main
 from shakedown.logs import explain as explaining
 from shakedown.logs.explain import explain
@@ -408,3 +410,61 @@ def test_a_device_is_read_to_its_present_end(tmp_path: Path) -> None:
         os.close(leader)
         os.close(follower)
     assert LOST.encode() in text
+
+
+# The kernel's signals that end a process: what bash, dash, zsh, torchrun and srun print of each (bash siglist.c, zsh
+# signames.c, glibc strsignal).
+SIGNALS = {
+    "bus_error": ("Bus error", "bus error", 7, "SIGBUS"),
+    "segmentation_fault": ("Segmentation fault", "segmentation fault", 11, "SIGSEGV"),
+    "illegal_instruction": ("Illegal instruction", "illegal hardware instruction", 4, "SIGILL"),
+    "aborted": ("Aborted", "abort", 6, "SIGABRT"),
+    "killed": ("Killed", "killed", 9, "SIGKILL"),
+}
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_process_that_a_signal_ended_is_named_in_each_shell(name: str) -> None:
+    word, zsh, number, signal = SIGNALS[name]
+    core = "" if name == "killed" else "(core dumped) "
+    for line in (
+        f"bash: line 1:   132 {word:<24}{core}python pretrain_gpt.py",
+        f"/opt/run.sh: line 184: 2324239 {word:<24}python pretrain_gpt.py",
+        f"zsh: {zsh}  python pretrain_gpt.py",
+        f"fish: Job 1, 'python train.py' terminated by signal {signal} (of some kind)",
+        f"failed (exitcode: -{number}) local_rank: 0 (pid: 56003) of binary: /usr/bin/python",
+        f"srun: error: node7: task 3: {word}",
+    ):
+        document = explained(line)
+        right = [name] if name != "aborted" or "srun" not in line else ["task_ended"]  # which both know as little of
+        assert [found["name"] for found in document["lines"]] == right, line
+
+
+def test_other_signals_are_named_too() -> None:
+    for line, name in (
+        ("run.sh: line 3: 99 Trace/breakpoint trap   (core dumped) python train.py", "aborted"),
+        ("run.sh: line 3: 99 Hangup                  python train.py", "terminated"),
+        ("run.sh: line 3: 99 User defined signal 1   python train.py", "terminated"),
+        ("timeout: sending signal TERM to command 'python'", "time_limit"),
+        (":0:rocdevice.cpp  :2159: 12230237400 us: Device::callbackQueue aborting with status: 0x29", "hsa_exception"),
+        ("Loss is nan at iteration 120, exiting", "nan_loss"),
+    ):
+        assert [found["name"] for found in explained(line)["lines"]] == [name], line
+
+
+def test_what_the_kernel_s_general_entries_would_take_is_a_job_s_first() -> None:
+    """They are of a driver's name and a word of error, which stand in a job's log as well."""
+    for line, name in (
+        ("Failed to open /dev/kfd read-write: Permission denied", "kfd_no_access"),
+        ("[1641382252.649812] [n-31-9:154364:0]  dc_mlx5.c:505  UCX  ERROR mlx5dv_create_qp(DCT) failed", "ucx_error"),
+        (
+            "[c1:31180:0:31180] ib_mlx5_log.c:143 Transport retry count exceeded on mlx5_0:1/RoCE",
+            "rdma_retry_exceeded",
+        ),
+    ):
+        assert [found["name"] for found in explained(line)["lines"]] == [name], line
+    general = [one.name for one in entries("kernel") if one.general]
+    for path in sorted((LOGS.parent / "corpus/jobs").glob("*.toml")):
+        for excerpt in tomllib.loads(path.read_text())["excerpt"]:
+            found = {line["name"] for line in explained(excerpt["text"])["lines"]}
+            assert not found.intersection(general), (path.name, excerpt["source"], found)

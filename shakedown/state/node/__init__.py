@@ -146,8 +146,8 @@ def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
     for key, value in items.items():
         kind = value.__class__
         if kind is str:
-            held = _texts.get(value)
-            items[key] = _share_text(value, odd) if held is None else held
+            known = _texts.get(value)
+            items[key] = _share_text(value, odd) if known is None else known
         elif kind is int or kind is float:
             if not -_LARGEST <= value <= _LARGEST:
                 odd.append(value)
