@@ -103,8 +103,12 @@ def asked(case: dict[str, Any], module: types.ModuleType, name: str, patch: pyte
     return answer(getattr(module, name), case["with"])
 
 
-def wrong(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str | None:
-    """Return how the answer of a case is another one than it should be."""
+def wrong(several: Iterable[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> str | None:
+    """Return how the answer of the first such case is another one than it should be."""
+    return next(filter(None, (_wrong(case, monkeypatch) for case in several)), None)
+
+
+def _wrong(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str | None:
     module, _, name = case["call"].partition(":")
     with monkeypatch.context() as patch:
         found = asked(case, importlib.import_module(module), name, patch)

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+from shakedown.checks import checks, fleet, kernel_peers
+from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates.judge import JobSpec, from_logs
 from shakedown.gates.model import Gate
 from shakedown.gates.node_log import NodeLog
+from shakedown.isolation.knowledge import Knowledge
+from shakedown.isolation.strategy import missed, next_step
+from shakedown.ledger import LedgerError, claims, history, schema
+from shakedown.ledger.reliability import reliability
+from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.node import interfaces, pci
 from shakedown.node.tree import Tree, attempt
-from shakedown.runs.isolation import Result
+from shakedown.runs.isolation import Isolation, Result
 from shakedown.service import board, decide, evidence, marks, model
 from shakedown.service.model import Known
 from shakedown.state.findings import Finding, Verdict
+from shakedown.state.node import NodeState
+from tests import states
 
 
 @dataclass(frozen=True)
@@ -187,3 +199,126 @@ def observed(logs: dict[str, NodeLog | None], spec: JobSpec) -> list[Any]:
         [speed.gpus, speed.shape.nodes, speed.paces, speed.clock, speed.ranks],
         [reading.unjudged, reading.contradicted, reading.unread, reading.cut, reading.shows_failure],
     ]
+
+
+@cache
+def _healthy(kind: str) -> tuple[Any, Any]:
+    """Return the desired state and the state of a node as documents. "cpu" is one without devices; on a "plain" one
+    nobody has asked the GPUs' library for their health."""
+    if kind == "cpu":
+        return states.desired("cpu", nic=None).model_dump(), states.bare().model_dump()
+    state = states.healthy() if kind == "plain" else states.with_health(states.healthy())
+    return states.desired().model_dump(), state.model_dump()
+
+
+def changed(document: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a copy of a document with other values at some paths ("gpus/0/model"); "DELETED" removes one."""
+    document = copy.deepcopy(document)
+    for path, value in changes.items():
+        *above, last = path.split("/")
+        at = functools.reduce(lambda place, part: place[_key(place, part)], above, document)
+        if value == "DELETED":
+            del at[_key(at, last)]
+        else:
+            at[_key(at, last)] = value
+    return document
+
+
+def _key(place: Any, part: str) -> int | str:
+    return int(part) if isinstance(place, list | tuple) else part
+
+
+def node_findings(check: str, wanted: dict[str, Any], state: dict[str, Any], kind: str = "mi300x") -> list[Any]:
+    """Return what a check finds of a healthy node with these changes of what is wanted and of what is."""
+    documents = zip(_healthy(kind), (wanted, state), strict=True)
+    desired, actual = (changed(document, changes) for document, changes in documents)
+    found = checks()[check](DesiredState.model_validate(desired), NodeState.model_validate(actual), "n")
+    findings = [found] if isinstance(found, Finding) else found or []
+    return [finding.model_dump(mode="json", exclude={"node"}, exclude_defaults=True) for finding in findings]
+
+
+def fleet_findings(
+    nodes: dict[str, dict[str, Any]],
+    wanted: dict[str, Any],
+    groups: dict[str, str] | None = None,
+    clocks: dict[str, tuple[float, float]] | None = None,
+    alike: dict[str, Any] | None = None,
+) -> list[Any]:
+    """Return what differs between healthy nodes with two GPUs and two NICs, with these changes of each, or of all."""
+    common = alike or {}
+    made = {
+        node: changed(_small(number), common | changes) for number, (node, changes) in enumerate(nodes.items(), start=1)
+    }
+    actual = {node: NodeState.model_validate(document) for node, document in made.items()}
+    desired = DesiredState.model_validate(changed(_healthy("mi300x")[0], wanted))
+    of_all = dict.fromkeys(nodes, desired)
+    found = fleet.outliers(actual, groups or {}, of_all, clocks) + kernel_peers.own_lines(actual, groups or {}, of_all)
+    return [finding.model_dump(mode="json", exclude_defaults=True, exclude={"remedy"}) for finding in found]
+
+
+@cache
+def _small(number: int) -> Any:
+    return states.healthy(number, gpus=2, hcas=2).model_dump()
+
+
+def search_state(search: Isolation) -> list[Any]:
+    """Return what a search for a bad node knows after its trainings, and what it does next."""
+    known = Knowledge(search.problem, search.rounds, search.run_id)
+    step, rest = next_step(search), known.model
+    suspects = (*known.named.values(), *known.shared, *known.likely_shared)
+    words = [
+        " ".join([group.id, group.purpose, str(group.parent), *group.nodes, "/", *group.pads]) for group in step.groups
+    ]
+    return [
+        words,
+        step.result and shortly(step.result),
+        {node: round(chance, 5) for node, chance in known.probability.items()},
+        [f"{suspect} {suspect.probability:.5f} {' '.join(suspect.trainings)}" for suspect in suspects],
+        [f"{known.words(cause)} {chance:.5f}" for chance, cause in rest.likeliest(4) if chance > 1e-4],
+        [sorted(known.cleared), sorted(known.left_out), sorted(known.given_up)],
+        [len(known.against(node)) for node in search.problem.nodes],
+        round(missed(search.problem, known.trainings), 5),
+    ]
+
+
+@cache
+def _ledger() -> tuple[TemporaryDirectory[str], Ledger]:
+    folder = TemporaryDirectory()
+    return folder, open_ledger(Path(folder.name, "ledger.sqlite"))
+
+
+def ledger_answers(rows: dict[str, list[dict[str, Any]]], now: int, questions: list[dict[str, Any]]) -> list[Any]:
+    """Return what a ledger with these rows answers about its nodes; "" and 0 where a row does not have a column."""
+    _, ledger = _ledger()
+    with ledger.writing() as connection:
+        tables = [table for table in schema.metadata.sorted_tables if table.name != "ledger_version"]
+        for table in reversed(tables):
+            connection.execute(table.delete())
+        for table in tables:
+            columns = {column.name: "" if column.type.python_type is str else 0 for column in table.columns}
+            columns |= {column.name: None for column in table.columns if column.nullable}
+            if made := [columns | row for row in rows.get(table.name, [])]:
+                connection.execute(table.insert(), made)
+    nodes, since = ["a", "b", "c"], datetime.fromtimestamp(now - 40 * 86400, UTC)
+    known = claims.known_of(ledger, nodes, now)
+    return [
+        [shortly(reliability(ledger, now, after)) for after in (None, since)],
+        [_history(ledger, question) for question in questions],
+        {node: shortly(events) for node, events in known.items()},
+        [claims.by_age(ledger, nodes), sorted(claims.under_way(ledger, now - 9 * 86400))],
+        [claims.newest_run(ledger, node, now - 20 * 86400, kind) for node in nodes for kind in ("", "check")],
+        claims.parts_of(ledger, nodes),
+        [[f"{seen.node} {seen.run_id} {seen.part}" for seen in of_node] for of_node in history.fleet(ledger, since)],
+    ]
+
+
+def _history(ledger: Ledger, question: dict[str, Any]) -> Any:
+    try:
+        return shortly(history.history(ledger, history.Asked(**question)))
+    except LedgerError as error:
+        return str(error)
+
+
+def shortly(value: Any) -> Any:
+    """Return what of a document is no default."""
+    return value.model_dump(mode="json", exclude_defaults=True)

@@ -11,6 +11,7 @@ equivalent.toml with the reason.
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import itertools
 import os
@@ -117,7 +118,10 @@ def change(place: Place) -> Mutant | None:
     """Make the change of a place; None where it changes nothing, or where no test could notice it."""
     code = (PROJECT / place.module).read_text("utf-8")
     changed = mutate_code(code, get_operator(place.operator)(), place.occurrence)
-    if not changed or changed == code:
+    try:
+        if not changed or ast.dump(ast.parse(changed)) == ast.dump(ast.parse(code)):
+            return None
+    except SyntaxError:  # `not` before an assignment
         return None
     mutant = Mutant(place.area, place.module, place.operator, _diff(code, changed), changed)
     return None if is_equivalent(mutant) else mutant
@@ -130,14 +134,15 @@ def draw(every: Sequence[Place], count: int, seed: int | None) -> Iterator[Mutan
     return itertools.islice(made, count)
 
 
-def tests_of(module: str, area: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the tests that name the module, and the area's others: most changes are noticed by the first ones."""
+def tests_of(module: str, area: Sequence[str]) -> list[list[str]]:
+    """Return the area's cases, the tests that name the module, and the area's others: the first are the fastest."""
     dotted = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     dotted = dotted if dotted.startswith("shakedown.") else f"shakedown.{dotted}"
     package, _, name = dotted.rpartition(".")
     naming = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(package)} import .*\b{name}\b|/{name}\.py\b")
     first = [test for test in files(["tests/unit/test_*.py", "tests/property/test_*.py"]) if naming.search(_text(test))]
-    return first, [test for test in area if test not in first]
+    of_area = [test for test in area if test.endswith("_cases.py")]
+    return [of_area, [t for t in first if t not in of_area], [t for t in area if t not in first and t not in of_area]]
 
 
 @cache
@@ -200,18 +205,16 @@ class Tests:
             looks[file] = {name: test for name, test in seen.items() if not test.failed}
         return looks[file]
 
-    def noticed_by(
-        self, mutant: Mutant, looks: dict[str, dict[str, Seen]], first: Sequence[str], others: Sequence[str]
-    ) -> str | None:
-        """Return the test that fails once the change is made, or None; `first` are the files that name the module."""
+    def noticed_by(self, mutant: Mutant, looks: dict[str, dict[str, Seen]], tests: list[list[str]]) -> str | None:
+        """Return the test that fails once the change is made, or None; `tests` are those of `tests_of`."""
         target = self.folder / mutant.module
         before, when = target.read_text("utf-8"), target.stat()
         changed = parts(before, mutant.code, mutant.module)
-        for stage, files in enumerate((first, others)):
+        for stage, files in enumerate(tests):
             kinds = [[file for file in files if file.startswith(PATCHED) is patched] for patched in (True, False)]
             for kind in filter(None, kinds):
                 seen = {name: test for file in kind for name, test in self._seen(file, looks).items()}
-                names = _in_order(seen, mutant.module, changed, stage == 0)
+                names = _in_order(seen, mutant.module, changed, stage == 1)
                 limit = 30 + 5 * sum(seen[name].cpu_s for name in names)
                 target.write_text(mutant.code, "utf-8")
                 self.changes += 1
@@ -259,7 +262,7 @@ def main() -> int:
     print(f"{len(every)} places in {len(chosen)} areas; {count} changes to try, seed {given.seed}", flush=True)
     tests = {name: files(area["tests"]) for name, area in chosen.items()}
     of = {module: tests_of(module, tests[name]) for name, several in wanted.items() for module in several}
-    needed = sorted({test for first, others in of.values() for test in (*first, *others)})
+    needed = sorted({test for stages in of.values() for test in itertools.chain(*stages)})
     drawn = draw(every, count, None if given.all else given.seed)
     outcomes: list[tuple[Mutant, bool]] = []
     looks: dict[str, dict[str, Seen]] = {}
@@ -271,7 +274,7 @@ def main() -> int:
                 mutant = next(drawn, None)
             if mutant is None:
                 return
-            test = one.noticed_by(mutant, looks, *of[mutant.module])
+            test = one.noticed_by(mutant, looks, of[mutant.module])
             print(f"noticed: {mutant.module}: {test}" if test else f"not noticed: {mutant}", flush=True)
             outcomes.append((mutant, test is None))
 

@@ -17,7 +17,7 @@ CASES = cases("gates")
 
 @pytest.mark.parametrize("call", CASES)
 def test_a_gate_returns_what_its_evidence_says(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [found for case in CASES[call] if (found := wrong(case, monkeypatch))] == []
+    assert wrong(CASES[call], monkeypatch) is None
 
 
 def test_the_largest_float32_is_a_loss_and_nothing_beyond() -> None:

@@ -20,7 +20,7 @@ CASES = cases("isolation")
 
 @pytest.mark.parametrize("call", CASES)
 def test_a_search_goes_on_as_its_trainings_say(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [found for case in CASES[call] if (found := wrong(case, monkeypatch))] == []
+    assert wrong(CASES[call], monkeypatch) is None
 
 
 def problem(count: int, racks: str = "", **more: Any) -> Problem:
