@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from shakedown.checks import checks, fleet, kernel_peers
+from shakedown.checks import checks
 from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates.judge import JobSpec, from_logs
@@ -235,30 +235,6 @@ def node_findings(check: str, wanted: dict[str, Any], state: dict[str, Any], kin
     found = checks()[check](DesiredState.model_validate(desired), NodeState.model_validate(actual), "n")
     findings = [found] if isinstance(found, Finding) else found or []
     return [finding.model_dump(mode="json", exclude={"node"}, exclude_defaults=True) for finding in findings]
-
-
-def fleet_findings(
-    nodes: dict[str, dict[str, Any]],
-    wanted: dict[str, Any],
-    groups: dict[str, str] | None = None,
-    clocks: dict[str, tuple[float, float]] | None = None,
-    alike: dict[str, Any] | None = None,
-) -> list[Any]:
-    """Return what differs between healthy nodes with two GPUs and two NICs, with these changes of each, or of all."""
-    common = alike or {}
-    made = {
-        node: changed(_small(number), common | changes) for number, (node, changes) in enumerate(nodes.items(), start=1)
-    }
-    actual = {node: NodeState.model_validate(document) for node, document in made.items()}
-    desired = DesiredState.model_validate(changed(_healthy("mi300x")[0], wanted))
-    of_all = dict.fromkeys(nodes, desired)
-    found = fleet.outliers(actual, groups or {}, of_all, clocks) + kernel_peers.own_lines(actual, groups or {}, of_all)
-    return [finding.model_dump(mode="json", exclude_defaults=True, exclude={"remedy"}) for finding in found]
-
-
-@cache
-def _small(number: int) -> Any:
-    return states.healthy(number, gpus=2, hcas=2).model_dump()
 
 
 def search_state(search: Isolation) -> list[Any]:
