@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 from shakedown.runs.directory import STATEMENT, RunDirectory
-from shakedown.runs.signing import archive, envelope, verify
+from shakedown.runs.signing import envelope, verify
 from shakedown.runs.signing.statement import BESIDE
 
 LOGS = ("rocm.log", "nan_loss.log")
@@ -67,7 +67,7 @@ def play(altered: int, judged: int, seed: int) -> Result:
 
 def _packed(run: RunDirectory, folder: Path, key: Path) -> Path:
     folder.mkdir()
-    archive.make_signed(run, folder / "a.tar.gz", False, envelope.private_key(key))
+    verify.make_signed(run, folder / "a.tar.gz", False, envelope.private_key(key))
     return folder
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from shakedown.cli.words import unusable
+from shakedown.cli.words import unusable, usable
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import file_name
 from shakedown.desired.layers import leaves
@@ -21,10 +21,8 @@ def show_state(host: str, form: str) -> None:
     directory = next((one for one in directories if (one.path / f"states/{file_name(host)}.json").is_file()), None)
     if directory is None:
         unusable(f"no run or check has read {host}: shakedown drift INVENTORY --limit {host}")
-    try:
+    with usable():
         record, state = directory.load(), directory.load_state(host)
-    except (OSError, ValueError) as error:
-        unusable(str(error))
     click.echo(f"{host}, as {directory.path} has it, {record.finished_at or record.started_at}", err=True)
     for finding in record.findings:
         if finding.node == host and finding.verdict != Verdict.OK:

@@ -3,7 +3,8 @@
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +31,15 @@ def unusable(message: object) -> NoReturn:
     """End with 2: the input cannot be used, and nothing was done."""
     click.echo(f"shakedown: {printable(str(message), lines=True)}", err=True)
     sys.exit(2)
+
+
+@contextmanager
+def usable(errors: type[Exception] | tuple[type[Exception], ...] = (OSError, ValueError)) -> Iterator[None]:
+    """End with 2 where a file, a run, the ledger or a value cannot be used, as one of these errors says."""
+    try:
+        yield
+    except errors as error:
+        unusable(error)
 
 
 def reason(name: str, error: OSError | ValueError) -> str:

@@ -128,8 +128,8 @@ def _preflight(current: Session, jobs: dict[str, LaunchPlan]) -> tuple[list[str]
 def _lacking(current: Session, plan: LaunchPlan, node: NodePlan) -> Iterator[Finding]:
     host = current.host(node.name)
     remote = Remote({node.name: host}, {node.name: connector_arguments(host)})
-    fixable = {finding.name for finding in current.fixable(node.name)}
-    pulls = {f.name for f in current.fixable(node.name) if f.remedy and f.remedy.operation == PULL}
+    fixable = current.fixable(node.name)
+    names = {finding.name for finding in fixable}
     desired = current.examination.desired[node.name]
     try:
         lacks = lacking(node, plan.runtime == "container", remote)
@@ -138,13 +138,14 @@ def _lacking(current: Session, plan: LaunchPlan, node: NodePlan) -> Iterator[Fin
         return
     for lack in lacks:
         image = f"images.{desired.smoke.image}" if desired.smoke else ""
-        comes = lack.kind == "image" and bool(fixable & {image, "container_engine"})
+        comes = lack.kind == "image" and bool(names & {image, "container_engine"})
         folders = [wanted.folder for wanted in desired.datasets.values()] if lack.kind == "data" else []
         comes |= any(host_path(word, {folder: "/"}) for word in lack.text.split() for folder in folders)
         if not comes:  # with the image, or with a data set, which the run brings before its job
             yield _finding(node.name, lack.kind, lack.text)
-    for finding in current.fixable(node.name):
-        if finding.name in pulls and not images.pullable(current.state, host, **arguments_of(current, finding)):
+    for finding in fixable:
+        pulls = finding.remedy is not None and finding.remedy.operation == PULL
+        if pulls and not images.pullable(current.state, host, **arguments_of(current, finding)):
             reason = progress(current.state).hosts[node.name].message
             yield _finding(node.name, finding.name, reason or "the image cannot be pulled")
 

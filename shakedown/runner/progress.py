@@ -33,8 +33,6 @@ if TYPE_CHECKING:  # a drift check needs none of these
     from shakedown.jobs.launch import Job
     from shakedown.runs.records import RunRecord
     from shakedown.runs.watch.notes import Notes
-    from shakedown.state.findings import Verdict
-
 
 _WORDS: dict[Verdict, OutcomeKind] = {  # of a node's worst verdict, which is never a warning
     Verdict.OK: "ok",

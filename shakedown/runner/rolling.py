@@ -25,7 +25,7 @@ from shakedown.runner.examine import reread
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session, session
-from shakedown.runs import rolling as model
+from shakedown.runs import rolling as plan
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import find_run, own
 from shakedown.runs.records import desired_digest
@@ -113,7 +113,7 @@ class Callers:
         self.calling[host.name] = gevent.spawn(self._call, host)
 
     def _call(self, host: Host) -> None:
-        for pause in (0.0, *model.pauses(self._tries)):
+        for pause in (0.0, *plan.pauses(self._tries)):
             gevent.sleep(pause)
             with self._slots:
                 host.connect(show_errors=not pause)
@@ -170,7 +170,7 @@ def show_batches(current: Session, request: Request) -> None:
     """Show, in a dry run, in how many batches the nodes would be brought up."""
     planned = _planned(current, request)
     waiting = planned.names("waiting")
-    line = f"in {counted(model.batches(planned), 'batch', 'batches')} of {request.batch}: {named(waiting) or 'no node'}"
+    line = f"in {counted(plan.batches(planned), 'batch', 'batches')} of {request.batch}: {named(waiting) or 'no node'}"
     current.out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -180,7 +180,7 @@ def _planned(current: Session, request: Request) -> Rolling:
     digests = {name: desired_digest({name: desired}) for name, desired in states.items()}
     earlier = earlier_of(request.earlier) if request.earlier else None
     resumes = request.earlier.name if request.earlier else ""
-    turns = model.turns(digests, earlier)
+    turns = plan.turns(digests, earlier)
     return Rolling(batch=request.batch, max_failed=request.max_failed, resumes=resumes, turns=turns)
 
 
@@ -198,7 +198,7 @@ class _Rolling:
             self.show(f"done in {self.record.resumes}, and not touched again: {named(done)}")
         while not self.record.stopped:
             answering = self.callers.answering()
-            batch = model.next_batch(self.record, answering)
+            batch = plan.next_batch(self.record, answering)
             if batch:
                 self.bring_up(batch)
             elif waiting := [name for name in self.record.names("waiting") if name in self.callers.calling]:
@@ -207,7 +207,7 @@ class _Rolling:
             else:
                 self.give_up(self.record.names("waiting"))
                 return
-            self.record.stopped = model.why_stop(self.record, self.run, batch)
+            self.record.stopped = plan.why_stop(self.record, self.run, batch)
 
     def wait_for(self, names: list[str]) -> None:
         """Wait for one of the last nodes to answer, or to be given up."""
@@ -225,7 +225,7 @@ class _Rolling:
             run.lose(f"no answer after {tries}: {why}")
             self.failed(name, f"no answer after {tries}: {why}")
         if names:
-            self.record.stopped = model.why_stop(self.record, self.run)
+            self.record.stopped = plan.why_stop(self.record, self.run)
 
     def failed(self, name: str, why: str) -> None:
         turn = self.record.turn(name)
@@ -235,7 +235,7 @@ class _Rolling:
     def bring_up(self, names: list[str]) -> None:
         """One batch: read again, since hours may have passed; changed, checked."""
         self.begun += 1
-        rest = model.batches(self.record) - 1
+        rest = plan.batches(self.record) - 1
         done, failed = len(self.record.names("done")), len(self.record.names("failed"))
         line = f"batch {self.begun} of {self.begun + rest}: {named(names)} ({done} done, {failed} failed)"
         self.show(line)

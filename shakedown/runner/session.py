@@ -37,10 +37,10 @@ from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.scheduler import after_run
 from shakedown.runner.run_nodes import run_nodes
-from shakedown.runner.signing import sign
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, RunRecord, desired_digest, new_run_id, now
 from shakedown.runs.signing.nodes import LogSigner
+from shakedown.runs.signing.statement import sign
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState

@@ -15,7 +15,7 @@ from shakedown.jobs.plan import render
 from shakedown.jobs.plan.participants import Split, split
 from shakedown.recipes.options import choose, documented, model_parallel
 from shakedown.runner.repair.child import Commands
-from shakedown.runner.repair.loading import loads
+from shakedown.runner.repair.service import loads
 from shakedown.service.evidence import SMOKE
 from tests.plans import rack, shipped
 from tests.states import desired

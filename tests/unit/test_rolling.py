@@ -11,7 +11,7 @@ from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.values import nodes_in
 from shakedown.runner.features import resolve
-from shakedown.runs import rolling as model
+from shakedown.runs import rolling as plan
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import RunRecord
 from shakedown.runs.rolling import Rolling, Turn
@@ -22,7 +22,7 @@ NODES = [f"node{number:02}" for number in range(1, 33)]
 
 
 def begun(batch: str, max_failed: str | None = None, **status: str) -> Rolling:
-    made = Rolling(batch=batch, max_failed=max_failed, turns=model.turns(dict.fromkeys(NODES, "d")))
+    made = Rolling(batch=batch, max_failed=max_failed, turns=plan.turns(dict.fromkeys(NODES, "d")))
     for node, now in status.items():
         made.turn(node).status = now  # type: ignore[assignment]
         made.turn(node).run = "this"
@@ -31,41 +31,41 @@ def begun(batch: str, max_failed: str | None = None, **status: str) -> Rolling:
 
 @pytest.mark.parametrize(("amount", "nodes"), [("10%", 3), ("1%", 1), ("4", 4), ("100%", 32), ("64", 32), ("9.4%", 3)])
 def test_a_batch_is_a_number_or_a_share_of_all_and_never_empty(amount: str, nodes: int) -> None:
-    assert model.next_batch(begun(amount), NODES) == NODES[:nodes]
+    assert plan.next_batch(begun(amount), NODES) == NODES[:nodes]
 
 
 def test_who_does_not_answer_holds_nobody() -> None:
     made = begun("3", node02="done")
     answering = [name for name in NODES if name not in ("node01", "node04")]
-    assert model.next_batch(made, answering) == ["node03", "node05", "node06"]
-    assert model.next_batch(made, []) == []
-    assert model.batches(made) == 11
-    assert list(model.pauses(1)) == [] and list(model.pauses(7)) == [5, 10, 20, 40, 80, 120]
+    assert plan.next_batch(made, answering) == ["node03", "node05", "node06"]
+    assert plan.next_batch(made, []) == []
+    assert plan.batches(made) == 11
+    assert list(plan.pauses(1)) == [] and list(plan.pauses(7)) == [5, 10, 20, 40, 80, 120]
 
 
 def test_more_failed_nodes_than_max_failed_stop_it() -> None:
     two = {"node01": "failed", "node03": "failed"}
-    assert model.why_stop(begun("4", "2", **two), "this", NODES[:4]) == ""
-    assert model.why_stop(begun("4", "5%", **two), "this") == "2 of 32 nodes failed (node01, node03), max_failed is 1"
-    assert model.why_stop(begun("4", "0", **two), "that") == ""  # of an earlier run
-    assert model.why_stop(begun("2", "2", **two), "this", ["node01", "node03"]) == ""
+    assert plan.why_stop(begun("4", "2", **two), "this", NODES[:4]) == ""
+    assert plan.why_stop(begun("4", "5%", **two), "this") == "2 of 32 nodes failed (node01, node03), max_failed is 1"
+    assert plan.why_stop(begun("4", "0", **two), "that") == ""  # of an earlier run
+    assert plan.why_stop(begun("2", "2", **two), "this", ["node01", "node03"]) == ""
 
 
 def test_without_max_failed_a_batch_that_failed_as_a_whole_stops_it() -> None:
     made = begun("2", node01="failed", node02="failed", node03="failed", node04="done")
-    assert "every node of the batch failed (node01, node02)" in model.why_stop(made, "this", NODES[:2])
-    assert model.why_stop(made, "this", NODES[2:4]) == ""
-    assert model.why_stop(made, "this") == ""
-    assert model.why_stop(made, "this", ["node03"]) == ""  # one node alone may be broken
-    assert "(node01)" in model.why_stop(begun("1", node01="failed"), "this", ["node01"])
-    assert model.why_stop(begun("1", node01="failed"), "this") == "", "before the first batch"
+    assert "every node of the batch failed (node01, node02)" in plan.why_stop(made, "this", NODES[:2])
+    assert plan.why_stop(made, "this", NODES[2:4]) == ""
+    assert plan.why_stop(made, "this") == ""
+    assert plan.why_stop(made, "this", ["node03"]) == ""  # one node alone may be broken
+    assert "(node01)" in plan.why_stop(begun("1", node01="failed"), "this", ["node01"])
+    assert plan.why_stop(begun("1", node01="failed"), "this") == "", "before the first batch"
 
 
 def test_done_is_done_unless_something_else_is_asked_for_now() -> None:
     done = Turn(node="a", desired_digest="1", status="done", verdict=Verdict.DRIFT, batch=1, run="first")
     others = [Turn(node=name, desired_digest="1", status=status) for name, status in (("b", "failed"), ("c", "done"))]
     earlier = Rolling(batch="1", turns=[done, *others, Turn(node="gone", desired_digest="1", status="done")])
-    now = model.turns({"a": "1", "b": "1", "c": "2", "new": "1"}, earlier)
+    now = plan.turns({"a": "1", "b": "1", "c": "2", "new": "1"}, earlier)
     assert now[0] == done
     assert [(turn.node, turn.status) for turn in now[1:]] == [("b", "waiting"), ("c", "waiting"), ("new", "waiting")]
 
@@ -84,7 +84,7 @@ def test_how_far_it_came_is_said_in_a_line() -> None:
 def test_a_run_that_was_killed_in_a_batch_has_that_batch_again() -> None:
     earlier = begun("1", node01="done", node02="under way")
     assert not earlier.complete
-    assert [turn.status for turn in model.turns(dict.fromkeys(NODES, "d"), earlier)][:3] == [
+    assert [turn.status for turn in plan.turns(dict.fromkeys(NODES, "d"), earlier)][:3] == [
         "done",
         "waiting",
         "waiting",

@@ -23,10 +23,9 @@ from shakedown.logs.iterations import Iteration
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import JobRecord, RunRecord
 from shakedown.runs.watch import notes as notes_module
-from shakedown.runs.watch.following import Gone, follow
 from shakedown.runs.watch.notes import NAME, Notes, NotesReader
 from shakedown.runs.watch.picture import Picture
-from shakedown.runs.watch.screen import Lines, line_of_nodes, sparkline
+from shakedown.runs.watch.screen import Gone, Lines, follow, line_of_nodes, sparkline
 from shakedown.state.findings import Finding, Verdict
 from tests.plans import small
 

@@ -12,9 +12,9 @@ from shakedown.runs.archive import SUFFIX
 from shakedown.runs.archive.make import make
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import find_run
-from shakedown.runs.signing.archive import make_signed
 from shakedown.runs.signing.envelope import private_key
 from shakedown.runs.signing.statement import BESIDE
+from shakedown.runs.signing.verify import make_signed
 from shakedown.runs.watch.notes import unfinished
 
 SECTION = "Operate"

@@ -3,7 +3,7 @@
 import click
 
 from shakedown.cli.output import format_of
-from shakedown.cli.words import unusable
+from shakedown.cli.words import usable
 from shakedown.common.text import printable
 from shakedown.ledger.compare import compare as compare_runs
 from shakedown.report.formats import Compared, write
@@ -23,11 +23,8 @@ def compare(first: str, second: str, form: str) -> None:
     shakedown compare 20261121T0600 latest
     shakedown compare theirs.shakedown.tar.gz latest
     """
-    try:
-        with opened_run(first) as one, opened_run(second) as other:
-            for line in (*one.messages, *one.altered, *other.messages, *other.altered):
-                click.echo(f"shakedown: {printable(line)}", err=True)
-            differences = compare_runs(one.directory, other.directory)
-    except (OSError, ValueError) as error:
-        unusable(error)
+    with usable(), opened_run(first) as one, opened_run(second) as other:
+        for line in (*one.messages, *one.altered, *other.messages, *other.altered):
+            click.echo(f"shakedown: {printable(line)}", err=True)
+        differences = compare_runs(one.directory, other.directory)
     write(Compared(differences), form)

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from shakedown.cli.output import format_of
-from shakedown.cli.words import Since, unusable
+from shakedown.cli.words import Since, usable
 from shakedown.ledger import LedgerError
 from shakedown.ledger.history import Asked, fleet
 from shakedown.ledger.history import history as read_history
@@ -30,11 +30,9 @@ def history(limit: int, form: str, **filters: Any) -> None:
     shakedown history --part b83f:d203:0012:3456
     shakedown history --recipe llama3.1-8b-fp8 --limit 100 --format json
     """
-    try:
+    with usable(LedgerError):
         ledger = open_ledger()
         answer = read_history(ledger, Asked(limit=limit, **filters))
         whole = form == "html" and not any(filters.values())
         nodes = fleet(ledger) if whole else ()
-    except LedgerError as error:
-        unusable(error)
     write(Remembered(answer, nodes), form)

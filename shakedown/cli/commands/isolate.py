@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable, usable
 from shakedown.isolation import NEEDS_NUMPY
 from shakedown.isolation.tree import to_resume
 from shakedown.runner.pyinfra.invocation import Search
@@ -51,12 +51,10 @@ def isolate(target: Target, dry: bool, budget: float | None, rounds: int | None,
         unusable(f"{target.inventory}: --resume takes the run whose search is to go on")
     trained: tuple[str, ...] = ()
     if run is not None:
-        try:
+        with usable():
             record = RunDirectory(run).load()
             if resume:
                 to_resume(run)
-        except (OSError, ValueError) as error:
-            unusable(error)
         target, trained = replace(target, inventory=record.inventory), tuple(node.name for node in record.nodes)
     state = load_state(target, target.verbose, to_train=True, keeps=not dry, only=trained)
     invocation.search = Search(

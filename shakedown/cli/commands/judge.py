@@ -10,7 +10,7 @@ import click
 
 from shakedown import gates
 from shakedown.cli.output import format_and_output, show_document, with_all
-from shakedown.cli.words import reason, unusable
+from shakedown.cli.words import reason, unusable, usable
 from shakedown.common.text import printable
 from shakedown.gates import NodeLog
 from shakedown.gates.consequences import with_origin
@@ -99,12 +99,10 @@ def judge(
         unusable("--ledger keeps a run: logs from anywhere do not say on which nodes they ran")
     if logs.count("-") > 1:
         unusable("standard input (-) can be one log only")
-    try:
+    with usable(ValueError):
         request = Request(**options, expect=dict(expect))
         nodes, twice = _read_all(_names(logs))
         judged, notes = judge_logs(nodes, request)
-    except ValueError as error:
-        unusable(str(error))
     verdict = gates.verdict(judged.gates)
     died_of = of_logs(nodes, None if request.merged else request.nodes) if verdict != Verdict.OK else None
     measured = [figure for figure in judged.recorded if figure.value is not None]
@@ -158,23 +156,20 @@ def _read(log: str, compared: bool) -> tuple[NodeLog, str]:
 
 
 def _judge_run(name: str, baseline: bool, show_all: bool, ledger: bool) -> Judged:
-    try:
-        with opened_run(name) as run:
-            directory, messages = run.directory, run.messages
-            record = directory.load()
-            evidence = directory.load_evidence()
-            if baseline:
-                _compare(directory, record, evidence)
-            judgements = judge_jobs(directory, record, evidence)
-            judged = judge_run(directory, record, evidence, judgements)
-            died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
-            judged = with_origin(judged, died_of)
-            messages = [*messages, *no_end(directory.path, record, bool(messages))]
-            verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if run.altered else [])])
-            if ledger:
-                _keep(run, record.model_copy(update={"gates": judged, "verdict": verdict}))
-    except (OSError, ValueError) as error:
-        unusable(str(error))
+    with usable(), opened_run(name) as run:
+        directory, messages = run.directory, run.messages
+        record = directory.load()
+        evidence = directory.load_evidence()
+        if baseline:
+            _compare(directory, record, evidence)
+        judgements = judge_jobs(directory, record, evidence)
+        judged = judge_run(directory, record, evidence, judgements)
+        died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
+        judged = with_origin(judged, died_of)
+        messages = [*messages, *no_end(directory.path, record, bool(messages))]
+        verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if run.altered else [])])
+        if ledger:
+            _keep(run, record.model_copy(update={"gates": judged, "verdict": verdict}))
     pairs = zip(record.jobs, judgements, strict=True)
     shown = [judgement for job, judgement in pairs if job.node is None or len(judgements) == 1]
     recorded = [figure for judgement in shown for figure in judgement.recorded if figure.why]

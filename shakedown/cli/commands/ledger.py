@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from shakedown.cli.group import Group
-from shakedown.cli.words import Since, unusable
+from shakedown.cli.words import Since, unusable, usable
 from shakedown.common.text import counted, printable
 from shakedown.hosts import nodes
 from shakedown.ledger import LedgerError
@@ -132,8 +132,6 @@ def export() -> None:
     \b
     shakedown ledger export > ledger.jsonl
     """
-    try:
+    with usable(LedgerError):
         for line in lines(open_ledger()):
             click.echo(line)
-    except LedgerError as error:
-        unusable(error)

@@ -6,7 +6,7 @@ from datetime import datetime
 import click
 
 from shakedown.cli.output import format_of
-from shakedown.cli.words import Since, unusable
+from shakedown.cli.words import Since, usable
 from shakedown.ledger import LedgerError
 from shakedown.ledger.reliability import reliability as read_reliability
 from shakedown.ledger.store import open_ledger
@@ -34,7 +34,5 @@ def reliability(since: datetime | None, form: str) -> None:
     shakedown reliability --since 26w
     shakedown reliability --format json | jq '.units[] | select(.lemon)'
     """
-    try:
+    with usable(LedgerError):
         write(Reliable(read_reliability(open_ledger(), int(time.time()), since)), form)
-    except LedgerError as error:
-        unusable(error)

@@ -9,7 +9,7 @@ import click
 
 from shakedown import ledger as memory
 from shakedown.cli.output import format_and_output, show_document
-from shakedown.cli.words import Since, unusable
+from shakedown.cli.words import Since, unusable, usable
 from shakedown.common.text import printable
 from shakedown.report.formats import Remembered, Run, names
 from shakedown.runs.archive.read import opened_run
@@ -46,20 +46,17 @@ def report(
     if ledger:
         _report_ledger(since, form, output)
     run = run or next(iter(run_ids()), "latest")
-    try:
-        with opened_run(run) as opened:
-            directory, messages, altered = opened.directory, opened.messages, opened.altered
-            record = directory.load()
-            if altered:
-                record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
-            lines = [*messages, *altered, directory.lacking(record)]
-            for line in [*lines, *no_end(directory.path, record, bool(messages))]:
-                if line:
-                    click.echo(f"shakedown: {printable(line)}", err=True)
-            links = "" if messages else f"{directory.path.resolve().as_uri()}/"
-            code = show_document(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
-    except (OSError, ValueError) as error:
-        unusable(str(error))
+    with usable(), opened_run(run) as opened:
+        directory, messages, altered = opened.directory, opened.messages, opened.altered
+        record = directory.load()
+        if altered:
+            record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
+        lines = [*messages, *altered, directory.lacking(record)]
+        for line in [*lines, *no_end(directory.path, record, bool(messages))]:
+            if line:
+                click.echo(f"shakedown: {printable(line)}", err=True)
+        links = "" if messages else f"{directory.path.resolve().as_uri()}/"
+        code = show_document(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
     sys.exit(code)
 
 

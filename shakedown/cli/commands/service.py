@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import click
 
 from shakedown.cli.output import format_of
-from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory, usable
 from shakedown.ledger import LedgerError
 from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import InService, write
@@ -58,10 +58,8 @@ def service(
     with usable_input():
         state = load_state(target, target.verbose, keeps=acts or bool(taken))
         taken = tuple(engine.choose(state.inventory, taken, "--take-back")) if taken else ()
-    try:
+    with usable(LedgerError):
         ledger = open_ledger()
-    except LedgerError as error:
-        unusable(error)
     from shakedown.runner.repair.call import Busy, Commands, ServiceCall  # pyinfra
 
     work = ServiceCall(ledger, Commands(target.inventory, target.data, target.parallel or 0), target.limit)

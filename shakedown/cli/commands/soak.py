@@ -2,7 +2,7 @@
 
 import click
 
-from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory, usable
 from shakedown.runner.pyinfra.invocation import Burn
 from shakedown.runs.folder import find_run
 from shakedown.trials.soak import chosen_stages, seconds_of
@@ -36,15 +36,13 @@ def soak(target: Target, time: str | None, only: str | None, resume: str | None,
 
     state = load_state(target, target.verbose, keeps=not dry)
     names = tuple(name.strip() for name in only.split(",") if name.strip()) if only else ()
-    try:
+    with usable(ValueError):
         chosen_stages(names)
         if time:
             seconds_of(time)
         run = find_run(resume) if resume else None
         if run and not (run / "soak.json").is_file():
             raise ValueError(f"--resume {resume}: {run} is no soak: `shakedown history` lists the runs")
-    except ValueError as error:
-        unusable(error)
     invocation.only = names
     invocation.soak = Burn(time=time or "", resume=run, fresh=fresh)
     run_deploy(state, "soak", dry)

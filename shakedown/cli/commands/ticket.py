@@ -5,7 +5,7 @@ import sys
 import click
 
 from shakedown import ledger as memory
-from shakedown.cli.words import unusable
+from shakedown.cli.words import unusable, usable
 from shakedown.hosts import select
 from shakedown.report.ticket import candidates, text_of
 from shakedown.runs.archive.read import opened_run
@@ -30,22 +30,19 @@ def ticket(run: str, node: str | None) -> None:
     shakedown ticket latest
     shakedown ticket 20261128 --node node17
     """
-    try:
-        with opened_run(run) as opened:
-            record = opened.directory.load()
-            named = select([node], [entry.name for entry in record.nodes]) if node else candidates(record)
-            if not named:
-                unusable(f"{record.run_id} names no node: give one with --node")
-            if len(named) > 1:
-                unusable(f"{record.run_id} names {', '.join(named[:8])}: choose one with --node")
-            try:
-                state = opened.directory.load_state(named[0])
-            except FileNotFoundError:
-                state = None
-            steps = () if opened.messages or record.simulated else _steps(named[0])
-            text = Redactor().text(text_of(record, named[0], state, steps))
-    except (OSError, ValueError) as error:
-        unusable(str(error))
+    with usable(), opened_run(run) as opened:
+        record = opened.directory.load()
+        named = select([node], [entry.name for entry in record.nodes]) if node else candidates(record)
+        if not named:
+            unusable(f"{record.run_id} names no node: give one with --node")
+        if len(named) > 1:
+            unusable(f"{record.run_id} names {', '.join(named[:8])}: choose one with --node")
+        try:
+            state = opened.directory.load_state(named[0])
+        except FileNotFoundError:
+            state = None
+        steps = () if opened.messages or record.simulated else _steps(named[0])
+        text = Redactor().text(text_of(record, named[0], state, steps))
     click.echo(text, nl=False)
     sys.exit(0)
 

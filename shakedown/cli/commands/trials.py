@@ -2,7 +2,7 @@
 
 import click
 
-from shakedown.cli.words import EXIT_CODES, Target, over_inventory, unusable
+from shakedown.cli.words import EXIT_CODES, Target, over_inventory, usable
 from shakedown.trials.workload.registry import check_names
 
 PREPARE = ("signals", "gevent")
@@ -26,9 +26,7 @@ def trials(target: Target, only: str | None, dry: bool) -> None:
 
     names = tuple(name.strip() for name in only.split(",") if name.strip()) if only else ()
     state = load_state(target, target.verbose, keeps=not dry)
-    try:
+    with usable(ValueError):
         check_names(names)
-    except ValueError as error:
-        unusable(error)
     invocation.only = names
     run_deploy(state, "trials", dry)

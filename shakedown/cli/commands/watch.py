@@ -12,7 +12,7 @@ from shakedown.report import terminal
 from shakedown.report.failure import of_run
 from shakedown.report.summary import fitted, summary_lines
 from shakedown.runs.folder import find_run
-from shakedown.runs.watch.following import Gone, follow, verdict_of
+from shakedown.runs.watch.screen import Gone, follow, verdict_of
 
 PREPARE = ("stream",)
 

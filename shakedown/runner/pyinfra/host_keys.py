@@ -5,9 +5,7 @@ has changed is refused. We leave it at that and say so: each new key is shown wi
 compare, and is in the run's evidence. `ssh_strict_host_key_checking: "yes"` refuses them.
 """
 
-import base64
 import contextlib
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,7 @@ OPTION = "ssh_strict_host_key_checking"
 
 def fingerprint(key: PKey) -> str:
     """As ssh-keygen -l prints it: "ssh-ed25519 SHA256:..."."""
-    digest = hashlib.sha256(key.asbytes()).digest()
-    return f"{key.get_name()} SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+    return f"{key.get_name()} {key.fingerprint}"
 
 
 def new_keys(hosts: list[Host]) -> dict[str, str]:

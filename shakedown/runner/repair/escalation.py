@@ -14,9 +14,8 @@ from shakedown.ledger.claims import Holder, begin, end, renew, this_process
 from shakedown.ledger.store import Ledger
 from shakedown.operations.reboot import boot_id_here
 from shakedown.runner.repair.child import Commands, shown
-from shakedown.runner.repair.loading import loads, partners_of
 from shakedown.runner.repair.scheduler import AHEAD_S, after, carry_out
-from shakedown.runner.repair.service import Picture
+from shakedown.runner.repair.service import Picture, loads, partners_of
 from shakedown.service.board import when
 from shakedown.service.decide import Proposal
 from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, is_only_partner

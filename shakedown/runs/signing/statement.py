@@ -20,11 +20,14 @@ from pydantic import Field, ValidationError
 import shakedown
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import load_json, printable, shallow
+from shakedown.desired import DesiredState
 from shakedown.runs.archive.read import UNPACKED_LIMIT
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.folder import run_ids
 from shakedown.runs.records import Evidence, RunRecord, now
+from shakedown.runs.signing import envelope
 from shakedown.runs.signing.envelope import LIMIT, NotSigned
+from shakedown.runs.signing.nodes import LogSigner
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState, is_unreadable
 from shakedown.transport.bundle import files_digest
@@ -306,3 +309,27 @@ def _previous(path: Path) -> Before | None:
         if run_id < path.name and (file := path.parent / run_id / STATEMENT).is_file():
             return Before(run_id=run_id, sha256=digest(file))
     return None
+
+
+def sign(
+    directory: RunDirectory,
+    record: RunRecord,
+    evidence: Mapping[str, Evidence],
+    states: Mapping[str, NodeState],
+    desired: Iterable[DesiredState],
+    logs: LogSigner | None = None,
+) -> str:
+    """Sign a run where the inventory names a key. `logs`: what nodes have signed of their logs. Return why there is no
+    signature though there is to be one."""
+    signing = next((state.signing for state in desired if state.signing), None)
+    if signing is None:
+        return ""
+    try:
+        if logs is not None:
+            logs.write()
+        key = envelope.private_key(signing.key_file)
+        made = of_run(directory, record, evidence, states.items(), Path(record.inventory))
+        directory.write(STATEMENT, envelope.signed(made.payload(), key).decode())
+    except (OSError, ValueError) as error:
+        return f"{directory.path}: the run is not signed: {error}"
+    return ""

@@ -1,14 +1,17 @@
-"""A run, or an archive of one, held against its statement: the signature first, then all files, then the judgement."""
+"""A run, or an archive of one, held against its statement: the signature first, then all files, then the judgement. An
+archive of a signed run is signed anew, since packing masks secrets."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
+from shakedown.common import private
 from shakedown.common.text import counted, printable
+from shakedown.runs.archive.make import Made, make
 from shakedown.runs.archive.read import is_packed, opened
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.folder import find_run
@@ -150,3 +153,25 @@ def _judged(
         changes.append(f"signed as {record.verdict}, and its evidence comes to {again}")
     held = nodes.check(directory, record, evidence, files, signed.predicate.form == "archive", keys)
     return Verified(signed, sha256, directory, record, again, gates is not None, [*changes, *held.wrong], held)
+
+
+def make_signed(directory: RunDirectory, output: Path, pseudonyms: bool, key: EllipticCurvePrivateKey) -> Made:
+    """Pack a signed run, and write the archive's statement beside it. Raises what `make` raises, and NotSigned where
+    the run's own statement does not hold: nothing is packed then."""
+    _, file = file_of(str(directory.path))
+    run, sha256 = signature(file, key.public_key())
+    check_files(directory.path, run)
+    target = output.with_name(output.name + statement.BESIDE)
+    if target.exists():
+        raise FileExistsError(17, "it is there already", str(target))
+
+    def sign(copy: RunDirectory) -> None:
+        states = []
+        for node in copy.load().nodes:
+            with suppress(FileNotFoundError):  # it was never reached
+                states.append((node.name, copy.load_state(node.name)))
+        made = statement.of_archive(output, copy, states, run, sha256, pseudonyms)
+        with private.create(target) as source:
+            source.write(envelope.signed(made.payload(), key))
+
+    return make(directory, output, pseudonyms, sign)
