@@ -98,7 +98,6 @@ _WORD = re.compile(r"[a-z]{4,20}")
 
 
 def _matters(entry: Entry) -> bool:
-    """Return whether a record of a low priority can matter."""
     harmless = entry.severity == "noise" and not (entry.link or entry.group)
     return not (harmless or entry.general or (entry.level is not None and entry.level <= ERROR))
 

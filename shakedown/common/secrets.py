@@ -84,7 +84,6 @@ def _without_masks(text: str) -> str:
 
 
 def _without_spans(line: str, spans: Callable[[str], Iterable[Span]]) -> tuple[str, int]:
-    """Return the line without its secrets, and how many there were."""
     pieces, done = [], 0
     for begin, end in spans(_without_masks(line)):
         pieces += [line[done:begin], MASK]
@@ -93,7 +92,6 @@ def _without_spans(line: str, spans: Callable[[str], Iterable[Span]]) -> tuple[s
 
 
 def _without_commands(text: str) -> tuple[str, int]:
-    """Return the text without the secrets that stand on command lines, and how many there were."""
     return forms.replaced(text, command_secrets.lines(text), lambda line: _without_spans(line, command_secrets.spans))
 
 

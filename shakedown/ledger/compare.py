@@ -156,7 +156,6 @@ def _states(one: _Run, two: _Run) -> Iterator[Difference]:
 
 
 def _matters(path: str) -> int:
-    """Return what moves figures before what seldom does."""
     return next((rank for rank, begin in enumerate(_DATA["matters"]) if path.startswith(begin)), len(_DATA["matters"]))
 
 

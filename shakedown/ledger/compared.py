@@ -94,7 +94,6 @@ def _read(reading: Unreadable | str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return what a node said, as one line that may be shown."""
     return " ".join(printable(text, _LONGEST).split())
 
 

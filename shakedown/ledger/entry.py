@@ -190,7 +190,6 @@ def kept_apart(entry: Entry, origin: str) -> Entry:
 
 
 def _fit(column: str, value: Any) -> Any:
-    """Return a value of a key as its column takes it."""
     return value if isinstance(value, int) else line(value, getattr(schema.jobs.c[column].type, "length", NAME))
 
 
@@ -227,7 +226,6 @@ def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:
 
 
 def _wrong(record: RunRecord) -> Iterator[Row]:
-    """Yield the findings and gates that are not ok."""
     every: list[Finding | Gate] = [*record.findings, *record.gates]
     for result in every:
         if result.verdict != Verdict.OK:

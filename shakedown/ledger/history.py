@@ -225,7 +225,6 @@ def _equipment(connection: Connection, part: str) -> dict[str, int]:
 
 
 def _holder(connection: Connection, equipment: str) -> str:
-    """Return the node that has, or had, a set of parts."""
     nodes = schema.nodes.c
     return str(connection.execute(select(nodes.node).where(nodes.equipment == equipment).limit(1)).scalar_one())
 

@@ -79,7 +79,6 @@ def lemon_odds(hours: Mapping[str, float], failures: Mapping[str, int]) -> dict[
 
 
 def _root(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a rising function is zero."""
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):

@@ -57,7 +57,6 @@ def _make(*tables: Table) -> Migration:
 
 
 def _recipes(connection: Connection) -> None:
-    """Fill in the recipes of each node's runs."""
     metadata.create_all(connection, tables=[recipes])
     rows = select(nodes.c.run_id, nodes.c.node, jobs.c.recipe, nodes.c.started).distinct()
     connection.execute(recipes.delete())

@@ -318,7 +318,6 @@ def _begin(connection: Connection) -> None:
 
 
 def _only_baselines(gates: Sequence[tuple[str, str]]) -> bool:
-    """Return whether baselines alone made a job fail."""
     failed = [name for name, verdict in gates if not Verdict(verdict).passes]
     return bool(failed) and all(name.startswith(_BASELINE) for name in failed)
 

@@ -91,7 +91,6 @@ def _values(value: Any) -> list[Any]:
 
 
 def _number(value: Any) -> float:
-    """Return a number; what is none is NaN."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):

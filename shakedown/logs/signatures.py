@@ -208,7 +208,6 @@ class FailureScanner:
         self._pending = {rank: begun for rank, begun in self._pending.items() if not begun.behind_words}
 
     def _confirm(self) -> Match | None:
-        """Take what is held back for failures, and return the first."""
         held, self._held = self._held, []
         self.matches += held
         return held[0] if held else None
@@ -273,7 +272,6 @@ class FailureScanner:
         return self.close() if len(self._pending) > _MAX_PENDING else None
 
     def _end(self, traceback: Traceback, rank: str, text: str, line: str) -> Match | None:
-        """End a traceback at its exception, the last line."""
         if _FORMS["clean_stop"].search(text):
             self._pass_over("SIGTERM ended torchrun: no failure", line)
             return None

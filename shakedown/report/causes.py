@@ -289,6 +289,5 @@ def _of_parts(values: Mapping[str, Any], unit: str | None) -> str:
 
 
 def _remedy(finding: Finding) -> str:
-    """Return what to do as a sentence."""
     text = printable(without_name(finding.remedy.text, finding.node), TEXT).strip() if finding.remedy else ""
     return text and f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

@@ -96,7 +96,6 @@ def _again(record: RunRecord, nodes: Sequence[str]) -> str:
 
 
 def _suspects(record: RunRecord) -> list[str]:
-    """Return the nodes that the search for bad nodes names."""
     result = record.isolation.result if record.isolation else None
     return [name for suspect in result.suspects if suspect.kind == "node" for name in suspect.nodes] if result else []
 

@@ -252,7 +252,6 @@ def report(
 
 
 def _span(record: RunRecord) -> str:
-    """Return from when to when the run took, in UTC."""
     begin, end = record.started_at[:19].replace("T", " "), (record.finished_at or "")[:19].replace("T", " ")
     return f"{begin} to {end.removeprefix(begin[:11]) if end else 'not finished'} UTC"
 

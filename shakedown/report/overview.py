@@ -271,7 +271,6 @@ def _worst_first(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 
 def _diagnosed(diagnosis: Diagnosis | None, record: RunRecord | None = None) -> Iterator[Action]:
-    """Yield what a job died of, as the first thing to look at."""
     if diagnosis is None:
         return
     signs = [words.evidence(sign) for sign in diagnosis.evidence[: words.SHOWN]]
@@ -283,7 +282,6 @@ def _diagnosed(diagnosis: Diagnosis | None, record: RunRecord | None = None) -> 
 
 
 def _suspects(search: Result | None) -> Iterator[Action]:
-    """Yield what a search for bad nodes came to."""
     for suspect in search.suspects if search else ():
         evidence = f"failed in {', '.join(suspect.trainings)}{f': {suspect.why}' if suspect.why else ''}"
         remedy = "Take the node out of the inventory, and measure it alone: shakedown trials."
@@ -340,7 +338,6 @@ def _differing(findings: Sequence[Finding], total: int) -> Iterator[str]:
 
 
 def _of_nodes(record: RunRecord) -> Iterator[Action]:
-    """Yield what became of nodes."""
     wrong = {finding.node for finding in record.findings if not finding.verdict.passes}
     alike: dict[tuple[str, str, bool], list[str]] = {}
     for node in record.nodes:

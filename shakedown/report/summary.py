@@ -88,7 +88,6 @@ def summary_lines(summary: Summary) -> Iterator[str]:
 
 
 def _course(summary: Summary, headline: bool) -> Iterator[str]:
-    """Yield what became of each node, and what was changed."""
     if summary.error:
         yield f"  ended by {printable(summary.error, WHY)}"
     yield from [*(summary.next_steps if headline else []), *summary.grounds]
@@ -184,5 +183,4 @@ def _changes(summary: Summary) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the nodes in as few words as there can be."""
     return printable(few(names))

@@ -230,7 +230,6 @@ def _of_links(known: Mapping[int, Rank], addresses: Mapping[str, str]) -> Hang |
 
 
 def _of_states(ranks: Sequence[Rank]) -> Hang | None:
-    """Find the ranks whose process does not run."""
     stopped = sorted(rank.rank for rank in ranks if rank.state in _STOPPED)
     if not stopped:
         return None
@@ -273,7 +272,6 @@ def _made(
 
 
 def _facts(rank: Rank) -> list[str]:
-    """Return what is seen of a rank besides its record."""
     state = f"rank {rank.rank} ({rank.node}): its process {_STOPPED[rank.state]}" if rank.state in _STOPPED else ""
     frames = [line.strip() for line in main_thread(rank.stacks) if _is_frame(line)][:_FRAMES]
     stack = f"rank {rank.rank} ({rank.node}): {'; '.join(frames)}" if frames else ""

@@ -184,7 +184,6 @@ def collectives(flight: _Flight) -> Iterator[Collective]:
 
 
 def _last(flight: _Flight, found: Iterable[Collective]) -> dict[str, int]:
-    """Return the last collective of each process group that the rank has entered."""
     last: dict[str, int] = {}
     for collective in found:
         last[collective.group] = max(last.get(collective.group, 0), collective.sequence)

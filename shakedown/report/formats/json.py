@@ -17,7 +17,6 @@ def _findings(document: Findings) -> dict[str, Any]:
 
 
 def _layer(document: SiteLayer) -> dict[str, Any]:
-    """Return the layer, what is open in it, and the remarks."""
     imported = document.imported
     remarks = {"derived": imported.derived, "refused": imported.refused, "flagged": imported.flagged}
     return {

@@ -195,7 +195,6 @@ def _throughput(shown: Overview, job: JobRecord) -> Iterator[Tile]:
 
 
 def _gpus(shown: Overview, jobs: Sequence[JobRecord]) -> Iterator[Tile]:
-    """Yield the GPUs that the nodes have, and those that take part in the job."""
     found = [finding.actual for finding in shown.findings if finding.name == "gpu_count"]
     counts = [count for count in found if isinstance(count, int)]
     plan = jobs[0].plan if jobs else None
