@@ -120,12 +120,9 @@ def _compared(heard: list[Neighbour], end: End, ends: Mapping[str, End]) -> Port
         (other for other, planned in ends.items() if any(_is_end(neighbour, planned) for neighbour in heard)), None
     )
     owner = f", the end of {at}" if at else ""
-    seen = (first.system, first.port if not _is_mac(first.port) else first.port_description or first.port)
+    is_mac = first.port.count(":") == 5
+    seen = (first.system, first.port_description or first.port if is_mac else first.port)
     return Port(Verdict.FAIL, f"{' '.join(seen)}{owner}, planned {' '.join(end)}", ends[at] if at else seen)
-
-
-def _is_mac(text: str) -> bool:
-    return text.count(":") == 5
 
 
 def _is_end(neighbour: Neighbour, end: End) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from shakedown.checks import GPUS, NICS, check
-from shakedown.checks.compare import NEW_LOGIN, missing, unknown
+from shakedown.checks.compare import NEW_LOGIN, comparison, missing, unknown
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
 from shakedown.node.cmdline import kernel_name
@@ -39,7 +39,7 @@ def kfd(desired: DesiredState, state: NodeState) -> Comparison | None:
         actual = f"{device.kind} device with major {device.major}"
         evidence = f"/proc/devices gives kfd the major {major}"
         person = Remedy(text="remove the file and reload the driver: it is not KFD's, whatever made it")
-        return _finding(Verdict.FAIL, wanted, actual, evidence, person)
+        return comparison(Verdict.FAIL, wanted, actual, evidence, person)
     return _access(wanted, [device], state, remedy)
 
 
@@ -90,13 +90,13 @@ def _not_there(wanted: str, what: str, state: NodeState, modules: Sequence[str],
     loaded = [] if is_unreadable(state.modules.loaded) else state.modules.loaded
     absent = [name for name in map(kernel_name, modules) if name not in (*loaded, *state.modules.builtin)]
     if absent and is_unreadable(state.modules.loaded):
-        return _finding(Verdict.DRIFT, wanted, what, f"/proc/modules is {state.modules.loaded}", remedy)
+        return comparison(Verdict.DRIFT, wanted, what, f"/proc/modules is {state.modules.loaded}", remedy)
     if absent:
         barred = [module for module in absent if module in state.modules.blacklisted]
         evidence = f"not loaded: {', '.join(absent)}" + (f"; blacklisted: {', '.join(barred)}" if barred else "")
-        return _finding(Verdict.DRIFT, wanted, what, evidence, remedy)
+        return comparison(Verdict.DRIFT, wanted, what, evidence, remedy)
     person = Remedy(text="look in dmesg for what the loaded modules met, and whether the hardware is there")
-    return _finding(Verdict.FAIL, wanted, what, f"loaded: {', '.join(modules)}", person)
+    return comparison(Verdict.FAIL, wanted, what, f"loaded: {', '.join(modules)}", person)
 
 
 def _access(
@@ -113,31 +113,27 @@ def _access(
     misset = [d for d in devices if int(d.mode, 8) & least != least or (group is not None and d.group != group)]
     if misset:
         actual = {device.path: f"{device.mode} {device.group}" for device in misset}
-        return _finding(Verdict.DRIFT, wanted, actual, "stat", remedy)
+        return comparison(Verdict.DRIFT, wanted, actual, "stat", remedy)
     for device in devices:
         if is_unreadable(device.openable):
             return unknown(wanted, device.openable, evidence=device.path)
     closed = [device.path for device in devices if not device.openable]
     if not closed:
         modes = dict.fromkeys(f"{device.mode} {device.group}" for device in devices)
-        return _finding(Verdict.OK, wanted, f"{len(devices)} x {', '.join(modes)}", "stat, open", None)
+        return comparison(Verdict.OK, wanted, f"{len(devices)} x {', '.join(modes)}", "stat, open")
     user = state.account.user
     if group is not None and group not in state.account.groups:
         if group in state.account.at_login:
             late = f"{user} is in {group}, and this session began before that"
-            return _finding(Verdict.DRIFT, wanted, late, ", ".join(closed), NEW_LOGIN)
+            return comparison(Verdict.DRIFT, wanted, late, ", ".join(closed), NEW_LOGIN)
         arguments = {"user": user, "groups": [group]}
         join = Remedy(text=f"put {user} into the group {group}", operation="tuning.groups", arguments=arguments)
-        return _finding(Verdict.DRIFT, wanted, f"{user} is not in {group}", ", ".join(closed), join)
+        return comparison(Verdict.DRIFT, wanted, f"{user} is not in {group}", ", ".join(closed), join)
     person = Remedy(
         text="look for what else forbids it, since mode and group allow it: a device cgroup, a container, SELinux"
     )
-    return _finding(Verdict.FAIL, wanted, f"{user} cannot open it", ", ".join(closed), person)
+    return comparison(Verdict.FAIL, wanted, f"{user} cannot open it", ", ".join(closed), person)
 
 
 def _remedy(operation: str, text: str, modules: Sequence[str]) -> Remedy:
     return Remedy(text=text, operation=operation, arguments={"modules": list(modules)}, risk=Risk.SAFE)
-
-
-def _finding(verdict: Verdict, wanted: str, actual: object, evidence: str, remedy: Remedy | None) -> Comparison:
-    return Comparison(verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from shakedown import checks
 from shakedown.checks import cabling, fleet, kernel
+from shakedown.checks.compare import comparison
 from shakedown.checks.missing import name_missing
 from shakedown.checks.waivers import on_node, waive
 from shakedown.common.text import counted, printable
@@ -80,7 +81,9 @@ class Examination:
             found += kernel.own_lines(states, groups, self.desired)
             found += cabling.swapped(states, self.desired)
         except Exception as error:
-            found = [_not_compared(node, error) for node in states]
+            evidence = f"the comparison of the nodes with each other failed: {type(error).__name__}: {error}"
+            failed = comparison(Verdict.UNKNOWN, None, None, evidence, checks.REPORT)
+            found = [failed.finding("fleet", node) for node in states]
         self._beside.clear()
         for finding in found:
             share_texts(finding)
@@ -185,11 +188,6 @@ def resting(findings: Iterable[Finding]) -> str:
     return f"the {rest} on {counted(len(nodes), 'waiver')}: {what}" if nodes else ""
 
 
-def _not_compared(node: str, error: Exception) -> Finding:
-    evidence = f"the comparison of the nodes with each other failed: {type(error).__name__}: {error}"
-    return Finding(name="fleet", node=node, verdict=Verdict.UNKNOWN, evidence=evidence, remedy=checks.REPORT)
-
-
 def unreached(node: str, why: str, tried: str) -> Finding:
     """Return the finding of a node that could not be examined. `tried`: the address, or `connection` where there is
     none (this machine, or an allocation of a scheduler)."""
@@ -200,12 +198,4 @@ def unreached(node: str, why: str, tried: str) -> Finding:
         if elsewhere
         else f"log in to {node} by hand with the inventory's user and key, then run again"
     )
-    return Finding(
-        name="reachable",
-        node=node,
-        verdict=Verdict.FAIL,
-        wanted=wanted,
-        actual=why or "no answer",
-        evidence=tried,
-        remedy=Remedy(text=remedy),
-    )
+    return comparison(Verdict.FAIL, wanted, why or "no answer", tried, Remedy(text=remedy)).finding("reachable", node)

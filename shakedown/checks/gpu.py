@@ -153,7 +153,10 @@ def gpu_ecc(desired: DesiredState, state: NodeState) -> list[Comparison]:
     if most is None:
         return [uncorrectable]
     watch = Remedy(text="read the counts again after a load: a GPU whose count grows has to be exchanged")
-    corrected = _at_most(desired, state, most, lambda gpu: gpu.ecc_correctable, unit="errors", remedy=watch)
+    few, advice = most.__ge__, Verdict.WARN
+    corrected = _per_gpu(
+        desired, state, most, lambda gpu: gpu.ecc_correctable, few, otherwise=advice, unit="errors", remedy=watch
+    )
     return [uncorrectable, corrected.about("corrected")]
 
 
@@ -174,7 +177,10 @@ def gpu_pcie_replays(desired: DesiredState, state: NodeState) -> Comparison | No
     if most is None or not desired.gpu.count:
         return None
     remedy = Remedy(text="read the counts again after a load: where they grow, reseat the GPU, riser or retimer named")
-    return _at_most(desired, state, most, lambda gpu: gpu.pcie_replays, unit="packets", remedy=remedy)
+    few, advice = most.__ge__, Verdict.WARN
+    return _per_gpu(
+        desired, state, most, lambda gpu: gpu.pcie_replays, few, otherwise=advice, unit="packets", remedy=remedy
+    )
 
 
 @check("gpu_tool", "gpu.count", follows=(*GPUS, "rocm_version"))
@@ -311,20 +317,6 @@ def _per_gpu(
         return nothing_there(wanted, count=count, why="there is no GPU to judge: see gpu_count", unit=unit)
     readings = {gpu.bdf: read(gpu) for gpu in state.gpus}
     return compare_several(wanted, readings, right, otherwise=otherwise, unit=unit, remedy=remedy)
-
-
-def _at_most(
-    desired: DesiredState,
-    state: NodeState,
-    most: int,
-    read: Callable[[Gpu], Reading[int]],
-    *,
-    unit: str,
-    remedy: Remedy,
-) -> Comparison:
-    """Advice where a count of a GPU is above `most`."""
-    right = most.__ge__
-    return _per_gpu(desired, state, most, read, right, otherwise=Verdict.WARN, unit=unit, remedy=remedy)
 
 
 def _places(gpus: list[Gpu]) -> str:

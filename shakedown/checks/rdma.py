@@ -72,13 +72,7 @@ def rdma_rate(desired: DesiredState, state: NodeState) -> Comparison | None:
         return None
     remedy = Remedy(text="check the transceiver, the cable, and the switch port's speed and FEC")
     return _per_device(
-        desired,
-        state,
-        rate,
-        lambda device: device.rate_gbps,
-        lambda seen: seen >= rate,
-        unit="Gb/s",
-        remedy=remedy,
+        desired, state, rate, lambda device: device.rate_gbps, lambda seen: seen >= rate, unit="Gb/s", remedy=remedy
     )
 
 

@@ -15,7 +15,7 @@ from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import Image, NodeState, is_unreadable
 
 if TYPE_CHECKING:
-    from shakedown.recipes.recipe import ProgramLimits, Recipe
+    from shakedown.recipes.recipe import Recipe
 
 
 @check("environment", "smoke.environment", "gpu.environment")
@@ -50,7 +50,8 @@ def support(desired: DesiredState, state: NodeState) -> Comparison | None:
     limits = recipe.family.limits if recipe else None
     if recipe is None or limits is None or not limits.gpus:
         return None
-    level = _level(desired.gpu.profile, limits)
+    partial = "supported in part" if desired.gpu.profile in limits.partial_gpus else "not supported"
+    level = "supported" if desired.gpu.profile in limits.gpus else partial
     verdict = _VERDICTS[level]
     remedy = Remedy(text=f"choose another recipe for {desired.gpu.name}, or train on {' or '.join(limits.gpus)}")
     return comparison(
@@ -91,7 +92,8 @@ def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | N
         part = re.sub(r"\.version$", "", re.sub(r"[_-]", ".", label.lower())).rpartition(".")[2]
         if part in versions:
             labelled[part] = value
-    wrong = [part for part, value in labelled.items() if not _begins_with(numbers(value), numbers(versions[part]))]
+    wanted = {part: numbers(versions[part]) for part in labelled}
+    wrong = [part for part, value in labelled.items() if numbers(value)[: len(wanted[part])] != wanted[part]]
     silent = [part for part in versions if part not in labelled]
     shown = ", ".join(f"{part} {value}" for part, value in labelled.items()) or None
     if wrong:
@@ -101,19 +103,9 @@ def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | N
     return Verdict.OK, shown, "by the image's labels"
 
 
-def _begins_with(version: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return version[: len(wanted)] == wanted
-
-
 def _recipe(desired: DesiredState) -> Recipe | None:
     if desired.smoke is None:
         return None
     from shakedown.recipes.recipe import recipes  # 80 ms that a drift check without a recipe does not need
 
     return recipes().get(desired.smoke.recipe)
-
-
-def _level(profile: str, limits: ProgramLimits) -> str:
-    if profile in limits.gpus:
-        return "supported"
-    return "supported in part" if profile in limits.partial_gpus else "not supported"

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
 Interrupted = Callable[[], str | None]
+Answer = tuple[int | None, list[str], list[str]]
+"""Of a command: its exit code, and the lines of its output and errors; None: the node did not answer."""
 
 
 class SchedulerError(Exception):
@@ -59,11 +61,8 @@ class Commands(ABC):
     """A way to run commands on nodes, by their names in the inventory."""
 
     @abstractmethod
-    def run(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[int | None, list[str], list[str]]:
-        """Return the exit code and the lines of standard output and error. None as the code: the node did not answer,
-        and the last line of the errors says why. Never raise for a node that does not answer."""
+    def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
+        """Run a command. Of a node that does not answer the last line of the errors says why; never raise for it."""
 
     def __call__(
         self, node: str, argv: list[str], stdin: str | None, timeout: float

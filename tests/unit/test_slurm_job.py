@@ -25,7 +25,7 @@ from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.job import Allocation
 from shakedown.schedulers.slurm.settings import Settings
-from shakedown.schedulers.slurm.step import Step, _Answer
+from shakedown.schedulers.slurm.step import Step, _Pieces
 from tests.nodes import until
 from tests.plans import small
 from tests.slurm_commands import SRUN, Programs
@@ -178,7 +178,7 @@ def test_a_command_ends_within_its_limit(step, monkeypatch):
 
 def test_what_others_print_is_no_answer(step):
     """A line counts from the rank that has greeted under this name, with the step's token, and in its order."""
-    answer = step._waiting["n1", 99] = _Answer()
+    answer = step._waiting["n1", 99] = _Pieces()
     step._take("0: 0123456789abcdef n1 99 1/1 {}\n")
     step._take(f"1: {step._token} n1 99 1/1 {{}}\n")
     step._take(f"0: {step._token} n2 99 1/1 {{}}\n")
@@ -219,7 +219,7 @@ def test_the_middle_of_a_long_line_is_no_answer(filler):
     """srun puts its label at the begin of a line, so what stands further on is the node's own word."""
     step = Step(4711, {"a": "n1", "b": "n2"}, "step")
     step._ranks = {0: "n1", 1: "n2"}
-    spoofed, sound = step._waiting["n2", 98], step._waiting["n2", 99] = _Answer(), _Answer()
+    spoofed, sound = step._waiting["n2", 98], step._waiting["n2", 99] = _Pieces(), _Pieces()
     said = f"0: {'x' * (filler - 3)}1: {step._token} n2 98 1/1 {{}}\n1: {step._token} n2 99 1/1 {{}}\n"
     step._process = SimpleNamespace(stdout=io.BytesIO(said.encode()))
     step._read()

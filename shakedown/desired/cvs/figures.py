@@ -7,9 +7,8 @@ from typing import Any
 
 from shakedown.common.text import counted
 from shakedown.desired import profiles
-from shakedown.desired.cvs.document import PLACEHOLDER, Given, Notes, read, without_comments
+from shakedown.desired.cvs.document import PLACEHOLDER, CvsError, Given, Notes, read, without_comments
 from shakedown.desired.cvs.job import DEFAULT, SMOKE, LayerDraft
-from shakedown.desired.cvs.result import CvsError
 from shakedown.desired.cvs.tables import number
 
 # The metrics of the files, with the kinds of bound that ask for more and for less. Names and directions are those of

@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shakedown.desired.cvs.document import (
     PLACEHOLDER,
+    CvsError,
     Given,
+    Imported,
     Notes,
     nodes_of_figures,
     parameters,
@@ -18,7 +20,6 @@ from shakedown.desired.cvs.document import (
 )
 from shakedown.desired.cvs.job import SMOKE, Choice, LayerDraft, SelectedJob, choose
 from shakedown.desired.cvs.readers import read_all, take_variable
-from shakedown.desired.cvs.result import CvsError, Imported
 from shakedown.desired.cvs.tables import Parameter, families, family_of, known_parameters
 from shakedown.desired.layers import Layer, merge
 from shakedown.desired.problems import Problem

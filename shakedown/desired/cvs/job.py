@@ -129,7 +129,8 @@ def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: 
     elif choice.model is not None and choice.model.lower() != model.value.lower():
         notes.wrong(Given("model", "model", choice.model), f"{model.value}, for which the file is, or nothing")
     present = params.path == "train_params"
-    distributed = _is_distributed(given, notes) if present else _is_named_distributed(given)
+    framework = given["framework"].value if "framework" in given else ""
+    distributed = _is_distributed(given, notes) if present else framework == "megatron_distributed"
     run = _run(given, choice, notes, present)
     if run is None:
         return None
@@ -183,10 +184,6 @@ def _gpu(given: Mapping[str, Given], choice: Choice, notes: Notes) -> str | None
     elif profile is not None and str(arch.value).lower() != profile:
         notes.derive(arch, f"the GPU profile {profile}")
     return profile
-
-
-def _is_named_distributed(given: Mapping[str, Given]) -> bool:
-    return "framework" in given and given["framework"].value == "megatron_distributed"
 
 
 def _is_distributed(given: Mapping[str, Given], notes: Notes) -> bool:

@@ -183,7 +183,6 @@ def _recipe(draft: LayerDraft) -> None:
 
 
 def _places(draft: LayerDraft) -> None:
-    """Volumes and devices."""
     names = {
         "sections": ("config.container_config.volume_dict", "config.container_config.device_list"),
         "sweep": ("container.runtime.args.volumes", "container.runtime.args.devices"),

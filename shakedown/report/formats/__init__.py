@@ -25,7 +25,7 @@ from shakedown.state.findings import Finding, Verdict
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from shakedown.desired.cvs.result import Imported
+    from shakedown.desired.cvs.document import Imported
     from shakedown.desired.models import Waiver
     from shakedown.evidence.diagnosis.model import Diagnosis
     from shakedown.gates import Gate, Recorded

@@ -13,6 +13,7 @@ from typing import Any
 
 from shakedown.common.text import counted, incoming, printable
 from shakedown.schedulers import interface
+from shakedown.schedulers.interface import Answer
 from shakedown.schedulers.kubernetes.client import LIMIT_S, KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, read
 from shakedown.schedulers.kubernetes.settings import Settings
@@ -54,7 +55,9 @@ class Pods:
         if not missing:
             return
         there = {node.name: node for node in read(self._server, [self._names[name] for name in missing])}
-        cannot = [f"{node.name}: {reason}" for node in there.values() if (reason := _refusal(node))]
+        # Our own mark is no reason, and a job is waited for.
+        closed = [node for node in there.values() if node.down or node.cordoned or node.tainted]
+        cannot = [f"{node.name}: {node.why_not(allow_allocated=True)}" for node in closed]
         if cannot:
             raise KubernetesError(f"no pod would come to these nodes: {'; '.join(cannot)}")
         try:
@@ -178,20 +181,13 @@ def _phase(status: dict[str, Any]) -> tuple[str, str]:
     return str(status.get("phase") or "Pending"), reasons[0] if reasons else ""
 
 
-def _refusal(node: Node) -> str:
-    """Return why no pod of ours would come to the node. Our own mark is no reason, and a job is waited for."""
-    return node.why_not(allow_allocated=True) if node.down or node.cordoned or node.tainted else ""
-
-
 class Commands(interface.Commands):
     """Commands in pods. `pods`: nodes in plans -> pods."""
 
     def __init__(self, server: Server, namespace: str, pods: Mapping[str, str]) -> None:
         self._server, self._namespace, self._pods = server, namespace, dict(pods)
 
-    def run(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[int | None, list[str], list[str]]:
+    def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
         """Run a command on a node."""
         pod = self._pods.get(node)
         if pod is None:
@@ -204,9 +200,7 @@ class Commands(interface.Commands):
         except Exception as error:  # websocket-client and urllib3 have many
             return None, [], [f"{pod}: {printable(str(error) or type(error).__name__, 300)}"]
 
-    def _exec(
-        self, pod: str, command: list[str], data: bytes | None, timeout: float
-    ) -> tuple[int | None, list[str], list[str]]:
+    def _exec(self, pod: str, command: list[str], data: bytes | None, timeout: float) -> Answer:
         from kubernetes.stream import stream  # an optional dependency
 
         way = stream(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.common.text import incoming, load_json, printable
-from shakedown.schedulers.interface import Commands
+from shakedown.schedulers.interface import Answer, Commands
 from shakedown.schedulers.slurm import commands, relay
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.transport.program import command, program
@@ -53,7 +53,7 @@ class Step(Commands):
         self._holder = holder
         self._numbers = 0
         self._lock = threading.Lock()
-        self._waiting: dict[tuple[str, int], _Answer] = {}
+        self._waiting: dict[tuple[str, int], _Pieces] = {}
         self._ranks: dict[int, str] = {}  # of srun's labels -> Slurm's name of the node
         self._sent: set[str] = set()
         self._queue: queue.Queue[bytes | None] = queue.Queue()
@@ -86,9 +86,7 @@ class Step(Commands):
                 raise SlurmError(f"Slurm job {self._job}: no step on {', '.join(missing)}: {reason}")
             time.sleep(0.02)
 
-    def run(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[int | None, list[str], list[str]]:
+    def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
         """Run a command on a node."""
         name = self._nodes.get(node)
         if name is None:
@@ -96,7 +94,7 @@ class Step(Commands):
         with self._lock:
             self._numbers += 1
             number = self._numbers
-            answer = self._waiting[name, number] = _Answer()
+            answer = self._waiting[name, number] = _Pieces()
         try:
             self._request(name, {"id": number, "argv": argv, "stdin": self._parts(stdin), "limit": timeout})
             until = time.monotonic() + timeout + SLACK_S
@@ -212,7 +210,7 @@ class Step(Commands):
                 self._errors.append(text)
 
 
-class _Answer:
+class _Pieces:
     """The pieces of one answer."""
 
     def __init__(self) -> None:
@@ -233,7 +231,7 @@ class _Answer:
             self.whole.set()
 
 
-def _read(answer: _Answer) -> tuple[int | None, list[str], list[str]]:
+def _read(answer: _Pieces) -> Answer:
     try:
         document = load_json(answer.text, _ANSWER)
         code, out, err = document["code"], document["out"], document["err"]
