@@ -4,22 +4,27 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.host import Host
+
 from shakedown.facts.base import Fact
-from shakedown.node import safe_files
+from shakedown.facts.node import connector_arguments, parse
+from shakedown.node import records
+from shakedown.node.agent.run import FOLDER
 from shakedown.transport.program import command as command_of
 from shakedown.transport.program import program
 
-_NODE = Path(safe_files.__file__).parent
+SECONDS = 60
 
 
 def guarded(path: str, command: str) -> str:
     """Put a look at the folder before a fact's shell text, which goes into it as root. Where another user could have
     put something there, the text ends with a line `error REASON` and runs nothing. Where there is no such folder it
     ends with `kind absent`, since nothing has checked what may be there a moment later."""
-    text = program(_NODE / "records.py") + "\nworking_place(sys.argv[1])"
     failed = "{ printf 'error %s\\n' \"$why\" | tail -n 1; exit 0; }"
     absent = "if [ \"$why\" = absent ]; then echo 'kind absent'; exit 0; fi"
-    return f"why=$( ({command_of(text, path)}) 2>&1) || {failed}; {absent}; {command}"
+    return f"why=$( ({_command('working_place', path)}) 2>&1) || {failed}; {absent}; {command}"
 
 
 class Records(Fact[dict[str, Any]]):
@@ -36,7 +41,7 @@ class Records(Fact[dict[str, Any]]):
         return {"there": True, "problem": "the node said nothing about its records", "files": {}}
 
     def command(self, folder: str) -> str:
-        return command_of(program(_NODE / "records.py") + "\nshow(sys.argv[1])", folder)
+        return _command("show", folder)
 
     def process(self, output: Any) -> dict[str, Any]:
         try:
@@ -44,3 +49,18 @@ class Records(Fact[dict[str, Any]]):
         except ValueError:
             return self.default()
         return found if isinstance(found, dict) else self.default()
+
+
+def read_verdict(host: Host) -> dict[str, Any]:
+    """Read the last verdict of a node's agent: one command, with the host's own connector arguments. Raise
+    FactProcessError, or what the connection raises."""
+    connector = {**connector_arguments(host), "_timeout": SECONDS}
+    status, output = host.run_shell_command(StringCommand(_command("show_verdict", FOLDER)), **connector)
+    if not status:
+        raise FactProcessError(f"the last verdict was not read: {(output.stderr or output.stdout)[-300:].strip()}")
+    return parse(output.stdout_lines)
+
+
+def _command(function: str, path: str) -> str:
+    """Return the command that calls a function of `shakedown/node/records.py` on a node."""
+    return command_of(f"{program(Path(records.__file__))}\n{function}(sys.argv[1])", path)

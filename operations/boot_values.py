@@ -34,7 +34,7 @@ class Fetched(Tree):
         """Return the text of a file. Raise Unreadable."""
         return "\n".join(self.lines(path)).strip()
 
-    def names(self, path: str, in_order: bool = True) -> list[str]:
+    def names(self, path: str) -> list[str]:
         """Return the names in a folder."""
         below = path.rstrip("/") + "/"
         return sorted({path[len(below) :].partition("/")[0] for path in self.files if path.startswith(below)})

@@ -204,7 +204,7 @@ def gids(tree: Tree, port: str) -> list[Part]:
     """Return the filled entries of a port's table of up to 1024. Only those are asked for type and interface: asking an
     empty entry for its type is an error."""
     folder = port + "/gids"
-    names = tree.names(folder, in_order=False)
+    names = tree.names(folder)
     if not names:
         raise Unreadable("missing", folder)
     entries = ((index, tree.text("{}/{}".format(folder, index))) for index in sorted(map(int, names)))

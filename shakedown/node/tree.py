@@ -131,10 +131,9 @@ class Tree:
     def number(self, path: str) -> int:
         return int(self.text(path), 0)
 
-    def names(self, path: str, in_order: bool = True) -> list[str]:
-        """Return the names in a folder, sorted unless that is not needed; none where there is no such folder."""
-        found: list[str] = self.ask("folder " + path, self._names, path)
-        return sorted(found) if in_order else found
+    def names(self, path: str) -> list[str]:
+        """Return the names in a folder, sorted; none where there is no such folder."""
+        return sorted(self.ask("folder " + path, self._names, path))
 
     def _names(self, path: str) -> list[str]:
         try:

@@ -11,7 +11,7 @@ from shakedown.agent.compile import compiled
 from shakedown.checks.examination import Examination, unreached
 from shakedown.desired import DesiredState
 from shakedown.desired.models import Agent
-from shakedown.facts.agent import read_last
+from shakedown.facts.records import read_verdict
 from shakedown.operations import agent
 from shakedown.runner.examine import in_words, tried, unread
 from shakedown.runner.inventory import hosts_in_limit
@@ -54,6 +54,6 @@ def _last_of(host: Host, desired: DesiredState, built: str) -> list[Finding]:
         return [unreached(host.name, why, tried(host))]
     try:
         with waiting_for(host, "reading the agent's verdict"):
-            return report.findings(host.name, desired, read_last(host), built, time.time())
+            return report.findings(host.name, desired, read_verdict(host), built, time.time())
     except Exception as error:
         return [unreached(host.name, in_words(error), tried(host))]

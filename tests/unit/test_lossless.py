@@ -95,10 +95,10 @@ def test_a_folder_that_is_closed_to_this_user_is_told_as_that_unless_another_one
     tmp_path: Path, open_one: bool
 ) -> None:
     class Closed(Tree):
-        def names(self, path: str, in_order: bool = True) -> list[str]:
+        def names(self, path: str) -> list[str]:
             if path.startswith("/sys/kernel/debug"):
                 raise PermissionError(13, "Permission denied", path)
-            return super().names(path, in_order)
+            return super().names(path)
 
     folder = tmp_path / "sys/kernel/config/bnxt_re/bnxt_re0/ports/1/cc"
     folder.mkdir(parents=True)

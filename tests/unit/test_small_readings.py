@@ -12,7 +12,7 @@ from pyinfra.api.exceptions import FactProcessError
 
 from shakedown.catalogue.lines import records
 from shakedown.evidence.diagnosis.signs import of_another
-from shakedown.facts import agent
+from shakedown.facts import records as node_records
 from shakedown.facts.provider import ProviderLibraries
 from shakedown.isolation.causes import Shape
 from shakedown.node import data, interfaces
@@ -43,15 +43,15 @@ def test_a_function_without_extended_configuration_space_has_no_extended_registe
 def test_an_agent_that_does_not_answer_is_an_error_with_its_last_words(
     monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
-    monkeypatch.setattr(agent, "connector_arguments", lambda host: {})
-    monkeypatch.setattr(agent, "parse", lambda lines: {"lines": lines})
+    monkeypatch.setattr(node_records, "connector_arguments", lambda host: {})
+    monkeypatch.setattr(node_records, "parse", lambda lines: {"lines": lines})
     output = SimpleNamespace(stdout='{"a": 1}', stderr="" if answered else "no such file", stdout_lines=['{"a": 1}'])
     host: Any = SimpleNamespace(state=None, run_shell_command=lambda command, **arguments: (answered, output))
     if answered:
-        assert agent.read_last(host) == {"lines": ['{"a": 1}']}
+        assert node_records.read_verdict(host) == {"lines": ['{"a": 1}']}
     else:
         with pytest.raises(FactProcessError, match="no such file"):
-            agent.read_last(host)
+            node_records.read_verdict(host)
 
 
 def test_records_of_json_that_follow_each_other_in_one_line_are_two() -> None:
