@@ -20,7 +20,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates.judge import JobSpec, from_logs
 from shakedown.gates.model import Gate
-from shakedown.gates.node_log import NodeLog
+from shakedown.gates.observed import NodeLog
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.strategy import missed, next_step
 from shakedown.ledger import LedgerError, claims, history, schema

@@ -6,8 +6,7 @@ evidence is skipped.
 
 from shakedown.gates.judge import judge, judge_log
 from shakedown.gates.model import Gate, verdict
-from shakedown.gates.node_log import NodeLog, read_log
-from shakedown.gates.observed import Observed
+from shakedown.gates.observed import NodeLog, Observed, read_log
 from shakedown.gates.registry import rules
 from shakedown.gates.speed import Recorded, recorded
 

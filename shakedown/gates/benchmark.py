@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from shakedown.catalogue import advice
 from shakedown.common.text import counted, decimal
 from shakedown.gates.model import Outcome, some
-from shakedown.gates.node_log import NodeLog
-from shakedown.gates.observed import Expected, Reading
+from shakedown.gates.observed import Expected, NodeLog, Reading
 from shakedown.gates.registry import gate
 from shakedown.logs.mad import Figure, Results
 from shakedown.logs.metrics import METRICS_OF

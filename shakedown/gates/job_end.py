@@ -7,8 +7,7 @@ from collections.abc import Collection
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.gates.model import Gate, Outcome, some
-from shakedown.gates.node_log import line_count, logs_of
-from shakedown.gates.observed import Expected, JobEnd, LogCopies, Training
+from shakedown.gates.observed import Expected, JobEnd, LogCopies, Training, line_count, logs_of
 from shakedown.gates.registry import gate
 from shakedown.hosts import few
 from shakedown.recipes.documents import published, same_version

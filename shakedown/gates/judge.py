@@ -10,8 +10,18 @@ from typing import Any
 
 from shakedown.catalogue import advice
 from shakedown.gates.model import Gate, Outcome, ranges, some
-from shakedown.gates.node_log import NodeLog, logs_of
-from shakedown.gates.observed import RESUME_RTOL, Expected, Logs, LogsByNode, Observed, Reading, Speed, Training
+from shakedown.gates.observed import (
+    RESUME_RTOL,
+    Expected,
+    Logs,
+    LogsByNode,
+    NodeLog,
+    Observed,
+    Reading,
+    Speed,
+    Training,
+    logs_of,
+)
 from shakedown.gates.registry import Rule, rules
 from shakedown.gates.speed import impossible
 from shakedown.gates.steadiness import clock, paces

@@ -3,8 +3,7 @@
 from shakedown.catalogue import advice, entries
 from shakedown.common.text import counted
 from shakedown.gates.model import QUOTED, Outcome, some
-from shakedown.gates.node_log import NodeLog, line_count, logs_of
-from shakedown.gates.observed import JobEnd, Logs
+from shakedown.gates.observed import JobEnd, Logs, NodeLog, line_count, logs_of
 from shakedown.gates.registry import gate
 from shakedown.logs.nccl_debug import SHOWS_WARNINGS
 from shakedown.logs.signatures import Match

@@ -180,7 +180,8 @@ class _Tried:
         chances, evidence = marginals(self.prior, rows, failed.tolist(), self.noise)
         good = np.where(failed, self.noise.false_fail, 1 - self.noise.false_fail)
         none = float(np.log(good).sum() + np.log1p(-self.prior).sum())
-        single = _over(self.members[kept], failed, self.noise) + np.log(self.prior) - np.log1p(-self.prior)
+        ratios = _ratios(failed, 1 - self.noise.missed, self.noise.false_fail)
+        single = self.members[kept].T @ ratios + np.log(self.prior) - np.log1p(-self.prior)
         return chances, max(evidence - none, float(np.logaddexp.reduce(np.append(single, 0.0))))  # no less than of one
 
 
@@ -226,10 +227,6 @@ def _ratios(failed: npt.NDArray[np.bool_], rate: float, false_fail: float) -> Fl
     """Return the log likelihood ratio of each outcome, for a cause that fails a group at this rate against none."""
     ratios = np.where(failed, np.log(rate / false_fail), np.log((1 - rate) / (1 - false_fail)))
     return np.asarray(ratios, dtype=np.float64)
-
-
-def _over(members: Floats, failed: npt.NDArray[np.bool_], noise: Noise) -> Floats:
-    return np.asarray(members.T @ _ratios(failed, 1 - noise.missed, noise.false_fail), dtype=np.float64)
 
 
 def _weighed(shape: Shape, members: Floats, failed: npt.NDArray[np.bool_], noise: Noise) -> Iterator[Floats]:

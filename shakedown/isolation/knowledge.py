@@ -186,22 +186,14 @@ class Knowledge:
         bound = MISSED / max(len(self.problem.nodes), 20)
         doubted = frozenset[str]().union(*(training.nodes for training in self.trainings if training.doubt == "peers"))
         enough = min(FAILURES, max(len(self.problem.nodes) - 2, 1))
+        always, sometimes = self._beliefs.rest.nodes.tolist(), self._beliefs.rest.sometimes.tolist()
         return {
             node
-            for node, bad in self._bad.items()
+            for node, bad, at_times in zip(self.problem.nodes, always, sometimes, strict=True)
             if bad < bound
-            and self._sometimes[node] < _DOUBTED
+            and at_times < _DOUBTED  # see also `strategy.missed`
             and self.passed[node] >= (enough if node in doubted and bad > bound * BEYOND else 1)
         }
-
-    @cached_property
-    def _bad(self) -> dict[str, float]:
-        """Return the probability of each node to be always bad. See `strategy.missed` for now and then."""
-        return dict(zip(self.problem.nodes, self._beliefs.rest.nodes.tolist(), strict=True))
-
-    @cached_property
-    def _sometimes(self) -> dict[str, float]:
-        return dict(zip(self.problem.nodes, self._beliefs.rest.sometimes.tolist(), strict=True))
 
     def against(self, node: str) -> list[Training]:
         """Return the failed trainings of this node with cleared partners only, such that no two share a partner."""

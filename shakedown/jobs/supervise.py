@@ -4,8 +4,6 @@ Knows nothing of SSH or pyinfra: a `Remote` runs commands on nodes, a `Scheduler
 """
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,13 +19,13 @@ from shakedown.logs.iterations import MAX_ITERATIONS
 from shakedown.logs.signatures import MISMATCH
 from shakedown.schedulers.interface import Remote
 
-__all__ = ["Job", "JobResult", "Scheduler", "Threads", "Timeouts", "run_job"]
+__all__ = ["Job", "JobResult", "Scheduler", "Timeouts", "run_job"]
 
 _TICK_S = 0.1
 
 
 class Scheduler(Protocol):
-    """Runs functions side by side: threads, or greenlets under pyinfra."""
+    """Runs functions side by side: greenlets under pyinfra."""
 
     def spawn(self, function: Callable[[], None]) -> None:
         """Begin to run the function."""
@@ -36,24 +34,12 @@ class Scheduler(Protocol):
         """Let the others run."""
 
 
-class Threads:
-    """The scheduler of plain Python."""
-
-    def spawn(self, function: Callable[[], None]) -> None:
-        """Run it in a thread that does not keep the process alive."""
-        threading.Thread(target=function, daemon=True).start()
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep."""
-        time.sleep(seconds)
-
-
 def run_job(
     job: Job,
     remote: Remote,
     *,
+    scheduler: Scheduler,
     interrupted: Callable[[], str | None] = lambda: None,
-    scheduler: Scheduler | None = None,
     clock: Clock | None = None,
 ) -> JobResult:
     """Run a planned job to its end and return what became of it, with every node's log in the job's `log_dir`.
@@ -61,7 +47,7 @@ def run_job(
     `interrupted` gives the reason to stop the job from outside (Ctrl-C), or None. Raises ValueError for a secret that
     is not given, before anything is started; a KeyboardInterrupt stops the job like `interrupted` does.
     """
-    return _Supervisor(job, remote, interrupted, scheduler or Threads(), clock or Clock()).run()
+    return _Supervisor(job, remote, interrupted, scheduler, clock or Clock()).run()
 
 
 class _Supervisor:

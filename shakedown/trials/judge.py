@@ -69,17 +69,13 @@ def confirm_figures(first: Sequence[Judged], fresh: Sequence[Judged]) -> list[Ju
             text += f", {second.why}" if second is not None and second.why else ""
             change = {"standing": "undecided", "why": f"{judged.why}; not so in a fresh run: {text}", "again": values}
         result.append(judged.model_copy(update=change))
-    return [*result, *_wrong_only_now(first, fresh)]
+    # Wrong results that only the fresh run had are as conclusive.
+    reported = {_key(judged) for judged in first if is_conclusive(judged)}
+    return [*result, *(judged for judged in fresh if is_conclusive(judged) and _key(judged) not in reported)]
 
 
 def _key(judged: Judged) -> tuple[str, str, str, str]:
     return judged.node, judged.part, judged.trial, judged.figure
-
-
-def _wrong_only_now(first: Sequence[Judged], fresh: Sequence[Judged]) -> Iterator[Judged]:
-    """Yield wrong results that only the fresh run had: they are as conclusive."""
-    reported = {_key(judged) for judged in first if is_conclusive(judged)}
-    yield from (judged for judged in fresh if is_conclusive(judged) and _key(judged) not in reported)
 
 
 def confirm_matrices(first: Sequence[Matrix], fresh: Sequence[Matrix]) -> list[Matrix]:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from shakedown.gates.judgement import judge
-from shakedown.gates.node_log import NodeLog
-from shakedown.gates.observed import JobEnd, LogCopies
+from shakedown.gates.observed import JobEnd, LogCopies, NodeLog
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError
 from shakedown.logs.mad import read

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,16 @@ WAIT = "say('waiting'); time.sleep(600)"
 Act = Callable[[], None]
 
 
+class Threads:
+    """The scheduler of plain Python."""
+
+    def spawn(self, function: Callable[[], None]) -> None:
+        threading.Thread(target=function, daemon=True).start()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
 class Jobs:
     """Runs jobs of Python snippets, one per node."""
 
@@ -72,7 +83,7 @@ class Jobs:
         try:
             plan = self.plan(snippets, **more)
             job = Job(lambda: plan, self.logs, plan=plan, on_event=self.events.append, timeouts=timeouts)
-            return run_job(job, self.nodes, interrupted=lambda: self.why)
+            return run_job(job, self.nodes, scheduler=Threads(), interrupted=lambda: self.why)
         finally:
             if beside:
                 beside.join()

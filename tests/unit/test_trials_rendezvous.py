@@ -33,18 +33,18 @@ def store() -> TCPStore:
 
 
 def joined(store: TCPStore) -> TCPStore:
-    from shakedown.trials.workload import rendezvous
+    from shakedown.trials.workload import between
 
-    return rendezvous.join("127.0.0.1", store.port, 60)
+    return between.join("127.0.0.1", store.port, 60)
 
 
 def test_nodes_wait_for_each_other_and_not_for_one_that_never_comes(store: TCPStore) -> None:
-    from shakedown.trials.workload import rendezvous
+    from shakedown.trials.workload import between
 
     came: list[int] = []
 
     def come(node: int) -> None:
-        rendezvous.barrier(joined(store), "0/begin", 3, 60)
+        between.barrier(joined(store), "0/begin", 3, 60)
         came.append(node)
 
     threads = [threading.Thread(target=come, args=(node,)) for node in (1, 2)]
@@ -52,27 +52,27 @@ def test_nodes_wait_for_each_other_and_not_for_one_that_never_comes(store: TCPSt
         each.start()
     time.sleep(0.3)
     assert came == [], "a node is missing"
-    rendezvous.barrier(joined(store), "0/begin", 3, 60)
+    between.barrier(joined(store), "0/begin", 3, 60)
     for each in threads:
         each.join(60)
     assert sorted(came) == [1, 2]
     began = time.monotonic()
-    rendezvous.barrier(joined(store), "1/begin", 2, 0.2)
+    between.barrier(joined(store), "1/begin", 2, 0.2)
     assert 0.1 < time.monotonic() - began < 30
 
 
 def test_the_store_is_kept_until_every_node_is_through() -> None:
-    from shakedown.trials.workload import rendezvous
+    from shakedown.trials.workload import between
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    keeping = threading.Thread(target=rendezvous.keep, args=("127.0.0.1", port, 2, 120.0))
+    keeping = threading.Thread(target=between.keep, args=("127.0.0.1", port, 2, 120.0))
     keeping.start()
-    nodes = [rendezvous.join("127.0.0.1", port, 60) for _ in range(2)]
-    nodes[0].add(rendezvous.THROUGH, 1)
+    nodes = [between.join("127.0.0.1", port, 60) for _ in range(2)]
+    nodes[0].add(between.THROUGH, 1)
     time.sleep(1.5)
     assert keeping.is_alive(), "one is still at work"
-    nodes[1].add(rendezvous.THROUGH, 1)
+    nodes[1].add(between.THROUGH, 1)
     keeping.join(60)
     assert not keeping.is_alive()
 

@@ -123,15 +123,11 @@ def _env_file(variables: dict[str, str], passed: list[str]) -> str:
     return "".join([*lines, *(f"{name}\n" for name in (*passed, MARK))])
 
 
-def default_venv() -> str:
-    """Return this controller's own environment, which a node on the same machine or with the same layout has too."""
-    return sys.prefix
-
-
 def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     """One node's ranks as processes of the connecting user."""
     family = job.chosen.recipe.family
-    venv = node.smoke.venv or default_venv()
+    # This controller's own environment is also on a node that is the same machine, or has the same layout.
+    venv = node.smoke.venv or sys.prefix
     variables = environment(job, node, "{run_dir}")
     # Without it every rank starts one thread for each core, and they fight for them.
     if job.ranks:

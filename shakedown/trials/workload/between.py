@@ -1,4 +1,11 @@
-"""One node's part in the rounds between nodes: between.py REQUEST.
+"""One node's part in the rounds between nodes.
+
+    between.py REQUEST                           measure with the partner of each round
+    between.py keep ADDRESS PORT COUNT SECONDS   keep the store until COUNT nodes have finished, or the time is over
+
+Nodes find each other in PyTorch's TCPStore on the first node, as torchrun keeps one there, and wait for each other; no
+figure goes through the store. The store asks no client for a secret: docs/security.md describes the consequences on a
+training network.
 
 A request is a JSON object: `trial`, `place` in the inventory, `nodes`, `rounds` (lists of pairs), `from`, the first
 round that this process takes, `address` and `port` of the rendezvous, `seconds`, `limit_s`, `start_s`, `gpu`, `pass`,
@@ -8,9 +15,11 @@ a group of its own, so that a pair which cannot reach each other loses only its 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import time
 import traceback
 import types
 from datetime import timedelta
@@ -18,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import distributed
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 if not __package__:
     sys.modules["workload"] = types.ModuleType("workload")
@@ -28,7 +37,30 @@ if not __package__:
 from .child import Tell, open_place, own_output
 from .programs import Link
 from .registry import CRASHED, Place, Trial, reading, reading_of, trials
-from .rendezvous import THROUGH, barrier, join
+
+THROUGH = "through"
+
+
+def join(address: str, port: int, seconds: float) -> TCPStore:
+    """Connect to the first node's store. Raises RuntimeError where no store answers within `seconds`."""
+    return TCPStore(address, port, is_master=False, timeout=timedelta(seconds=seconds), wait_for_workers=False)
+
+
+def barrier(store: Store, name: str, nodes: int, seconds: float) -> None:
+    """Wait for so many nodes, but no longer than `seconds`."""
+    if store.add(name, 1) >= nodes:
+        store.set(f"{name}/all", "here")
+    with contextlib.suppress(RuntimeError):
+        store.wait([f"{name}/all"], timedelta(seconds=seconds))
+
+
+def keep(address: str, port: int, count: int, seconds: float) -> None:
+    """Keep the store for the other nodes."""
+    until = time.monotonic() + seconds
+    store = TCPStore(address, port, is_master=True, wait_for_workers=False)
+    while store.add(THROUGH, 0) < count and time.monotonic() < until:
+        time.sleep(0.2)
+    time.sleep(1)  # for the last answer to arrive
 
 
 def take_round(store: Store, request: dict[str, Any], number: int, place: Place, tell: Tell) -> None:
@@ -81,6 +113,9 @@ def main(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    if sys.argv[1] == "keep":
+        keep(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
+    else:
+        main(json.loads(sys.argv[1]))
     sys.stderr.flush()
     os._exit(0)

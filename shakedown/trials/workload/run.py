@@ -195,7 +195,7 @@ def between(request: dict[str, Any]) -> None:
     """
     keeper, passes = None, [(name, rail) for name in request["trials"] for rail in list_rails(request, name)]
     if request["place"] == 0:
-        words = [str(FOLDER / "rendezvous.py"), request["own"], str(request["port"])]
+        words = [str(FOLDER / "between.py"), "keep", request["own"], str(request["port"])]
         words += [str(request["nodes"] * len(passes)), str(request["total_s"])]
         keeper = Process(words, logs() / "rendezvous.log", request["total_s"], request["total_s"])
     for name, rail in passes:

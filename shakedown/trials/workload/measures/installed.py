@@ -114,46 +114,31 @@ def dataset_read(place: Place) -> Iterator[Measured]:
         raise programs.Failed("the inventory has no data set: section datasets")
 
 
-def _rvs(place: Place, module: str, *options: str) -> Iterator[Measured]:
-    program, configuration = programs.find("rvs"), tools.configuration(module, place.model)
-    if program is None or configuration is None:
-        return
-    (text,) = _run([[program, "-c", str(configuration), *options]])
-    numbers, figures = tools.gpu_numbers(), tools.MODULES[module](text)
-    if not figures:
-        raise programs.Failed(f"rvs -c {configuration}: its output has no figure of {module}")
-    for stress in figures:
-        part = numbers.get(stress.gpu, f"gpu{stress.gpu}")
-        note = f"RVS asks for {stress.missed}" if stress.missed else ""
-        figure = re.sub(r"[^A-Za-z0-9_.-]", "-", stress.action)[:60]
-        yield Measured(figure, stress.value, note=note, part=part, missed=bool(stress.missed))
+def _register_rvs(module: str, unit: str, seconds: float, doc: str, *options: str) -> None:
+    """Register the trial of one module of RVS, which runs with the module's configuration for the GPU model."""
+
+    def measure(place: Place) -> Iterator[Measured]:
+        program, configuration = programs.find("rvs"), tools.configuration(module, place.model)
+        if program is None or configuration is None:
+            return
+        (text,) = _run([[program, "-c", str(configuration), *options]])
+        numbers, figures = tools.gpu_numbers(), tools.MODULES[module](text)
+        if not figures:
+            raise programs.Failed(f"rvs -c {configuration}: its output has no figure of {module}")
+        for stress in figures:
+            part = numbers.get(stress.gpu, f"gpu{stress.gpu}")
+            note = f"RVS asks for {stress.missed}" if stress.missed else ""
+            figure = re.sub(r"[^A-Za-z0-9_.-]", "-", stress.action)[:60]
+            yield Measured(figure, stress.value, note=note, part=part, missed=bool(stress.missed))
+
+    measure.__name__, measure.__doc__ = f"rvs_{module}", doc
+    trial(on="tool", figures={"*": unit}, seconds=seconds, needs_gpu=True, needs_torch=False)(measure)
 
 
-@trial(on="tool", figures={"*": "TFLOPS"}, seconds=300, needs_gpu=True, needs_torch=False)
-def rvs_gst(place: Place) -> Iterator[Measured]:
-    """Run RVS' GPU stress test on all GPUs at the same time: products of each data type, against RVS' own targets."""
-    yield from _rvs(place, "gst", "-p", "true")
-
-
-@trial(on="tool", figures={"*": "W"}, seconds=700, needs_gpu=True, needs_torch=False)
-def rvs_iet(place: Place) -> Iterator[Measured]:
-    """Run RVS' power test: the highest power of each GPU, against RVS' own target."""
-    yield from _rvs(place, "iet")
-
-
-@trial(on="tool", figures={"*": "GB/s"}, seconds=300, needs_gpu=True, needs_torch=False)
-def rvs_babel(place: Place) -> Iterator[Measured]:
-    """Run RVS' BabelStream: the average of each kernel on each GPU."""
-    yield from _rvs(place, "babel")
-
-
-@trial(on="tool", figures={"*": "GB/s"}, seconds=300, needs_gpu=True, needs_torch=False)
-def rvs_pebb(place: Place) -> Iterator[Measured]:
-    """Run RVS' PCIe bandwidth: each GPU with the memory of the nearest CPU, and of the other CPUs."""
-    yield from _rvs(place, "pebb")
-
-
-@trial(on="tool", figures={"*": "GB/s"}, seconds=500, needs_gpu=True, needs_torch=False)
-def rvs_pbqt(place: Place) -> Iterator[Measured]:
-    """Run RVS' transfers between GPUs: each GPU to the GPU that it reaches most slowly."""
-    yield from _rvs(place, "pbqt")
+_STRESS = "Run RVS' GPU stress test on all GPUs at the same time: products of each data type, against RVS' own targets."
+_register_rvs("gst", "TFLOPS", 300, _STRESS, "-p", "true")
+_register_rvs("iet", "W", 700, "Run RVS' power test: the highest power of each GPU, against RVS' own target.")
+_register_rvs("babel", "GB/s", 300, "Run RVS' BabelStream: the average of each kernel on each GPU.")
+_NEAREST = "Run RVS' PCIe bandwidth: each GPU with the memory of the nearest CPU, and of the other CPUs."
+_register_rvs("pebb", "GB/s", 300, _NEAREST)
+_register_rvs("pbqt", "GB/s", 500, "Run RVS' transfers between GPUs: each GPU to the GPU that it reaches most slowly.")
