@@ -26,26 +26,10 @@ from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session, session
 from shakedown.runs import rolling as plan
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.folder import find_run, own
+from shakedown.runs.folder import earlier_of, find_run
 from shakedown.runs.records import desired_digest
 from shakedown.runs.rolling import Rolling
 from shakedown.state.findings import Verdict
-
-
-def earlier_of(path: Path) -> Rolling:
-    """Return the result of a run in batches. Raise ValueError for another kind of run, or an unreadable one."""
-    try:
-        own(path, "run.json")
-        record = RunDirectory(path).load()
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}") from error
-    if record.rolling is None:
-        raise ValueError(
-            f"{path}: it was no run in batches (--batch), so there is nothing to go on with: leave out --resume"
-        )
-    return record.rolling
-
 
 FIRST_S = 20.0  # for all hosts to answer; the batches begin without those that take longer
 NOT_BEGUN = "its batch was not begun"

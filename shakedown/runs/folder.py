@@ -14,6 +14,7 @@ from shakedown.common.runs_folder import runs_folder
 from shakedown.gates.model import some
 from shakedown.node.owners import closed
 from shakedown.runs.directory import SIGNATURES, STATEMENT, RunDirectory
+from shakedown.runs.rolling import Rolling
 
 
 def why_none_can_be_kept(root: Path | None = None) -> str:
@@ -165,3 +166,17 @@ def _there_are(root: Path) -> str:
         if found
         else f"In {root} there are none ($SHAKEDOWN_RUNS names the folder)"
     )
+
+
+def earlier_of(path: Path) -> Rolling:
+    """Return the result of a run in batches. Raise ValueError for another kind of run, or an unreadable one."""
+    try:
+        own(path, "run.json")
+        record = RunDirectory(path).load()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+    if record.rolling is None:
+        raise ValueError(
+            f"{path}: it was no run in batches (--batch), so there is nothing to go on with: leave out --resume"
+        )
+    return record.rolling

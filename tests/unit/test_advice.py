@@ -18,7 +18,7 @@ from shakedown.catalogue import Log, advice, entries
 from shakedown.cli import COMMANDS, main
 from shakedown.common.data import read_toml
 from shakedown.desired import DesiredState
-from shakedown.evidence.diagnosis.signs import _KINDS
+from shakedown.evidence.diagnosis.signs import proofs
 from shakedown.recipes.program import program
 from shakedown.report.failure import sentence
 
@@ -159,7 +159,7 @@ def remedies() -> Iterator[tuple[str, str]]:
     logs: tuple[Log, ...] = ("job", "rccl", "kernel")
     yield from ((entry.name, entry.remedy) for log in logs for entry in entries(log))
     yield from ((name, advice(name)) for name in advised())
-    yield from ((name, seen.remedy) for name, seen in _KINDS.items())
+    yield from ((name, seen.remedy) for name, seen in proofs().items())
     for path in sorted(
         path for room in ("checks", "gates", "trials", "evidence") for path in (PACKAGE / room).rglob("*.py")
     ):

@@ -17,11 +17,10 @@ from shakedown.desired.models import TOGETHER
 from shakedown.gates import Gate
 from shakedown.isolation.tree import to_resume
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
-from shakedown.runner.rolling import earlier_of
 from shakedown.runs import copies
 from shakedown.runs import directory as runs
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.folder import find_run, remove_old_checks
+from shakedown.runs.folder import earlier_of, find_run, remove_old_checks
 from shakedown.runs.judging import judge_job, judge_run, verdict_of
 from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.state.findings import Finding, Verdict

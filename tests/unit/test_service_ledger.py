@@ -21,8 +21,7 @@ from shakedown.ledger.history import export
 from shakedown.ledger.store import Ledger, LedgerError, open_ledger
 from shakedown.report.formats import InService, text_of
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.repair.call import Busy, alone
-from shakedown.runner.repair.child import Commands, shown
+from shakedown.runner.repair.child import Busy, Commands, alone, shown
 from shakedown.runner.repair.scheduler import after
 from shakedown.service.board import Board
 from shakedown.service.board import shown as of_node

@@ -1,19 +1,13 @@
 """The work of `shakedown service`: look, act where that is requested, look again."""
 
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 from pyinfra.api import State
 from pyinfra_cli.util import parse_cli_arg
 
-from shakedown.common import private
-from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import printable
 from shakedown.ledger import claims as book
 from shakedown.ledger.claims import kept, this_process
@@ -21,36 +15,13 @@ from shakedown.ledger.store import Ledger
 from shakedown.runner import engine
 from shakedown.runner.examine import examine
 from shakedown.runner.kept_check import keep_check
-from shakedown.runner.repair.child import Commands
+from shakedown.runner.repair.child import Busy, Commands, alone
 from shakedown.runner.repair.escalation import Escalation
 from shakedown.runner.repair.scheduler import after, carry_out
 from shakedown.runner.repair.service import Picture, picture
 from shakedown.service.model import Step
 
 __all__ = ["Busy", "Commands", "ServiceCall"]
-
-LOCK = "service.lock"  # of a folder of runs; the commands that are run hold it too, so that an orphan is not overtaken
-
-
-class Busy(Exception):
-    """Another process holds the lock."""
-
-
-@contextmanager
-def alone() -> Iterator[tuple[int, Path]]:
-    """Hold the lock, for as long as this process or a command of it lives. Yields its descriptor and its path. Raises
-    Busy, OSError."""
-    private.make_folders(runs_folder())
-    path = runs_folder() / LOCK
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"{path} is held: another `shakedown service`, or a command of one, is at work") from None
-        yield fd, path.absolute()
-    finally:
-        os.close(fd)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 Ctrl-C and SIGTERM are handed on once, so that the command ends in its own way, and are known here afterwards.
 """
 
+import fcntl
 import json
 import os
 import shlex
@@ -18,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from shakedown.common import private
+from shakedown.common.runs_folder import runs_folder
 from shakedown.common.secrets import masked, values_of
 from shakedown.common.text import load_json
 from shakedown.desired.layers import Layer, merge
@@ -25,6 +28,28 @@ from shakedown.runner.pyinfra.invocation import INTERRUPTED, SIGNALS, invocation
 from shakedown.runner.pyinfra.site_files import DEPLOYS
 
 _TURN_S = 0.1
+LOCK = "service.lock"  # of a folder of runs; the commands that are run hold it too, so that an orphan is not overtaken
+
+
+class Busy(Exception):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def alone() -> Iterator[tuple[int, Path]]:
+    """Hold the lock, for as long as this process or a command of it lives. Yields its descriptor and its path. Raises
+    Busy, OSError."""
+    private.make_folders(runs_folder())
+    path = runs_folder() / LOCK
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"{path} is held: another `shakedown service`, or a command of one, is at work") from None
+        yield fd, path.absolute()
+    finally:
+        os.close(fd)
 
 
 @dataclass
