@@ -26,3 +26,8 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     monkey = sys.modules.get("gevent.monkey")
     if not folders and monkey is not None and monkey.saved:
         raise pytest.UsageError(f"gevent has patched this process: a module before {module_path} imports what does")
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A long text is named by its beginning: each process of a parallel run sends the names of all tests."""
+    return ascii(val[:80])[1:-1] + "..." if isinstance(val, str | bytes) and len(val) > 200 else None

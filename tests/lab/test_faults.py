@@ -129,20 +129,6 @@ def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Produ
     assert "still has" in product.run("shakedown", "report", "runs/latest").out
 
 
-def test_the_second_deploy_on_a_node_says_so_and_stops(lab: Rack, product: Product, tmp_path: Path) -> None:
-    inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
-    process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
-    until_it_trains(lab.nodes)
-    (tmp_path / "second").mkdir()
-    second = Product(tmp_path / "second")
-    ran = second.deploy(inventory, "megatron", "-y", timeout=90)
-    assert ran.code == 1, ran.text
-    assert "holds this node since" in ran.err, ran.text
-    assert process.poll() is None, "the first goes on"
-    process.send_signal(signal.SIGINT)
-    finish(process, 40)
-
-
 def test_every_error_of_the_desired_state_comes_before_the_first_connection(lab: Rack, product: Product) -> None:
     data = smoke() | {"gpu": "mi301x", "tuning": {"numa_balancing": "no", "thp": "maybe"}, "nic": "<changeme>"}
     inventory = lab.inventory(product.folder / "lab.py", data)

@@ -35,6 +35,7 @@ def on(product: Product, node: str, command: str) -> str:
     return make(product, "lab-ssh", f"N={node}", f"C={command}").out.strip()
 
 
+@pytest.mark.long
 def test_a_person_raises_a_rack_trains_on_it_and_takes_it_down(person: Product) -> None:
     raised = make(person, "lab-up", "NODES=2", "DOCKER=1")
     assert raised.code == 0, raised.text
