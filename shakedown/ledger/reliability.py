@@ -138,10 +138,7 @@ def reliability(ledger: Ledger, now: int, since: datetime | None = None) -> Reli
         parts = _parts(connection, {equipment for _, equipment in spans if equipment})
         claimed = list(_claimed(spans, parts))
         doubtful = {(claim.kind, claim.unit) for claim in claimed}
-        parts = {
-            equipment: [part for part in held if (part[0], part[2]) not in doubtful]
-            for equipment, held in parts.items()
-        }
+        parts = {name: [part for part in own if (part[0], part[2]) not in doubtful] for name, own in parts.items()}
         courses = _courses(connection, parts, now, since)
     held: dict[str, dict[str, float]] = {kind: defaultdict(float) for kind in KINDS}
     places: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)

@@ -9,7 +9,7 @@ import hashlib
 import re
 import threading
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from shakedown.common import private
 from shakedown.common.frozen import Frozen
@@ -34,21 +34,11 @@ class KeptLog(Frozen):
     incomplete: str = ""
 
 
-class Signer(Protocol):
-    """Keeps what nodes sign of their logs (shakedown/runs/signing/nodes.py)."""
-
-    def question(self, node: str, path: Path) -> str:
-        """Return what has the node sign the digest of a log; empty: nothing is signed."""
-
-    def take(self, node: str, path: Path, sha256: str, answer: dict[str, Any] | None) -> None:
-        """Take the node's answer on a log that was kept."""
-
-
 class LogQuota:
     """How many bytes of logs may still be kept for the jobs of a run, and who keeps the nodes' signatures on them."""
 
     def __init__(self, limit: int = RUN_LIMIT) -> None:
-        self.signer: Signer | None = None
+        self.signer: Any = None  # LogSigner (shakedown/runs/signing/nodes.py)
         self._left = limit
         self._lock = threading.Lock()
 

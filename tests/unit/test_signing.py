@@ -571,7 +571,7 @@ def test_a_node_signs_the_digests_of_its_logs(tmp_path: Path, site: tuple[Path, 
         return call("verify", run, "--key", site[1], *words).output
 
     first, second = (whole["logs"][name] for name in leaders[:2])
-    assert f"{leaders[0]}: the node's signature on it does not hold: the signature is on another log" in verdict(
+    assert f"{leaders[0]}: the node's signature on its log does not hold: the signature is on another log" in verdict(
         {leaders[0]: second, leaders[1]: first}
     )
     assert f"not signed by its node: {leaders[0]}: it has no key" in verdict({leaders[0]: {"reason": "it has no key"}})
@@ -588,7 +588,7 @@ def test_a_node_signs_the_digests_of_its_logs(tmp_path: Path, site: tuple[Path, 
     (run / "evidence.json").write_text(json.dumps(evidence))
     assert "not signed by its node: invented.log: it has no signature" in verdict({})
     (run / leaders[0]).write_text("invented")
-    assert f"{leaders[0]}: the node's signature on it does not hold" in verdict({})
+    assert f"{leaders[0]}: the node's signature on its log does not hold" in verdict({})
 
 
 @root

@@ -61,32 +61,21 @@ def verify(run: str, key: Path, known_hosts: Path | None) -> None:
 
 
 def _show(found: Verified, name: str) -> None:
-    predicate = found.statement.predicate
-    files = counted(len(found.statement.subject), "file")
-    lines = [f"signature: holds, key sha256 {name}"]
-    lines += [f"run: {predicate.run_id} over {found.record.inventory}, begun at {found.record.started_at}"]
-    lines += [f"files: {files} as they were signed, at {predicate.signed_at}"]
-    if predicate.packed:
-        lines.append(
-            f"packed from the signed run {predicate.packed.run_id}, statement sha256 {predicate.packed.sha256}"
-        )
-    if predicate.previous:
-        lines.append(
-            f"the signed run before: {predicate.previous.run_id}, statement sha256 {predicate.previous.sha256}"
-        )
-    lines.append(f"judged by shakedown {predicate.tool.version}, sources sha256 {predicate.tool.sha256}")
-    nodes = counted(len(found.record.nodes), "node")
-    held = found.held
+    predicate, held, record = found.statement.predicate, found.held, found.record
     reasons = "; ".join(f"{node}: {why}" for node, why in [*held.unsigned.items()][:3])
-    lines.append(
-        f"readings: {held.readings} of {nodes} signed by the node itself" + (f" ({reasons})" if reasons else "")
-    )
-    logs = counted(held.logs + len(held.unsigned_logs), "log")
-    lines.append(f"logs: {held.logs} of {logs} signed by the node itself")
-    lines += [f"not signed by its node: {name}: {why}" for name, why in held.unsigned_logs.items()]
-    lines += [f"does not hold: {change}" for change in found.changes]
-    holds = "does not hold" if found.changes else "holds"
     again = "judged again from the evidence" if found.judged else "by its findings, which are not judged again"
-    lines.append(f"verdict: {predicate.verdict}, {again}: {found.again}; {holds}")
-    for line in lines:
+    nodes, logs = counted(len(record.nodes), "node"), counted(held.logs + len(held.unsigned_logs), "log")
+    others = {"packed from the signed run": predicate.packed, "the signed run before:": predicate.previous}
+    for line in (
+        f"signature: holds, key sha256 {name}",
+        f"run: {predicate.run_id} over {record.inventory}, begun at {record.started_at}",
+        f"files: {counted(len(found.statement.subject), 'file')} as they were signed, at {predicate.signed_at}",
+        *(f"{what} {run.run_id}, statement sha256 {run.sha256}" for what, run in others.items() if run),
+        f"judged by shakedown {predicate.tool.version}, sources sha256 {predicate.tool.sha256}",
+        f"readings: {held.readings} of {nodes} signed by the node itself" + (f" ({reasons})" if reasons else ""),
+        f"logs: {held.logs} of {logs} signed by the node itself",
+        *(f"not signed by its node: {log}: {why}" for log, why in held.unsigned_logs.items()),
+        *(f"does not hold: {change}" for change in found.changes),
+        f"verdict: {predicate.verdict}, {again}: {found.again}; {'does not hold' if found.changes else 'holds'}",
+    ):
         click.echo(printable(line, 2000))

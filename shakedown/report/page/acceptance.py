@@ -3,8 +3,8 @@
 A supplier and a buyer sign the printed page. The page proves nothing: `shakedown verify` does.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -60,11 +60,9 @@ def page_of(document: Run) -> str:
     waived = [finding for finding in record.findings if finding.waiver]
     differing = [finding for finding in record.findings if finding.verdict != Verdict.OK and not finding.waiver]
     measured = [*_figures(document), *_trials(record), *_soak(record)]
-    models: dict[tuple[str, str], tuple[int, set[str]]] = {}
+    models: dict[tuple[str, str], list[str]] = defaultdict(list)  # the node of each part
     for part in parts:
-        number, holders = models.get((part.kind, part.model), (0, set()))
-        holders.add(part.node)
-        models[part.kind, part.model] = number + 1, holders
+        models[part.kind, part.model].append(part.node)
     template = render.environment().get_template("acceptance.html")
     return template.render(
         shown=shown,
@@ -107,20 +105,15 @@ def _parts(record: RunRecord, directory: Path | None) -> Iterator[Part]:
 
 def _parts_of(node: str, state: NodeState) -> Iterator[Part]:
     yield Part(node, "board", "", _text(state.system.product), _text(state.system.board_serial))
-    for gpu in _list(node, "GPUs", state.gpus):
-        yield gpu if isinstance(gpu, Part) else Part(node, "GPU", gpu.bdf, _text(gpu.model), _text(gpu.serial))
-    for nic in _list(node, "NICs", state.rdma):
-        yield (
-            nic
-            if isinstance(nic, Part)
-            else Part(node, "NIC", f"{nic.name} {nic.bdf}", _text(nic.driver), _text(nic.guid))
-        )
-    for disk in _list(node, "drives", state.nvme):
-        yield disk if isinstance(disk, Part) else Part(node, "drive", disk.name, _text(disk.model), _text(disk.serial))
+    gpus = _list(state.gpus, lambda gpu: (gpu.bdf, gpu.model, gpu.serial))
+    nics = _list(state.rdma, lambda nic: (f"{nic.name} {nic.bdf}", nic.driver, nic.guid))
+    drives = _list(state.nvme, lambda disk: (disk.name, disk.model, disk.serial))
+    for kind, found in (("GPU", gpus), ("NIC", nics), ("drive", drives)):
+        yield from (Part(node, kind, place, _text(model), _text(serial)) for place, model, serial in found)
 
 
-def _list(node: str, kind: str, reading: Any) -> list[Any]:
-    return [Part(node, kind, "", _UNREAD, _UNREAD)] if is_unreadable(reading) else list(reading)
+def _list(reading: Any, fields: Callable[[Any], tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
+    return [("", None, None)] if is_unreadable(reading) else [fields(part) for part in reading]
 
 
 def _text(reading: Any) -> str:

@@ -9,7 +9,10 @@ import base64
 import binascii
 import hashlib
 import json
+import os
 import re
+import stat
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +72,18 @@ def _closed(path: Path) -> None:
             raise SecretError(f"{folder} cannot be read: {error.strerror}") from None
 
 
+def opened(path: Path) -> BufferedReader:
+    """Open a file to read it; a FIFO is not waited for. Raises OSError, ValueError for what is no file."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise ValueError(f"{path}: it is not a file")
+
+
 def public_key(path: Path) -> ec.EllipticCurvePublicKey:
     """Read a site's public key. Raises ValueError, OSError."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         content = file.read(1 << 14)
     if b"PRIVATE KEY" in content:
         raise ValueError(f"{path} holds a private key: give the public key, and keep the private key at home")

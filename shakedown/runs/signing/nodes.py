@@ -59,24 +59,32 @@ class WrongSignature(ValueError):
 
 
 def taken(answer: dict[str, Any], key: str, nonce: str) -> SignedReading:
-    """Check what a node answered. `key`: what its connection showed. A node that signs nothing says why. Raises
-    WrongSignature."""
+    """Check what a node answered on its reading. `key`: what its connection showed. Raises WrongSignature."""
     text = str(answer.pop("document", ""))
-    try:
-        signature = NodeSignature(**Signature.model_validate(answer).model_dump())
-    except ValidationError:
-        raise WrongSignature("its signature is malformed") from None
-    if not key or signature.reason:
-        return SignedReading(NodeSignature(reason=printable(signature.reason, 300) or "it was not reached over SSH"))
-    if signature.host_key != key:
-        raise WrongSignature("it signed with another key than its connection showed")
-    try:
-        _held(signature, nonce, about="reading", sha256=hashlib.sha256(text.encode()).hexdigest())
-    except ValueError as error:
-        raise WrongSignature(f"the signature on its reading does not hold: {error}") from None
+    sha256 = hashlib.sha256(text.encode()).hexdigest()
+    signature = NodeSignature(**_answered(answer, key, nonce, about="reading", sha256=sha256).model_dump())
+    if signature.reason:
+        return SignedReading(signature)
     if json.loads(text) != load_sound(text, len(text)):
         return SignedReading(NodeSignature(reason="its reading had control characters, which are not kept"))
     return SignedReading(signature, zlib.compress(text.encode(), 1))
+
+
+def _answered(answer: Any, key: str, nonce: str, **wanted: str) -> Signature:
+    """Return a node's signature, which holds, or the reason why there is none. Raises WrongSignature."""
+    try:
+        signature = Signature.model_validate(answer)
+    except ValidationError:
+        raise WrongSignature("its signature is malformed") from None
+    if not key or signature.reason:
+        return Signature(reason=printable(signature.reason, 300) or "it was not reached over SSH")
+    if signature.host_key != key:
+        raise WrongSignature("it signed with another key than its connection showed")
+    try:
+        _held(signature, nonce, **wanted)
+    except ValueError as error:
+        raise WrongSignature(f"the signature on its {wanted['about']} does not hold: {error}") from None
+    return signature
 
 
 class LogSigner:
@@ -102,15 +110,9 @@ class LogSigner:
             return
         nonce, _, name = question.split(":", 2)
         try:
-            signature = Signature.model_validate(answer or {"reason": "the node did not sign it"})
-            if not signature.reason:
-                _held(signature, nonce, about="log", log=name, sha256=sha256)
-                if signature.host_key != self._key(node):
-                    raise ValueError("it is of another key than its connection showed")
-        except ValidationError:
-            signature = Signature(reason="the node's signature is malformed")
-        except ValueError as error:
-            signature = Signature(reason=f"the node's signature does not hold: {error}")
+            signature = _answered(answer or {}, self._key(node), nonce, about="log", log=name, sha256=sha256)
+        except WrongSignature as error:
+            signature = Signature(reason=str(error))
         self._signatures[node][name] = signature
 
     def write(self) -> None:
@@ -129,15 +131,14 @@ def _kept(directory: RunDirectory, node: str) -> NodeSignature:
         return NodeSignature(reason="it has no signature")
 
 
-def _held(signature: Signature, nonce: str, **wanted: str) -> dict[str, Any]:
-    """Return what was signed, which must have the wanted values. Raises ValueError."""
+def _held(signature: Signature, nonce: str, **wanted: str) -> None:
+    """Raise ValueError where a signature does not hold, or what was signed has not the wanted values."""
     sshsig.check(signature.text.encode(), signature.signature, signature.host_key, NAMESPACE)
     signed = load_json(signature.text, 1 << 16)
     if not isinstance(signed, dict) or signed.get("nonce") != nonce:
         raise ValueError("it was signed for another run")
     if any(signed.get(name) != value for name, value in wanted.items()):
         raise ValueError(f"the signature is on another {wanted['about']}")
-    return signed
 
 
 @dataclass
@@ -167,35 +168,28 @@ def check(
     praised = {finding.node for finding in record.findings if finding.verdict.passes}
     blamed = {finding.node for finding in record.findings} - praised
     for node in record.nodes:
-        kept = _kept(directory, node.name)
-        for name in logs.pop(node.name, []):
-            signature = kept.logs.get(name, Signature(reason="it has no signature"))
-            sha256 = files.get(name, "")
+        kept, state = _kept(directory, node.name), f"states/{file_name(node.name)}.json"
+        about: list[tuple[str, str, Signature, dict[str, str]]] = [
+            (name, name, kept.logs.get(name, Signature(reason="it has no signature")), {"about": "log", "log": name})
+            for name in logs.pop(node.name, [])
+        ]
+        if node.part != "unreached" or node.name not in blamed or state in files:
+            about.append((node.name, state, kept, {"about": "reading"}))  # the run says something good of the node
+        for name, file, signature, wanted in about:
+            reading, sha256 = signature is kept, files.get(file, "")
             try:
-                if signature.reason:
-                    held.unsigned_logs[name] = signature.reason
-                elif packed and load_json(signature.text, 1 << 16).get("sha256") != sha256:
-                    held.unsigned_logs[name] = "it was masked when the archive was made"
-                else:
-                    _held(signature, record.nonce, about="log", log=name, sha256=sha256)
-                    _check_key(record, node, signature, keys)
-                    held.logs += 1
+                signed = load_json(signature.text or "{}", 1 << 16)
+                masked = packed and isinstance(signed, dict) and signed.get("sha256") != sha256
+                if reason := signature.reason or ("it was masked when the archive was made" if masked else ""):
+                    (held.unsigned if reading else held.unsigned_logs)[name] = reason
+                    continue
+                _held(signature, record.nonce, sha256=sha256, **wanted)
+                if reading:
+                    _check_reading(directory, record, node.name, signed)
+                _check_key(record, node, signature, keys)
+                held.readings, held.logs = held.readings + reading, held.logs + (not reading)
             except ValueError as error:
-                held.wrong.append(f"{name}: the node's signature on it does not hold: {error}")
-        there = (directory.path / "states" / f"{file_name(node.name)}.json").exists()
-        if node.part == "unreached" and node.name in blamed and not there:
-            continue  # the run says nothing good of the node, and has no state of it
-        if kept.reason:
-            held.unsigned[node.name] = kept.reason
-            continue
-        try:
-            _check_reading(directory, record, node.name, kept, packed)
-            _check_key(record, node, kept, keys)
-            held.readings += 1
-        except _Masked:
-            held.unsigned[node.name] = "its reading was masked when the archive was made"
-        except ValueError as error:
-            held.wrong.append(f"{node.name}: the signature on its reading does not hold: {error}")
+                held.wrong.append(f"{name}: the node's signature on its {wanted['about']} does not hold: {error}")
     held.unsigned_logs |= {name: "no node of the run has it" for names in logs.values() for name in names}
     return held
 
@@ -221,16 +215,8 @@ def _logs(record: RunRecord, evidence: Mapping[str, Evidence], files: Iterable[s
     return by_node
 
 
-class _Masked(Exception):
-    """A copy that is not what was signed, and need not be."""
-
-
-def _check_reading(directory: RunDirectory, record: RunRecord, node: str, signature: Signature, packed: bool) -> None:
-    path = directory.path / "states" / f"{file_name(node)}.json"
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    if packed and load_json(signature.text, 1 << 16).get("sha256") != sha256:
-        raise _Masked
-    signed = _held(signature, record.nonce, about="reading", sha256=sha256)
+def _check_reading(directory: RunDirectory, record: RunRecord, node: str, signed: dict[str, Any]) -> None:
+    """Raise ValueError where a state is not of the signed host and boot, or not of the run's time."""
     system = directory.load_state(node).system
     if (signed.get("hostname"), signed.get("boot_id")) != (system.hostname, system.boot_id):
         raise ValueError("the signature is on another reading")

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
-from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,7 +25,7 @@ from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.folder import run_ids
 from shakedown.runs.records import Evidence, RunRecord, now
 from shakedown.runs.signing import envelope
-from shakedown.runs.signing.envelope import LIMIT, NotSigned
+from shakedown.runs.signing.envelope import LIMIT, NotSigned, opened
 from shakedown.runs.signing.nodes import LogSigner
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState, is_unreadable
@@ -153,12 +152,15 @@ def of_run(
     no file or folder."""
     files, folders = contents(directory.path)
     bounds = Bounds()
-    predicate = _predicate(record, evidence, states)
-    previous = _previous(directory.path)
-    sha256 = digest(inventory) if inventory is not None and inventory.is_file() else None
-    more = {"form": "run", "folders": folders, "previous": previous, "packed": None, "inventory_sha256": sha256}
-    subjects = [Subject(name=name, digest=Digest(sha256=digest(directory.path / name, bounds))) for name in files]
-    return Statement(subject=subjects, predicate=Predicate(**predicate, **more))
+    more: dict[str, Any] = {
+        "form": "run",
+        "folders": folders,
+        "previous": _previous(directory.path),
+        "packed": None,
+        "inventory_sha256": digest(inventory) if inventory is not None and inventory.is_file() else None,
+    }
+    digests = {name: digest(directory.path / name, bounds) for name in files}
+    return _made(digests, record, evidence, states, more)
 
 
 def of_archive(
@@ -176,22 +178,14 @@ def of_archive(
         evidence = copy.load_evidence()
     except OSError:
         evidence = {}
-    packed = Before(run_id=run.predicate.run_id, sha256=sha256)
-    inventory = None if anonym else run.predicate.inventory_sha256
     more: dict[str, Any] = {
         "form": "archive",
         "folders": [],
         "previous": None,
-        "packed": packed,
-        "inventory_sha256": inventory,
+        "packed": Before(run_id=run.predicate.run_id, sha256=sha256),
+        "inventory_sha256": None if anonym else run.predicate.inventory_sha256,
     }
-    subject = Subject(name=archive.name, digest=Digest(sha256=digest(archive)))
-    return Statement(subject=[subject], predicate=Predicate(**_predicate(record, evidence, states), **more))
-
-
-def gates_of(record: RunRecord) -> list[SignedGate]:
-    """Return the gates of a record, as a statement has them."""
-    return [SignedGate(name=gate.name, job=gate.job, node=gate.node, verdict=gate.verdict) for gate in record.gates]
+    return _made({archive.name: digest(archive)}, record, evidence, states, more)
 
 
 def facts_of(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Any]:
@@ -202,7 +196,9 @@ def facts_of(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, A
     return {
         "run_id": record.run_id,
         "verdict": record.verdict,
-        "gates": gates_of(record),
+        "gates": [
+            SignedGate(name=gate.name, job=gate.job, node=gate.node, verdict=gate.verdict) for gate in record.gates
+        ],
         "inventory": record.inventory,
         "desired_sha256": record.desired_digest,
         "baselines_sha256": hashlib.sha256(canonical(past)).hexdigest() if past else None,
@@ -213,23 +209,25 @@ def facts_of(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, A
     }
 
 
-def _predicate(
-    record: RunRecord, evidence: Mapping[str, Evidence], states: Iterable[tuple[str, NodeState]]
-) -> dict[str, Any]:
-    serials = {name: _read_or_none(state.system.board_serial) for name, state in states}
-    return {
-        **facts_of(record, evidence),
-        "tool": Tool(version=version("shakedown"), sha256=source_digest()),
-        "nodes": [
-            SignedNode(name=node.name, board_serial=serials.get(node.name), host_key=node.host_key or None)
-            for node in record.nodes
-        ],
-        "signed_at": now(),
-    }
-
-
-def _read_or_none(reading: Any) -> str | None:
-    return None if is_unreadable(reading) else str(reading)
+def _made(
+    digests: Mapping[str, str],
+    record: RunRecord,
+    evidence: Mapping[str, Evidence],
+    states: Iterable[tuple[str, NodeState]],
+    more: Mapping[str, Any],
+) -> Statement:
+    read = {name: state.system.board_serial for name, state in states}
+    serials = {name: str(serial) for name, serial in read.items() if not is_unreadable(serial)}
+    nodes = [
+        SignedNode(name=node.name, board_serial=serials.get(node.name), host_key=node.host_key or None)
+        for node in record.nodes
+    ]
+    tool = Tool(version=version("shakedown"), sha256=source_digest())
+    predicate = Predicate(**facts_of(record, evidence), tool=tool, nodes=nodes, signed_at=now(), **more)
+    return Statement(
+        subject=[Subject(name=name, digest=Digest(sha256=sha256)) for name, sha256 in digests.items()],
+        predicate=predicate,
+    )
 
 
 def contents(folder: Path) -> tuple[list[str], list[str]]:
@@ -271,15 +269,6 @@ class Bounds:
             raise NotSigned(f"{path}: with it the files have more than {UNPACKED_LIMIT} bytes: it is not hashed")
         if time.monotonic() > self._end:
             raise NotSigned(f"{path}: hashing the files took more than {MOST_S:.0f} s: copy the run to a faster disk")
-
-
-def opened(path: Path) -> BufferedReader:
-    """Open a file to read it; a FIFO is not waited for. Raises OSError, ValueError for what is no file."""
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb")
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise ValueError(f"{path}: it is not a file")
 
 
 def digest(path: Path, bounds: Bounds | None = None) -> str:

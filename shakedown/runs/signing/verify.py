@@ -80,7 +80,7 @@ def signature(file: Path, key: EllipticCurvePublicKey) -> tuple[Statement, str]:
     what there is in its place."""
     if not file.is_file() or file.is_symlink():
         raise FileNotFoundError(f"{file}: it is not there, or no file: the run is not signed (docs/evidence.md)")
-    with statement.opened(file) as source:
+    with envelope.opened(file) as source:
         text = source.read(envelope.LIMIT + 1)
     try:
         return statement.read(envelope.verified(text, key)), hashlib.sha256(text).hexdigest()
