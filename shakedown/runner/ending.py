@@ -175,7 +175,8 @@ def _name(state: State, op_hash: str) -> str:
     return printable(", ".join(sorted(state.get_op_meta(op_hash).names)), 200)
 
 
-def _outcome(state: State, host: Host, examination: Examination | None) -> HostOutcome:
+def outcome(state: State, host: Host, examination: Examination | None) -> HostOutcome:
+    """Return what became of a host."""
     run, interrupted = progress(state).hosts[host.name], invocation.interrupted
     if examination is None:
         ended = "the run ended before it was judged" if invocation.error else ""
@@ -206,7 +207,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     record = end.record if end else None
     summary = Summary(
         verdict=verdict,
-        outcomes=[_outcome(state, host, examination) for host in hosts],
+        outcomes=[outcome(state, host, examination) for host in hosts],
         changed={host.name: kept.hosts[host.name].changed() for host in hosts},
         restored={
             host.name: host.connector_data.get(RESTORES, []) for host in hosts if not kept.hosts[host.name].fails

@@ -403,15 +403,15 @@ def test_everything_but_the_training(tmp_path: Path) -> None:
 ENDED_EARLY = """
 import sys
 from shakedown.runner import engine
-from shakedown.runner.ending import outcomes
+from shakedown.runner.ending import outcome
 from shakedown.runner.pyinfra.invocation import invocation
 
 state = engine.load(sys.argv[1])
 with engine.connected(state):
-    print(outcomes(state, None, False)[0].kind)
+    (host,) = state.inventory
+    print(outcome(state, host, None).kind)
     invocation.error = "SyntaxError: in a check"
-    (outcome,) = outcomes(state, None, False)
-    print(outcome.kind, outcome.why)
+    print(outcome(state, host, None).kind, outcome(state, host, None).why)
 """
 
 
