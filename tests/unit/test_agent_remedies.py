@@ -35,7 +35,7 @@ class Tuned(Node):
 
     def __init__(self, program: Path, folder: Path) -> None:
         self.tree = folder / "tree"
-        make_tree(self.tree, gpu="mi300x", nic="thor2")
+        make_tree(self.tree, gpu="mi300x", nic="thor2", gid_entries=16)
         super().__init__(program, folder)
 
     def compile(self, **agent: Any) -> None:

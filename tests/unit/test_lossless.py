@@ -84,7 +84,7 @@ def test_no_answer_of_a_kernel_ends_the_reading(octets: bytes, right: bool) -> N
 
 
 def test_congestion_control_is_read_from_the_driver_s_own_folder(tmp_path: Path) -> None:
-    make_tree(tmp_path, gpu="mi300x", nic="thor2")
+    make_tree(tmp_path, gpu="mi300x", nic="thor2", gid_entries=16)
     device = next(part for part in rdma.read(Tree(str(tmp_path)))[0] if part["name"] == "bnxt_re2")
     assert device["lossless"]["congestion"] == {"enable_cc": 1, "tos_ecn": 1, "tos_dscp": 26, "cc_mode": 1}
     assert device["lossless"]["pfc"] == [3]
@@ -123,7 +123,7 @@ def test_a_driver_that_tells_no_flow_control_is_not_one_that_has_it_off(tmp_path
 
 
 def test_a_driver_without_such_a_folder_is_told_as_that(tmp_path: Path) -> None:
-    make_tree(tmp_path, gpu="mi300x", nic="ainic")
+    make_tree(tmp_path, gpu="mi300x", nic="ainic", gid_entries=16)
     congestion = rdma.read(Tree(str(tmp_path)))[0][0]["lossless"]["congestion"]
     assert congestion["unreadable"] == "missing" and "/sys/kernel/debug/mlx5/" in congestion["detail"]
 
