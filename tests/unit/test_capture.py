@@ -159,10 +159,16 @@ def packed(path: Path, document: Any) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("captured")
+    _, path, _ = written(folder, record(make_tree(folder / "tree", count=1, gid_entries=4)))
+    return gzip.decompress(path.read_bytes())
+
+
 @pytest.fixture
-def document(tmp_path: Path) -> Any:
-    _, path, _ = written(tmp_path, record(make_tree(tmp_path / "tree", count=1, gid_entries=4)))
-    return json.loads(gzip.decompress(path.read_bytes()))
+def document(captured: bytes) -> Any:
+    return json.loads(captured)
 
 
 @pytest.mark.parametrize(
