@@ -9,7 +9,7 @@ from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.jobs.launch import LaunchPlan
-from shakedown.ledger.compared import key_of, parameters_of
+from shakedown.ledger.compared import key_of, parameters_of, states_of
 from shakedown.logs.metrics import METRICS
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import JobRecord, RunRecord
@@ -55,15 +55,7 @@ class Comparison(Frozen):
 class _Run:
     def __init__(self, directory: RunDirectory) -> None:
         self.record = directory.load()
-        self.states: dict[str, NodeState] = {}
-        self.lacking: list[str] = []
-        for node in self.record.nodes:
-            try:
-                self.states[node.name] = directory.load_state(node.name)
-            except FileNotFoundError:
-                continue
-            except (OSError, ValueError) as error:
-                self.lacking.append(str(error))
+        self.states, self.lacking = states_of(directory, self.record)
 
     @property
     def side(self) -> Side:

@@ -31,6 +31,20 @@ NONE, UNREAD = "none", "not read"  # a node without the thing; a reading that co
 _LONGEST = 200  # characters of a value
 
 
+def states_of(run: RunDirectory, record: RunRecord) -> tuple[dict[str, NodeState], list[str]]:
+    """Return the states of a run's nodes as they were before the run, and what could not be read. A node that was never
+    reached has none."""
+    states, lacking = {}, []
+    for node in record.nodes:
+        try:
+            states[node.name] = run.load_state(node.name)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            lacking.append(str(error))
+    return states, lacking
+
+
 def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
     """Return the key of a job, from its plan and the states of its nodes as they were before the run. None: it has no
     plan, so nobody knows what was to be run."""

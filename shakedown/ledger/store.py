@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # who only asks has no use for them
     from shakedown.ledger.entry import Entry
     from shakedown.runs.directory import RunDirectory
     from shakedown.runs.records import RunRecord
-    from shakedown.state.node import NodeState
 
 
 VARIABLE = "SHAKEDOWN_LEDGER"
@@ -133,21 +132,14 @@ class Ledger:
         """Keep a run, by its directory; one that is there already is replaced. `record` stands for the one in run.json
         where it was judged again. `origin`: whose evidence the run is; empty: this site's own. Returns what
         could not be read. Raises ValueError and OSError for a record that cannot be."""
+        from shakedown.ledger.compared import states_of
         from shakedown.ledger.entry import entry_of, kept_apart  # gates and trials, 200 ms: only who writes needs them
 
         record = record or run.load()
         if record.simulated:
             raise ValueError(f"{run.path}: the run is simulated, and no ledger of a site keeps it")
         evidence = run.load_evidence() if any(job.plan and job.plan.has_report for job in record.jobs) else {}
-        states: dict[str, NodeState] = {}
-        lacking = []
-        for node in record.nodes:
-            try:
-                states[node.name] = run.load_state(node.name)
-            except FileNotFoundError:  # it was never reached
-                continue
-            except (OSError, ValueError) as error:
-                lacking.append(str(error))
+        states, lacking = states_of(run, record)
         entry = entry_of(record, states, run, evidence)
         self.put(kept_apart(entry, origin) if origin else entry)
         return lacking
