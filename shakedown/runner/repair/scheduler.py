@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from shakedown import ledger as memory
 from shakedown.desired.models import DesiredState, Service
 from shakedown.ledger import LedgerError
-from shakedown.ledger.claims import Room
-from shakedown.ledger.store import Ledger
 from shakedown.runner.jobs.connection import settings_of
 from shakedown.runs.records import RunRecord
 from shakedown.schedulers import registry
