@@ -16,6 +16,11 @@ FILES = sorted(
     for folder in (PACKAGE, PACKAGE / "facts", PACKAGE / "operations")  # the last two are links, which rglob passes by
     for file in folder.rglob("*.py")
 )
+# Work with the ledger or not at all: the commands say which extra they need, and the others are loaded by `service`.
+OF_THE_LEDGER = {
+    *(f"cli/commands/{name}.py" for name in ("calibrate", "history", "ledger", "reliability", "service")),
+    *(f"runner/repair/{name}.py" for name in ("call", "drains", "escalation")),
+}
 NO_NOUNS = {"told", "its", "said", "asked", "each"}
 ON_DISK = {"asked"}  # a field of run.json
 
@@ -58,6 +63,23 @@ def test_modules_import_at_the_top(trees: dict[Path, ast.AST]) -> None:
     ours = {file: tree for file, tree in trees.items() if "workload" not in file.parts}
     late = {file: len(imports) for file, tree in ours.items() if (imports := late_imports(tree))}
     assert len(FILES) > 400 and sum(late.values()) <= 60, late
+
+
+def test_a_plain_install_loads_no_database(trees: dict[Path, ast.AST]) -> None:
+    """SQLAlchemy is an extra: `from shakedown import ledger as memory` loads what needs it on first use."""
+    imports = {
+        file: {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+        for file, tree in trees.items()
+        if isinstance(tree, ast.Module)
+    }
+    ledger = {f"shakedown.ledger.{file.stem}": file for file in imports if file.parent == PACKAGE / "ledger"}
+    needing = {name for name, file in ledger.items() if any("sqlalchemy" in (of or "") for of in imports[file])}
+    while more := {name for name, file in ledger.items() if imports[file] & needing} - needing:
+        needing |= more
+    found = {
+        str(file.relative_to(PACKAGE)) for file, of in imports.items() if of & needing and file not in ledger.values()
+    }
+    assert len(needing) > 3 and found <= OF_THE_LEDGER, found - OF_THE_LEDGER
 
 
 def test_names_are_nouns(trees: dict[Path, ast.AST]) -> None:
