@@ -156,7 +156,7 @@ def _diff(before: str, after: str) -> str:
 
 
 def equivalent() -> list[dict[str, Any]]:
-    """The changes that nobody can notice: module, the line with the change (`after`), the reason (`why`)."""
+    """The changes that nobody can notice: module ("*": any), the line with the change (`after`), the reason (`why`)."""
     path = HERE / "equivalent.toml"
     found: list[dict[str, Any]] = tomllib.loads(path.read_text("utf-8")).get("mutant", [])
     return found
@@ -165,7 +165,7 @@ def equivalent() -> list[dict[str, Any]]:
 def is_equivalent(mutant: Mutant) -> bool:
     """Whether it stands among those."""
     added = [line[1:].strip() for line in mutant.diff.splitlines() if line.startswith("+")]
-    return any(entry["module"] == mutant.module and [entry["after"]] == added for entry in equivalent())
+    return any(entry["module"] in (mutant.module, "*") and [entry["after"]] == added for entry in equivalent())
 
 
 def copy(folder: Path) -> Path:
