@@ -19,6 +19,7 @@ from shakedown.checks import checks
 from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates.judge import JobSpec, from_logs
+from shakedown.gates.judgement import watched_counters
 from shakedown.gates.model import Gate
 from shakedown.gates.observed import NodeLog
 from shakedown.isolation.knowledge import Knowledge
@@ -235,6 +236,13 @@ def node_findings(check: str, wanted: dict[str, Any], state: dict[str, Any], kin
     found = checks()[check](DesiredState.model_validate(desired), NodeState.model_validate(actual), "n")
     findings = [found] if isinstance(found, Finding) else found or []
     return [finding.model_dump(mode="json", exclude={"node"}, exclude_defaults=True) for finding in findings]
+
+
+def node_counters(wanted: dict[str, Any], counters: dict[str, Any], kind: str = "plain") -> dict[str, Any]:
+    """Return the counters of a healthy node that a run must not raise."""
+    desired, state = _healthy(kind)
+    desired, state = changed(desired, wanted), changed(state, {"counters": counters})
+    return watched_counters(DesiredState.model_validate(desired), NodeState.model_validate(state))
 
 
 def search_state(search: Isolation) -> list[Any]:
