@@ -213,3 +213,8 @@ def test_packages_of_common_names_elsewhere_do_not_matter(tmp_path: Path) -> Non
     data = '{"gpu": "cpu", "tuning": {"numa_balancing": None}}'
     ran = from_nothing(tmp_path, inventory(tmp_path, data), DRIFT, "-y", PYTHONPATH=str(tmp_path / "elsewhere"))
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_file_that_is_not_there_is_no_pass(tmp_path: Path) -> None:
+    ran = pyinfra(tmp_path, "rakc.py", PROJECT / "deploy/drift.py", "-y")
+    assert ran.returncode != 0 and "rakc.py" in ran.stderr
