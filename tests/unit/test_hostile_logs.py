@@ -210,7 +210,7 @@ def test_what_no_machine_can_do_passes_no_gate() -> None:
 
 def test_more_iterations_than_are_kept_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 5_000  # instead of the 100,000 that take 5 s
-    for name in ("judge", "node_log"):
+    for name in ("judge", "observed"):
         monkeypatch.setattr(sys.modules[f"shakedown.gates.{name}"], "MAX_ITERATIONS", most)
     count = most + 3
     log = read_log(
