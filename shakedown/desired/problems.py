@@ -2,11 +2,12 @@
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shakedown.common.secrets import MASK, is_secret
 from shakedown.common.text import counted, printable
+from shakedown.hosts import few
 
 
 @dataclass(frozen=True, order=True)
@@ -31,13 +32,27 @@ def shown(value: object, most: int = 80) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def as_lines(problems: Iterable[Problem]) -> list[str]:
+    """Return a line for each problem; a problem that several hosts or groups have in common is one line."""
+    alike: dict[tuple[str, Problem], list[str]] = {}
+    for problem in problems:
+        kind, space, name = problem.where.rpartition(" ")
+        alike.setdefault((kind + space, replace(problem, where="", hosts=())), []).append(name)
+    return [str(replace(problem, where=kind + few(names))) for (kind, problem), names in alike.items()]
+
+
+def listed(beginning: str, problems: Iterable[Problem]) -> str:
+    """Return the message of an error with all its problems."""
+    lines = as_lines(problems)
+    return "\n".join([f"{beginning} {counted(len(lines), 'error')}:", *(f"  {line}" for line in lines)])
+
+
 class DesiredStateError(ValueError):
     """A desired state that cannot be used. `problems` holds every error, not the first."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        count = counted(len(self.problems), "error")
-        super().__init__("\n".join([f"the desired state has {count}:", *(f"  {p}" for p in self.problems)]))
+        super().__init__(listed("the desired state has", self.problems))
 
 
 class InventoryError(ValueError):

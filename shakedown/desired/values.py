@@ -146,8 +146,17 @@ def parse_room(value: object) -> object:
     return parse_size(value)
 
 
+def parse_number(value: object) -> object:
+    """Return a value that is no number. Raise ValueError for a number, which has no unit."""
+    if isinstance(value, int | float):
+        raise ValueError(UNIT)
+    return value
+
+
 SIZE = BeforeValidator(parse_size)
-ShmSize = Annotated[str, AfterValidator(matching(re.compile(r"[1-9][0-9]*[bkmgBKMG]"), UNIT))]
+ShmSize = Annotated[
+    str, BeforeValidator(parse_number), AfterValidator(matching(re.compile(r"[1-9][0-9]*[bkmgBKMG]"), UNIT))
+]
 """As container engines read it."""
 
 

@@ -10,6 +10,7 @@ from shakedown.common.secret_file import keyed_digest
 from shakedown.common.secrets import masked_model
 from shakedown.common.text import file_name
 from shakedown.desired.models import EACH, TOGETHER
+from shakedown.desired.problems import Problem, as_lines
 from shakedown.evidence.diagnosis.origin import STOPPED
 from shakedown.evidence.results import JobResult
 from shakedown.gates import verdict as verdict_of
@@ -102,20 +103,20 @@ def preview_of(examination: Examination) -> tuple[dict[str, LaunchPlan], list[st
     """Return the jobs' plans, by the jobs' names, and what stands in the way of jobs now. Of such a job it is the plan
     as it will be once the nodes are repaired, as far as that can be derived."""
     run_id, plans = new_run_id(), {}
-    hindrances: dict[str, None] = {}
+    hindrances: dict[Problem, None] = {}
     for node in jobs_of(examination):
         plan: LaunchPlan | None = None
         try:
             plan = plan_of(examination, run_id, alone=node)
         except PlanError as error:
-            hindrances |= dict.fromkeys(map(str, error.problems))
+            hindrances |= dict.fromkeys(error.problems)
             try:
                 plan = plan_of(examination, run_id, alone=node, repaired=True)
             except PlanError as partly:
                 plan = partly.plan
         if plan is not None:
             plans[job_name(node)] = shown(plan, examination)
-    return plans, list(hindrances)
+    return plans, as_lines(hindrances)
 
 
 def shown(plan: LaunchPlan, examination: Examination) -> LaunchPlan:

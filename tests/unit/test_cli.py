@@ -193,6 +193,10 @@ def test_hosts_of_which_nothing_is_asked_are_refused_beside_all_other_errors(
             "expected a file that exists: there is no id_no (in ",
         ),
         ('{"ssh_port": "2222"}', "group rack: ssh_port = '2222': expected a value of type int"),
+        (
+            '{"smoke": {"recipe": "gpt-small", "shm_size": 64}}',
+            'smoke.shm_size = 64: expected a size with its unit, as "64G"',
+        ),
     ],
 )
 def test_pyinfras_own_keys_are_judged_beside_all_other_errors(tmp_path: Path, data: str, words: str) -> None:
@@ -260,6 +264,12 @@ def test_other_peoples_data_is_let_through(tmp_path: Path) -> None:
 def test_a_group_that_pyinfra_takes_for_something_else_is_refused(tmp_path: Path, group: str, words: str) -> None:
     wrong = refused(tmp_path, f"rack = {group}\nother = ('x', {{}})\nPORTS = [1, 2]\nDATA = {{'a': 1}}\n", "drift")
     assert f"site.py: {words}" in wrong and "other, its hosts = 'x'" in wrong and "PORTS" not in wrong
+
+
+@pytest.mark.parametrize("group", ['{"n1": {"gpu": "cpu"}}', '"n1"', '{"n1"}', "(name for name in ())"])
+def test_a_file_without_a_group_names_what_stands_in_place_of_one(tmp_path: Path, group: str) -> None:
+    wrong = refused(tmp_path, f"rack = {group}\n", "drift")
+    assert "site.py: rack = " in wrong and "expected a list of hosts, as [" in wrong
 
 
 def test_group_data_of_no_group_is_refused_beside_other_errors(tmp_path: Path) -> None:

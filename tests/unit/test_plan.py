@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from shakedown.desired.problems import DesiredStateError, Problem
 from shakedown.jobs.plan import PlanError, make_plan, render
+from shakedown.jobs.plan.participants import participants
 from shakedown.state.node import NodeState
 from tests.plans import DIGEST, RUN_ID, rack, small, value
 from tests.states import GIB, bare, desired, healthy, image, interface, unreadable, with_
@@ -250,6 +252,23 @@ def test_gpus_that_cannot_be_counted_are_not_guessed() -> None:
         rack("llama3.1-8b-fp8", changes={"node01": {"gpus": unreadable("missing", "amdsmi")}})
     with pytest.raises(PlanError, match="gpus = 8: expected at least 16"):
         rack("llama3.1-8b-fp8", ranks_per_node=16)
+
+
+def test_an_error_of_many_hosts_is_one_line() -> None:
+    names = [f"node{number:03d}" for number in range(1, 513)]
+    for error, kind in ((PlanError, ""), (DesiredStateError, "host ")):
+        alike = [Problem(f"{kind}{name}", "smoke", "nothing", "a smoke section") for name in names]
+        first, *lines = str(error([*alike, Problem("plan", "nodes", "0", "one")])).splitlines()
+        assert first.endswith(" 2 errors:") and len(error(alike).problems) == 512
+        assert lines[0] == f"  {kind}node[001-512]: smoke = nothing: expected a smoke section"
+
+
+def test_nodes_that_are_missing_are_named_by_their_reason() -> None:
+    missing = {f"node{number:02d}": "reachable: fail" for number in range(1, 64)} | {"node64": "gpu_count: fail"}
+    (problem,) = participants({}, {}, list(missing), missing)[1]
+    assert problem.expected.endswith("(node[01-63]: reachable: fail; node64: gpu_count: fail)")
+    (alone,) = participants({}, {}, ["node01"], {"node01": "reachable: fail"})[1]
+    assert alone.expected.startswith("the node, since min_nodes")
 
 
 def test_all_nodes_or_min_nodes() -> None:

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState, Smoke
-from shakedown.desired.problems import Problem
+from shakedown.desired.problems import Problem, listed
 from shakedown.jobs.launch import Derived, LaunchPlan, NodePlan
 from shakedown.recipes.options import ResolvedOptions
 from shakedown.recipes.recipe import Recipe
@@ -19,8 +18,7 @@ class PlanError(ValueError):
     def __init__(self, problems: Sequence[Problem], plan: LaunchPlan | None = None) -> None:
         self.problems = tuple(dict.fromkeys(problems))
         self.plan = plan
-        count = counted(len(self.problems), "error")
-        super().__init__("\n".join([f"the launch plan has {count}:", *(f"  {p}" for p in self.problems)]))
+        super().__init__(listed("the launch plan has", self.problems))
 
 
 @dataclass

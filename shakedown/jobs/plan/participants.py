@@ -7,6 +7,7 @@ from shakedown.common.text import counted
 from shakedown.desired.models import EACH, DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.desired.values import format_size
+from shakedown.hosts import few
 from shakedown.jobs.launch import Derived
 from shakedown.jobs.plan.draft import PlanDraft
 from shakedown.jobs.plan.environment import chosen_gpus
@@ -216,9 +217,12 @@ def participants(
         if alone in missing:
             problems.append(Problem(alone, "state", missing[alone], "a node that is fit to train"))
         return names, problems + _seen(order, seen)
-    who = ", ".join(f"{name}: {reason}" for name, reason in missing.items()) or "no node is missing"
+    alike: dict[str, list[str]] = {}
+    for name, reason in missing.items():
+        alike.setdefault(reason, []).append(name)
+    who = "; ".join(f"{few(absent)}: {reason}" for reason, absent in alike.items()) or "no node is missing"
     if missing and least is None:
-        expected = f"all {counted(len(order), 'node')}, since min_nodes is not set ({who})"
+        expected = f"{'the node' if len(order) == 1 else f'all {len(order)} nodes'}, since min_nodes is not set ({who})"
         problems.append(Problem("plan", "nodes", str(len(names)), expected))
     elif least is not None and len(names) < least:
         problems.append(Problem("plan", "nodes", str(len(names)), f"at least min_nodes = {least} ({who})"))

@@ -39,9 +39,13 @@ def groups_of(file: str) -> dict[str, Any]:
 
     values: dict[str, Any] = pyinfras.exec_file(file, return_locals=True)
     wrong = [problem for name, value in values.items() if name[:1] != "_" for problem in _misread(file, name, value)]
+    groups = {name: value for name, value in values.items() if pyinfras._is_inventory_group(name, value)}
+    if not groups:  # what may be another variable beside groups was meant as a group
+        others = {name: value for name, value in values.items() if isinstance(value, str | dict | set | Iterator)}
+        wrong += [Problem(file, name, shown(value), _HOSTS) for name, value in others.items() if name[:1] != "_"]
     if wrong:
         raise DesiredStateError(wrong)
-    return {name: value for name, value in values.items() if pyinfras._is_inventory_group(name, value)}
+    return groups
 
 
 def _misread(file: str, name: str, value: Any) -> Iterator[Problem]:
@@ -150,7 +154,7 @@ def _unusable(host: Host, layers: Sequence[Layer]) -> Iterator[Problem]:
         where, value = holding[key]
         if not (_fits_as_another if isinstance(value, str | int | float) else _fits)(value, kinds[key]):
             name = getattr(kinds[key], "__name__", str(kinds[key]))
-            yield Problem(where, key, _shown(key, value), f"a value of type {name}", (host.name,))
+            yield Problem(where, key, _shown(key, value), f"a value of type {name}")
         elif key in _FILES and value and not _is_file(str(value)):
             name = printable(str(value), 200) if "PRIVATE KEY" not in str(value) else "file of that name"
             yield Problem(where, key, _shown(key, value), f"a file that exists: there is no {name} (in {Path.cwd()})")
