@@ -91,7 +91,13 @@ def causes(findings: Iterable[Finding]) -> list[Cause]:
     found = [cause for of_node in wrong.values() for cause in _roots(of_node)]
     found = _merged(found, lambda cause: (cause.names, cause.text, cause.action))  # what is not shown divides nothing
     found = [_with_what_follows(cause, wrong) for cause in _unread_together(_names_together(_values_together(found)))]
-    return sorted(found, key=lambda cause: (_SEVERITY.index(cause.verdict), -len(cause.follows), -len(cause.nodes)))
+    return sorted(found, key=_rank)
+
+
+def _rank(cause: Cause) -> tuple[int, bool, int, int]:
+    """Return the place of a cause. What was not read explains less than what was seen, whatever follows from either."""
+    unread = cause.finding.verdict == Verdict.UNKNOWN
+    return _SEVERITY.index(cause.verdict), unread, -len(cause.follows), -len(cause.nodes)
 
 
 def _with_what_follows(cause: Cause, wrong: Mapping[str, Mapping[str, Finding]]) -> Cause:

@@ -34,11 +34,12 @@ def gate_lines(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> Iterator[l
     remedy, then the names of the others, and of those that only follow."""
     own, following = split(gates, diagnosis)
     rows = sorted(fold_gates(own), key=lambda row: -row.gate.verdict.severity)
-    for row in rows[:_GATES]:
-        gate = row.gate
+    for number, row in enumerate(rows[:_GATES]):
+        gate, remedy = row.gate, row.gate.remedy or ""
         where = f" on {few(row.nodes)}" if row.nodes else ""
+        shown = [before.gate.remedy for before in rows[:number]]
         first = printable(f"  {gate.verdict}: gate {gate.name}{where}: {gate.evidence}", 400)
-        yield [first, *([f"    {printable(sentence(gate.remedy), 400)}"] if gate.remedy else [])]
+        yield [first, *([f"    {printable(sentence(remedy), 400)}"] if remedy and remedy not in shown else [])]
     if rest := _names(rows[_GATES:]):
         yield [f"  further gates: {rest}"]
     if own or following:

@@ -143,6 +143,12 @@ def test_a_slow_node_a_bad_loss_and_a_refused_start_are_the_first_thing_said() -
         on_one_screen(shown)
 
 
+def test_a_remedy_of_several_gates_is_shown_once() -> None:
+    names = ("loss_finite", "no_skipped_or_nan", "gradient_norm")
+    lines = ended(*(gate(name, Verdict.FAIL, "not finite at 9", "compare the learning rate") for name in names))
+    assert [line for line in lines if "learning rate" in line] == ["    Compare the learning rate."]
+
+
 def test_many_gates_of_many_nodes_stay_on_one_screen() -> None:
     bad = [
         gate(f"gate_{n}", Verdict.FAIL, f"{name} {'word ' * 90}", "do " * 90, job=job_name(name), node=name)

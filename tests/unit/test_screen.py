@@ -267,6 +267,15 @@ def test_what_cannot_be_read_for_one_reason_is_one_line_that_says_why(capsys: py
     assert cause.remedy.startswith("Read it as root")
 
 
+def test_what_was_not_read_stands_below_what_was_seen() -> None:
+    unread = {"actual": None, "evidence": "unreadable (missing: /sys)"}
+    wrong = [
+        finding(name, "n1", Verdict.UNKNOWN, **unread) for name in ("modules.amdgpu", *(f"d{i}" for i in range(9)))
+    ]
+    first, second = causes([*wrong, finding("kfd", "n1", actual="no /dev/kfd"), finding("disk_free./", "n1")])
+    assert (first.names, second.verdict) == (("disk_free./",), Verdict.FAIL) and len(second.follows) > 8
+
+
 def test_a_rack_with_everything_wrong_still_fits(capsys: pytest.CaptureFixture[str]) -> None:
     together = [fault for fault in FAULTS if fault not in ("gpu_link.width", "rdma_count", "modules.amdgpu")]
     everything = dict.fromkeys(together, "node[01-03]") | {"modules.amdgpu": "node04", "rdma_count": "node05"}

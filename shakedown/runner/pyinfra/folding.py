@@ -7,6 +7,7 @@ back. What is no routine is shown once for all hosts that have it in common, whe
 
 import logging
 import re
+from textwrap import wrap
 
 from pyinfra import logger
 from pyinfra.api import State
@@ -24,6 +25,7 @@ _CUT = re.compile(r"(, |\()[^,()]*\.\.\.\)")  # of pyinfra's table of changes: t
 _LAST = 3  # lines of a host
 _GROUPS = 8  # of hosts with lines of their own
 _LENGTH = 400  # characters of a line
+_WIDTH = 96  # columns; pyinfra indents its lines by 4
 
 
 def fold_lines(state: State) -> "Folding | None":
@@ -54,6 +56,8 @@ class Folding(logging.Filter):
         if self._saying:
             return True
         text = strip_escapes(str(record.getMessage())).strip()
+        if text.startswith("Failed to load host keys") and "[Errno 2]" in text:  # no host is known yet
+            return False
         if text.startswith("-->"):
             self.show()
             self._hides = text.startswith("--> Results")  # the closing lines say it
@@ -119,6 +123,7 @@ class Folding(logging.Filter):
     def _say(self, level: int, text: str) -> None:
         self._saying = True
         try:
-            logger.log(level, "%s", printable(text, _LENGTH))
+            for line in wrap(printable(text, _LENGTH), _WIDTH, subsequent_indent="    ", break_long_words=False):
+                logger.log(level, "%s", line)
         finally:
             self._saying = False
