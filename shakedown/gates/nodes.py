@@ -129,7 +129,7 @@ def no_kernel_fault(watch: NodeWatch) -> Outcome | None:
     unseen, lines = [], 0
     for node, window in (watch.kernel or {}).items():
         if window is None or window.unreadable:
-            unseen.append(f"{node}: {window.unreadable if window else 'there is none'}")
+            unseen.append(f"{node}: {window.unreadable if window else 'no log came from the node'}")
         elif window.incomplete:
             unseen.append(f"{node}: {window.incomplete}")
     for node, window in [*(watch.kernel or {}).items(), *watch.devices.items()]:
@@ -144,7 +144,9 @@ def no_kernel_fault(watch: NodeWatch) -> Outcome | None:
     shown += [f"not seen: {some(unseen)}"] if unseen else []
     verdict = _verdict(reports, bool(unseen) and watch.kernel_wanted)
     first = next((reports[verdict][0][1] for verdict in _ORDER if reports[verdict]), None)
-    remedy = (first.line.remedy or advice("kernel_log_line")) if first else advice("kernel_log")
+    read = any(window and (window.unreadable or window.incomplete) for window in (watch.kernel or {}).values())
+    unread = advice("kernel_log" if read else "kernel_log_lost")
+    remedy = (first.line.remedy or advice("kernel_log_line")) if first else unread
     return Outcome(
         verdict=verdict,
         wanted="no line of a fault",

@@ -206,7 +206,9 @@ def test_events_judge_a_run_whose_training_went_on(messages: list[str], verdict:
 def test_the_absence_of_events_is_no_evidence() -> None:
     assert no_kernel_fault(NodeWatch(devices={"a": window()})) is None, "nothing was seen: there is no gate"
     unread = NodeWatch(kernel={"a": None}, kernel_wanted=True, devices={"a": window()})
-    assert judged(no_kernel_fault(unread)).verdict is Verdict.UNKNOWN
+    gate = judged(no_kernel_fault(unread))
+    assert gate.verdict is Verdict.UNKNOWN and gate.evidence == "not seen: a: no log came from the node"
+    assert "once the node answers" in str(gate.remedy), "a node that is lost needs no other rights"
 
 
 def signs_with(tmp_path: Path, at_s: float, stopped_s: float | None) -> Any:
