@@ -154,7 +154,7 @@ parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
 trainer = Trainer(Arguments(hidden_size=64, num_layers=3, vocab_size=512, seq_length=32), torch.device("cpu"))
 with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
     trainer.forward_backward()
-print(counter.get_total_flops(), trainer.flops, flush=True)
+print(counter.get_total_flops(), trainer.arguments.flops, flush=True)
 os._exit(0)
 """
 
