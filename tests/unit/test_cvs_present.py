@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from shakedown.cli import main
 from shakedown.desired.cvs import Choice, import_file
-from shakedown.desired.cvs.tables import families
+from shakedown.desired.cvs.tables import families, family_of
 from shakedown.recipes.recipe import recipes
 from tests.cvs_files import DELETED, LATER, PRESENT, SWEEP, changed, copy_of, errors, outcome
 
@@ -179,6 +181,42 @@ def test_an_image_with_primus_in_its_name_trains_what_cvs_passes_to_primus(image
     assert "configs/MI300X/llama3.1_8B-FP8-pretrain.yaml" in told["train_params.model_name"]
     for name in ("tensor_parallelism", "pipeline_parallelism", "sequence_length", "recompute", "fsdp", "model_size"):
         assert told[f"train_params.{name}"].startswith("refused: CVS passes none to Primus")
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in recipes().items() if recipe.entry.experiment])
+def test_the_name_of_each_of_amds_files_leads_to_its_recipe(name: str) -> None:
+    """As Mixtral's, mixtral_8x7B_v0.1-FP8: CVS takes the first part for the model and the last for the precision."""
+    model, _, precision = str(recipes()[name].entry.experiment).rpartition("-")
+    family = family_of(model, "rocm/primus:v26.7")
+    assert family is not None and family.recipe({}, "mi300x", model, precision) == name
+
+
+def test_what_primus_does_not_get_may_be_of_any_type(tmp_path: Path) -> None:
+    """CVS's own mixtral_8x22b_distributed_config.json at c410a5b7 has this size."""
+    size = {"train_params.model_name": "mixtral_8x22B", "train_params.model_size": "8x22B"}
+    file = copy_of(tmp_path, PRESENT, {**size, "container.image": "rocm/primus:v26.7"})
+    assert remarks(file)["train_params.model_size"].startswith("refused: CVS passes none to Primus")
+    assert "whole number" in errors(copy_of(tmp_path, PRESENT, size), RUN)["train_params.model_size"]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "precision", "words"),
+    [
+        ("qwen3_30B", "MI300X", "FP8", "smoke.recipe = 'primus-qwen3-30b-fp8'"),  # as CVS's own file at ba691110
+        ("llama3.2_1B", "MI355X", "BF16", "smoke.recipe = 'primus-llama3.2-1b-bf16'"),
+        ("llama3.1_8B", "MI325X", "MXFP8", "gfx942 has no MX formats"),
+        ("llama3.1_8B", "MI355X", "MXFP8", ""),
+    ],
+)
+def test_the_command_refuses_what_no_recipe_trains(
+    model: str, gpu: str, precision: str, words: str, tmp_path: Path
+) -> None:
+    run = f"MBS=4,GBS=128,PRECISION={precision}"
+    changes = {"train_params.model_name": model, "gpu_name": gpu, "container.image": "rocm/primus:v26.7"}
+    sweep = {("sweep", "combinations", run): {}, "sweep.runs": [run]}
+    file = copy_of(tmp_path, PRESENT, {**changes, **sweep})
+    result = CliRunner().invoke(main, ["import-cvs", str(file), "--run", run])
+    assert (words in result.stderr, "smoke.recipe" in result.stderr, result.stdout == "") == (True, *[words != ""] * 2)
 
 
 def test_what_only_primus_trains_is_primus_where_the_image_is_open(tmp_path: Path) -> None:

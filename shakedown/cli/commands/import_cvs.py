@@ -1,14 +1,18 @@
 """The command over configuration files of ROCm/cvs: import-cvs."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from shakedown.cli.output import format_of
 from shakedown.cli.words import unusable
-from shakedown.desired.cvs import Choice, CvsError, import_file
+from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
+from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.problems import DesiredStateError, Problem
 from shakedown.report.formats import SiteLayer, write
+from shakedown.runner.features import resolve
 
 SECTION = "Prepare"
 
@@ -36,6 +40,8 @@ def import_cvs(
     """
     try:
         imported = import_file(file, Choice(model, gpu, run, thresholds))
+        if problems := list(_untrained(imported)):
+            raise CvsError(problems, imported.remarks)
     except CvsError as error:
         for remark in error.remarks:
             click.echo(str(remark), err=True)
@@ -46,3 +52,11 @@ def import_cvs(
     for problem in imported.open:
         click.echo(f"open: {problem.path} = {problem.value}: expected {problem.expected}", err=True)
     sys.exit(2 if imported.open else 0)
+
+
+def _untrained(imported: Imported) -> Iterator[Problem]:
+    """Yield why no recipe trains the model, and figures that no run can have. The rest a site's own layer may give."""
+    try:
+        resolve([HostLayers("host", [Layer(imported.name, imported.values)])])
+    except DesiredStateError as error:
+        yield from (problem for problem in error.problems if problem.path.startswith(("smoke.recipe", "smoke.expect")))

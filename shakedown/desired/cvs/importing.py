@@ -84,6 +84,9 @@ def _take(draft: LayerDraft, given: Given, row: Parameter) -> None:
     if given.is_open or given.value in ("", None):
         _open(draft, given, row)
         return
+    if draft.family is not None and row.option in draft.family.ignored:
+        notes.refuse(given, draft.family.ignored[row.option])
+        return
     try:
         parsed = row.parse(given.value)
     except ValueError as error:
@@ -109,9 +112,7 @@ def _take_option(draft: LayerDraft, given: Given, role: str, parsed: Any) -> Non
     family = draft.family
     if family is None:
         return
-    if role in family.ignored:
-        draft.notes.refuse(given, family.ignored[role])
-    elif role in family.fixed:
+    if role in family.fixed:
         if parsed != family.fixed[role]:
             draft.notes.wrong(given, f"{family.fixed[role]}: the training script works with nothing else")
     elif role not in family.options:

@@ -125,6 +125,7 @@ class ModelFamily(_Data):
     image: str = ""
     alone: str = "(?!)"
     recipe_name: str = ""
+    version: str = "(?!)"
     file: str = ""
     options: dict[str, str]
     fixed: dict[str, Value] = {}
@@ -147,6 +148,7 @@ class ModelFamily(_Data):
     def recipe(self, options: dict[str, Any], gpu: str, model: str, precision: str) -> str | None:
         """Return the recipe for these options on this GPU; None where there is none."""
         if self.recipe_name:
+            model = re.sub(self.version, "", model)
             return self.recipe_name.format(model=model, precision=precision).lower().replace("_", "-")
         fitting = (choice for choice in self.recipes if choice.when.items() <= options.items())
         return next((choice.name for choice in fitting if not choice.gpus or gpu in choice.gpus), None)
