@@ -9,6 +9,7 @@ import click
 from shakedown.cli.output import format_of
 from shakedown.cli.words import unusable
 from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
+from shakedown.desired.cvs.document import PLACEHOLDER
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.problems import DesiredStateError, Problem
 from shakedown.report.formats import SiteLayer, write
@@ -59,4 +60,6 @@ def _untrained(imported: Imported) -> Iterator[Problem]:
     try:
         resolve([HostLayers("host", [Layer(imported.name, imported.values)])])
     except DesiredStateError as error:
-        yield from (problem for problem in error.problems if problem.path.startswith(("smoke.recipe", "smoke.expect")))
+        for problem in error.problems:
+            if problem.path.startswith(("smoke.recipe", "smoke.expect")) and PLACEHOLDER not in problem.value:
+                yield problem
