@@ -7,6 +7,7 @@ from typing import Literal
 
 from shakedown.catalogue.model import Entry, entries
 from shakedown.checks import answers, not_waivable
+from shakedown.checks.machines import is_own
 from shakedown.checks.waivers import GRAVE, today, waivable
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
@@ -22,10 +23,18 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
         path = f"waivers.{name}"
         if waiver.until > latest:
             yield Problem("", f"{path}.until", repr(waiver.until), f"a day until {latest}: at most 90 days ahead")
-        key: Literal["finding", "entry"] = "finding" if waiver.finding is not None else "entry"
+        for key in ("reason", "owner"):
+            if not getattr(waiver, key).strip():
+                yield Problem("", f"{path}.{key}", repr(getattr(waiver, key)), "words")
+        for part in waiver.parts:
+            if not is_own(part):
+                yield Problem(
+                    "", f"{path}.parts", part, "a serial number of a part's own: other parts have this one too"
+                )
+        named: Literal["finding", "entry"] = "finding" if waiver.finding is not None else "entry"
         expected = _of_finding(waiver.finding) if waiver.finding is not None else _of_entry(waiver.entry or "")
         if expected:
-            yield Problem("", f"{path}.{key}", repr(getattr(waiver, key)), expected)
+            yield Problem("", f"{path}.{named}", repr(getattr(waiver, named)), expected)
 
 
 def _of_finding(name: str) -> str:

@@ -148,6 +148,10 @@ def test_a_line_of_an_uncorrected_error_is_never_waived() -> None:
         (waiver(), "", "hosts or parts"),
         (waiver(hosts=["a"], entry="nvme_timeout"), "", "either finding or entry"),
         (waiver(hosts=["node09"]), "hosts", "hosts of the inventory"),
+        (waiver(hosts=["a"], reason=" "), "reason", "words"),
+        (waiver(hosts=["a"], owner=" "), "owner", "words"),
+        (waiver(parts=["0000:0000:0000:0000"]), "parts", "a part's own"),
+        (waiver(parts=["To Be Filled By O.E.M."]), "parts", "a part's own"),
     ],
 )
 def test_a_waiver_that_cannot_be_is_refused_before_connecting(held: dict[str, Any], path: str, words: str) -> None:
