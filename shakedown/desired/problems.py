@@ -34,11 +34,12 @@ def shown(value: object, most: int = 80) -> str:
 
 def as_lines(problems: Iterable[Problem]) -> list[str]:
     """Return a line for each problem; a problem that several hosts or groups have in common is one line."""
-    alike: dict[tuple[str, Problem], list[str]] = {}
+    alike: dict[tuple[str, Problem], dict[str, None]] = {}
     for problem in problems:
         kind, space, name = problem.where.rpartition(" ")
-        alike.setdefault((kind + space, replace(problem, where="", hosts=())), []).append(name)
-    return [str(replace(problem, where=kind + few(names))) for (kind, problem), names in alike.items()]
+        alike.setdefault((kind + space, replace(problem, where="", hosts=())), {})[name] = None
+    rows = [(kind, few(names) if len(names) > 1 else next(iter(names)), row) for (kind, row), names in alike.items()]
+    return [str(replace(row, where=kind + where)) for kind, where, row in rows]
 
 
 def listed(beginning: str, problems: Iterable[Problem]) -> str:

@@ -263,6 +263,11 @@ def test_an_error_of_many_hosts_is_one_line() -> None:
         assert lines[0] == f"  {kind}node[001-512]: smoke = nothing: expected a smoke section"
 
 
+def test_the_place_of_an_error_is_whole_however_long() -> None:
+    place = f"/{'folder/' * 20}group_data/rak.py"
+    assert str(DesiredStateError([Problem(place, "x", "1", "2")])).splitlines()[1] == f"  {place}: x = 1: expected 2"
+
+
 def test_nodes_that_are_missing_are_named_by_their_reason() -> None:
     missing = {f"node{number:02d}": "reachable: fail" for number in range(1, 64)} | {"node64": "gpu_count: fail"}
     (problem,) = participants({}, {}, list(missing), missing)[1]
