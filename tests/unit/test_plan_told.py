@@ -247,4 +247,6 @@ def test_errors_are_counted() -> None:
     with pytest.raises(PlanError, match=r"\b1 error\b"):
         rack(ONE, changes={"node01": {"gpus.5.vram_bytes": GIB}})
     with pytest.raises(PlanError, match=r"\b2 errors\b"):
+        rack(TWO, 2, changes={f"node0{n}": {"gpus.5.vram_bytes": n * GIB} for n in (1, 2)})
+    with pytest.raises(PlanError, match=r"\b1 error:\n  node01, node02: "):
         rack(TWO, 2, changes={f"node0{n}": {"gpus.5.vram_bytes": GIB} for n in (1, 2)})
