@@ -135,13 +135,26 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
     searched = [f"  search: {line}" for line in result_lines(result)][:_SEARCH] if result else []
     return replace(
         summary,
-        headline=_named_by_search(record) or (words.headline(found) if found else ""),
+        headline=_named_by_search(record) or (words.headline(found) if found else _of_gates(record)),
         grounds=[*searched, *(f"  {line}" for line in (words.grounds(found, 1) if found else ()))],
         outcomes=[replace(outcome, why=own_reason(outcome.why, found)) for outcome in summary.outcomes],
         next_steps=next_steps(record) if record.jobs and record.trials is None else (),
         gates=list(gate_lines(record.gates, found)),
         report=_where(directory, run) if directory else "",
     )
+
+
+def _of_gates(record: RunRecord) -> str:
+    """Return what a job that ran to its end has failed by; empty: it passed, or something before it failed."""
+    own, _ = split(record.gates, None)
+    rows = sorted(fold_gates(own), key=lambda row: -row.gate.verdict.severity)
+    rows = [row for row in rows if row.gate.verdict is rows[0].gate.verdict]
+    if not rows or record.verdict is not rows[0].gate.verdict or record.ended_by:
+        return ""
+    more = f" and {len(rows) - _GATES} more" if len(rows) > _GATES else ""
+    unnamed = "" if any(row.nodes for row in rows) else "; no node is named"
+    ended = "failed" if record.verdict is Verdict.FAIL else "could not be judged"
+    return f"{_names(rows[:_GATES])}{more} {ended}{unnamed}"
 
 
 def _outcome(node: RunNode) -> HostOutcome:

@@ -68,7 +68,7 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     if summary.shown and not (summary.error or summary.interrupted):
         yield from (f"  {printable(lack, WHY)}" for lack in summary.lacking)
     else:
-        yield from _course(summary, bool(headline))
+        yield from _course(summary, bool(headline and summary.grounds))
     if summary.busy:
         yield (
             f"may still be busy, for up to {max(summary.busy.values()):.0f} s: {_listed(list(summary.busy))}: "

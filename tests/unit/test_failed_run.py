@@ -124,7 +124,8 @@ def gate(name: str, verdict: Verdict, evidence: str = "", remedy: str | None = N
 def test_a_slow_node_a_bad_loss_and_a_refused_start_are_the_first_thing_said() -> None:
     slow = gate("no_straggler", Verdict.FAIL, "node17 needs 40 % longer than its peers", "compare the node with others")
     lines = ended(slow)
-    assert lines[1:4] == [
+    assert lines[:4] == [
+        "verdict: fail: no_straggler failed; no node is named",
         "  fail: gate no_straggler: node17 needs 40 % longer than its peers",
         "    Compare the node with others.",
         "  next: shakedown run rack.py",

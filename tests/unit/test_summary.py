@@ -144,7 +144,9 @@ def test_the_next_step_stands_behind_the_sentence_that_matters() -> None:
     steps = ["  next: shakedown run i.py"]
     assert said(next_steps=steps, gates=gates, outcomes=outcomes)[1:5] == [*gates[0], *steps, *gates[1]]
     assert said(next_steps=steps, outcomes=outcomes)[1:3] == ["  failed: n1: x", *steps]
-    assert said(next_steps=steps, gates=gates, headline="n1 died")[:2] == ["verdict: fail: n1 died", *steps]
+    found = said(next_steps=steps, gates=gates, headline="n1 died", grounds=["  its line"])
+    assert found[:3] == ["verdict: fail: n1 died", *steps, "  its line"]
+    assert said(next_steps=steps, gates=gates, headline="a failed")[:2] == ["verdict: fail: a failed", gates[0][0]]
 
 
 def test_reasons_that_differ_from_node_to_node_are_a_few_lines() -> None:
