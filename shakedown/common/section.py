@@ -3,10 +3,9 @@
 import re
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.config import JsonDict
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 WORD = re.compile(r"\w+", re.ASCII)
@@ -14,29 +13,6 @@ WORD = re.compile(r"\w+", re.ASCII)
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-def key(
-    default: Any,
-    description: str,
-    example: Any = None,
-    *,
-    unit: str | None = None,
-    source: str | None = None,
-    ge: int | None = None,
-    max_length: int | None = None,
-) -> Any:
-    """Describe a key of the desired state as docs/reference/configuration.md shows it.
-
-    What it requests, a value that a site may write, the unit of its number, and the document
-    (shakedown/recipes/documents.toml) that it comes from. `...` as the default: it is required.
-    """
-    more: JsonDict = {name: value for name, value in (("unit", unit), ("source", source)) if value is not None}
-    examples = None if example is None else [example]
-    extra = more or None
-    return Field(
-        default, description=description, examples=examples, json_schema_extra=extra, ge=ge, max_length=max_length
-    )
 
 
 def _text(value: str) -> str:

@@ -7,11 +7,11 @@ used.
 
 import re
 from datetime import date
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from shakedown.common.section import CONTROL, checked_path, key, matching
+from shakedown.common.section import CONTROL, Text, checked_path, matching
 from shakedown.node import rdma, sysctl
 from shakedown.node.settings import SETTINGS
 from shakedown.schedulers import registry
@@ -71,6 +71,7 @@ SysctlKey = Annotated[
     Field(max_length=sysctl.LONGEST),
     AfterValidator(matching(SYSCTL_KEY, "a sysctl key, such as vm.swappiness")),
 ]
+Sysctl = Annotated[dict[SysctlKey, int | Text], Field(max_length=sysctl.MOST)]
 Parameter = Annotated[str, AfterValidator(matching(_PARAMETER, "a kernel parameter: letters, digits and .,:=+/@%_-"))]
 DevicePattern = Annotated[str, AfterValidator(matching(PATTERN, "a name of a device, with *, ? and [...]"))]
 NodePath = Annotated[str, AfterValidator(checked_path)]
@@ -114,12 +115,6 @@ Volumes = dict[Annotated[str, AfterValidator(_source)], Annotated[str, AfterVali
 # NCCL_SOCKET_IFNAME's own language.
 _INTERFACE = re.compile(r"(?!\.{1,2}\Z)[^\s/:,=^]{1,15}")
 Interface = Annotated[str, AfterValidator(matching(_INTERFACE, "the name of one network interface"))]
-
-
-def setting(name: str) -> Any:
-    """Describe a key for a host setting, which its module in shakedown/node/settings explains."""
-    known = SETTINGS[name]
-    return key(None, known.doc, False if known.switch else known.example, unit=known.unit, source=known.document)
 
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -14,6 +14,7 @@ from shakedown.desired import profiles
 from shakedown.desired.layers import leaves
 from shakedown.desired.models import DesiredState, Section
 from shakedown.recipes.documents import documents
+from tests.docs.keys import Key, keys_of
 from tests.docs.markdown import code, prose, summary, table
 
 _HEAD = ("key", "type", "default", "example", "given by", "what it asks for")
@@ -26,7 +27,7 @@ def sections() -> str:
     for name, field in DesiredState.model_fields.items():
         model = _model(field.annotation)
         keys = ", ".join(f"`{key}`" for key in model.model_fields) if model else "a list"
-        rows.append((f"[`{name}`](#{name})", prose(field.description or ""), keys))
+        rows.append((f"[`{name}`](#{name})", prose(keys_of(DesiredState)[name].text), keys))
     return table(("section", "what it asks for", "keys"), rows)
 
 
@@ -37,7 +38,7 @@ def keys() -> str:
     for name, field in DesiredState.model_fields.items():
         model = _model(field.annotation)
         if model is None:  # a key without a section around it
-            text.append(f"### {name}\n\n{table(_HEAD, [_row(name, field, given)])}")
+            text.append(f"### {name}\n\n{table(_HEAD, [_row(name, field, keys_of(DesiredState)[name], given)])}")
             continue
         text.append(f"### {name}\n\n{summary(model)}\n")
         where = f"{name}.NAME" if get_origin(field.annotation) is dict else name
@@ -53,15 +54,16 @@ def _table(model: type[BaseModel], where: str, given: Mapping[str, set[str]]) ->
         below = _model(field.annotation)
         if below is not None:
             inner.append((below, path + ("[]" if get_origin(_bare(field.annotation)) is list else "")))
-        rows.append(_row(path, field, given))
+        rows.append(_row(path, field, keys_of(model)[name], given))
     parts = [table(_HEAD, rows)]
     for below, path in inner:
         parts.append(f"\n`{path}`: {summary(below)}\n\n{_table(below, path, given)}")
     return "".join(parts)
 
 
-def _row(path: str, field: FieldInfo, given: Mapping[str, set[str]]) -> tuple[str, ...]:
-    return f"`{path}`", _kind(field), _default(field), _example(field), _layers(path, given), _about(field)
+def _row(path: str, field: FieldInfo, key: Key, given: Mapping[str, set[str]]) -> tuple[str, ...]:
+    example = "" if key.example is None else code(key.example)
+    return f"`{path}`", _kind(field, key), _default(field), example, _layers(path, given), _about(key)
 
 
 def _bare(annotation: Any) -> Any:
@@ -79,13 +81,11 @@ def _model(annotation: Any) -> type[Section] | None:
     return None
 
 
-def _kind(field: FieldInfo) -> str:
-    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    unit = extra.get("unit")
+def _kind(field: FieldInfo, key: Key) -> str:
     text = " or ".join(dict.fromkeys(_words(field.annotation)))
-    if unit == "bytes" and field.examples and "G" in str(field.examples[0]):
+    if key.unit == "bytes" and "G" in str(key.example):
         text += ' or a size as `"64G"`'
-    return f"{text}, {unit}" if unit else text
+    return f"{text}, {key.unit}" if key.unit else text
 
 
 def _words(annotation: Any) -> Iterator[str]:
@@ -116,16 +116,9 @@ def _default(field: FieldInfo) -> str:
     return code(field.default)
 
 
-def _example(field: FieldInfo) -> str:
-    return code(field.examples[0]) if field.examples else ""
-
-
-def _about(field: FieldInfo) -> str:
-    text = prose(field.description or "")
-    extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-    if "source" in extra:
-        text += f" ([{documents()[str(extra['source'])].title}][{extra['source']}])"
-    return text
+def _about(key: Key) -> str:
+    source = f" ([{documents()[key.source].title}][{key.source}])" if key.source else ""
+    return prose(key.text) + source
 
 
 def _references() -> str:

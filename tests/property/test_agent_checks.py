@@ -19,6 +19,7 @@ from shakedown.desired.merging import at_home
 from shakedown.desired.models import Gpu, Rdma, System, Tuning
 from shakedown.state.node import NodeState, is_unreadable
 from tests.agents import PYTHON, OnTheNode, of_the_controller
+from tests.docs.keys import keys_of
 from tests.machine_state import machine_home
 from tests.states import bare, desired, healthy, image, unreadable, with_
 from tests.unit.test_asked_and_answered import ASKED, asking
@@ -119,9 +120,8 @@ def asked() -> Iterator[DesiredState]:
     """For each key that a check answers a desired state that asks for it."""
     values = {path: value for path, (value, _) in ASKED.items()}
     for section, model in (("tuning", Tuning), ("gpu", Gpu), ("rdma", Rdma), ("system", System)):
-        for name, field in model.model_fields.items():  # type: ignore[attr-defined]
-            for example in (field.examples or [])[:1]:
-                values.setdefault(f"{section}.{name}", example)
+        for name, described in keys_of(model).items():
+            values.setdefault(f"{section}.{name}", described.example)
     answered = {key for keys in checks.answers().values() for key in keys}
     for path, value in values.items():
         if any(f"{path}.".startswith(f"{key}.") for key in answered):

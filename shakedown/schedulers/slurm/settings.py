@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from shakedown.common.section import Positive, Section, Text, Word, key
+from shakedown.common.section import Positive, Section, Text, Word
 
 # Slurm's own directives must not be undone: which nodes, and all of them for us alone.
 _OURS_OF_SBATCH = {"nodelist", "nodes", "exclude", "ntasks", "ntasks-per-node", "wrap", "array", "output", "error"}
@@ -26,28 +26,16 @@ Option = Annotated[str, AfterValidator(_option)]
 class Settings(Section):
     """Slurm, where it owns the nodes: with what jobs are submitted there, and what of its nodes may be touched."""
 
-    node: Text | None = key(None, "the node's name in Slurm; None: its name in the inventory", "node01")
-    connect: Literal["ssh", "slurm"] = key(
-        "ssh",
-        "how the node is reached at all: over SSH, or within an allocation that lasts as long as the run",
-        "slurm",
-    )
-    allow_allocated: bool = key(
-        False, "change nodes on which another user's job runs; otherwise such a node is left as it is, and fails", True
-    )
-    partition: Word | None = key(None, "partition of the jobs; None: the cluster's default", "mi300x")
-    reservation: Word | None = key(None, "reservation that the jobs run in", "maintenance")
-    account: Word | None = key(None, "account that the jobs are charged to; None: the user's default", "bringup")
-    time_min: Positive | None = key(
-        None, "time limit of a job over all that runs in it; None: the partition's default", 120, unit="min"
-    )
-    queue_s: Positive = key(3600, "time that a job may wait in the queue until it is cancelled", 3600, unit="s")
-    gres: Text | None = key(
-        None,
-        "generic resources of each node; None: all GPUs that Slurm has there, of the node with the fewest",
-        "gpu:8",
-    )
-    options: list[Option] = key([], "further options of sbatch", ["--qos=high"])
+    node: Text | None = None
+    connect: Literal["ssh", "slurm"] = "ssh"
+    allow_allocated: bool = False
+    partition: Word | None = None
+    reservation: Word | None = None
+    account: Word | None = None
+    time_min: Positive | None = None
+    queue_s: Positive = 3600
+    gres: Text | None = None
+    options: list[Option] = []
 
     def options_of_sbatch(self) -> list[str]:
         """Return what the section adds to sbatch's command line."""
