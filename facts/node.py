@@ -138,6 +138,32 @@ class NodeState(Fact[dict[str, Any]]):
         return output.stdout_lines
 
 
+class Subject(NodeState):
+    """
+    Returns one subject of the node state, read as `NodeState` reads the whole.
+
+    + subject: ``kfd``, ``numa``, ``rdma``, ``verbs`` or another field of ``shakedown.state.node.NodeState``
+
+    .. code:: python
+
+        {"gpus": 8, "gpu_nodes": 8, "cpu_nodes": 2}
+    """
+
+    subject = ""
+
+    def command(self, subject: str, timeout: int = 60) -> str:  # type: ignore[override]
+        self.subject = subject
+        return super().command(timeout)
+
+    def process(self, output: list[str]) -> Any:
+        state = super().process(output)
+        if self.subject not in state:
+            raise FactProcessError(
+                f"no subject of a node state: {self.subject!r}; there are {', '.join(sorted(state))}"
+            )
+        return state[self.subject]
+
+
 def read_node(
     host: Host,
     sysctls: Sequence[str] = (),

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import TypeAdapter
 from pyinfra.api.exceptions import FactProcessError
 
 from shakedown.facts.node import NodeState, parse
@@ -110,6 +111,21 @@ def test_local() -> None:
     run = pyinfra("@local", "--json", "fact", "shakedown.facts.node.NodeState")
     assert run.returncode == 0, run.stderr
     assert read(run, "@local").system.kernel == os.uname().release
+
+
+@pytest.mark.parametrize("subject", ["kfd", "numa", "verbs", "rdma"])
+def test_one_subject_of_a_node_is_a_fact_too(subject: str) -> None:
+    run = pyinfra("@local", "--json", "fact", "shakedown.facts.node.Subject", f"subject={subject}")
+    assert run.returncode == 0, run.stderr
+    ((found,),) = (hosts.values() for hosts in json.loads(run.stdout).values())
+    field = contract.NodeState.model_fields[subject]
+    assert TypeAdapter(Annotated[field.annotation, field]).validate_json(json.dumps(found)) is not None
+
+
+def test_an_unknown_subject_is_refused() -> None:
+    run = pyinfra("@local", "--json", "fact", "shakedown.facts.node.Subject", "subject=moon")
+    assert ": null" in run.stdout and "no subject of a node state: 'moon'; there are account, " in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from pyinfra.api.exceptions import FactProcessError
 from shakedown.catalogue.lines import records
 from shakedown.evidence.diagnosis.signs import of_another
 from shakedown.facts import records as node_records
-from shakedown.facts.provider import ProviderLibraries
 from shakedown.isolation.causes import Shape
 from shakedown.node import data, interfaces
 from shakedown.node.kernel_log import kernel_messages
@@ -63,13 +62,6 @@ def test_a_launchers_line_is_of_another_node_unless_it_names_its_own() -> None:
     names = {"node1": "node1", "node2": "node2"}
     line = "srun: error: node2: task 3: Killed"
     assert of_another(line, names, "node1") and not of_another(line, names, "node2")
-
-
-def test_a_provider_library_has_a_name_of_one_and_a_whole_digest() -> None:
-    fact = ProviderLibraries()
-    whole, path = "ab" * 32, "/usr/local/lib/libbnxt_re-rdmav34.so"
-    assert [found["path"] for found in fact.process([f"{whole}  {path}"])] == [path]
-    assert fact.process([f"{whole}  /usr/local/lib/libother.so", f"{whole[:60]}  {path}", ""]) == []
 
 
 def test_a_file_keeps_its_record_until_it_is_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
