@@ -1,7 +1,7 @@
 """
 Settings that the kernel forgets at every boot: made now and, by one systemd unit, at every boot. The unit and the
-operation run the same program, so what was seen to work is what the next boot does. It is the settings' own modules
-(shakedown/node/settings) as one text for the node's python3.
+operation run the same program, so what was seen to work is what the next boot does. It is the probe's own module of
+settings (shakedown/node/setting.py), with their files, as one text for the node's python3.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from pyinfra.context import host
 from shakedown import node
 from shakedown.facts.settings import Contents
 from shakedown.node.boot import CONFIG, parse_settings
-from shakedown.node.settings import MODULES
+from shakedown.node.setting import entries
 from shakedown.operations import atomic, boot_values
 from shakedown.operations.atomic import remember
 from shakedown.operations.commands import Commands, refuse, show_change, verify
@@ -110,11 +110,12 @@ def make(wanted: Mapping[str, str]) -> Commands:
 
 @cache
 def program() -> list[str]:
-    """Return the lines of the program: one finds the node's python3, then come the modules. It runs isolated (-I
-    -S)."""
-    modules = [_NODE / "settings" / f"{name}.py" for name in MODULES]
+    """Return the lines of the program: one finds the node's python3, then come the modules with the settings' entries.
+    It runs isolated (-I -S)."""
     head = _HEAD.format(header=atomic.HEADER, conf=CONF, python=sent.command_of_file())
-    return [*head.splitlines(), *sent.program(_NODE / "boot.py", *modules).splitlines()]
+    rows = "".join(f"    {name!r}: {entry!r},\n" for name, entry in entries().items())
+    text = sent.program(_NODE / "boot.py").replace("ENTRIES = {}", f"ENTRIES = {{\n{rows}}}", 1)
+    return [*head.splitlines(), *text.splitlines()]
 
 
 def _install(path: str, lines: list[str], files: Mapping[str, list[str] | None], mode: str) -> Commands:

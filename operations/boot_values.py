@@ -1,4 +1,4 @@
-"""What a setting stands at on a node, by the very module that reads it there (shakedown/node/settings)."""
+"""What a setting stands at on a node, by the very module that reads it there (shakedown/node/setting.py)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, PciRegisters
 from shakedown.node import sysctl
-from shakedown.node.setting import RegisterSetting, Setting
-from shakedown.node.settings import find
+from shakedown.node.setting import RegisterSetting, Setting, find
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations.atomic import Step
 

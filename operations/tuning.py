@@ -15,8 +15,7 @@ from pyinfra.context import host
 from shakedown.facts.settings import Contents, Modules
 from shakedown.node import cmdline as node_modules
 from shakedown.node import system
-from shakedown.node.setting import Setting, SysctlSetting, proc_path
-from shakedown.node.settings import SETTINGS
+from shakedown.node.setting import SETTINGS, Setting, SysctlSetting, proc_path
 from shakedown.operations import atomic, boot, boot_values
 from shakedown.operations import names as checked
 from shakedown.operations.atomic import Step, remember
@@ -288,7 +287,7 @@ def _operation(setting: Setting) -> PyinfraOperation[...]:
     return operation()(function)
 
 
-# tuning.thp, tuning.c2 and so on: one for each module of shakedown/node/settings that a node has once.
+# tuning.thp, tuning.c2 and so on: one for each file of shakedown/node/settings that a node has once.
 OF_SETTINGS: list[PyinfraOperation[...]] = [
     globals().setdefault(known.name, _operation(known)) for known in SETTINGS.values() if not known.details
 ]

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.merging import merge_host
 from shakedown.desired.models import DesiredState
-from shakedown.node.settings import SETTINGS
+from shakedown.node.setting import SETTINGS
 from shakedown.runner.features import resolve
 from shakedown.state.node import SCHEMA_VERSION, NodeState, Why
 

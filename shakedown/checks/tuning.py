@@ -26,9 +26,8 @@ from shakedown.checks.compare import (
 from shakedown.desired.hca import devices_of, none_there
 from shakedown.desired.models import DesiredState, Tuning
 from shakedown.node.cmdline import kernel_name
+from shakedown.node.setting import SETTINGS, proc_path
 from shakedown.node.setting import Setting as Known
-from shakedown.node.setting import proc_path
-from shakedown.node.settings import SETTINGS
 from shakedown.state.findings import Comparison, FixedBy, Remedy, Risk, Verdict
 from shakedown.state.node import NOT_READ, Account, NodeState, Setting, Unreadable, is_unreadable
 

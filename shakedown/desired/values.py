@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from shakedown.common.section import CONTROL, Text, checked_path, matching
 from shakedown.node import rdma, sysctl
-from shakedown.node.settings import SETTINGS
+from shakedown.node.setting import SETTINGS
 from shakedown.schedulers import registry
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import Any, Sequence
 from . import boot, cmdline, devices, disks, gpu, interfaces, kernel_log, rdma, sign, smi, software, sysctl, system
 from .book import RECORD, Book
 from .children import Readings, answers, start
-from .settings import SETTINGS
+from .setting import SETTINGS
 from .smi import READINGS as HEALTH
 from .sysctl import NextBoot
 from .tree import Part, Tree, attempt, is_unreadable

@@ -1,5 +1,5 @@
 """Our systemd unit, and the program that makes the settings that the kernel forgets at every boot. The program runs on
-a node (python3 >= 3.8, standard library only), as one text with the settings' modules in front of it.
+a node (python3 >= 3.8, standard library only), as one text with the settings' module and files in front of it.
 
     shakedown-boot                  every line of /etc/shakedown/boot.conf, `key=value`
     shakedown-boot KEY=VALUE...     only these

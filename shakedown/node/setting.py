@@ -1,19 +1,24 @@
-"""All that there is to know about one host setting, in one class: see the modules of `settings/`, one for each.
+"""The host settings that are known: a file of `settings/` says everything about one, by the kinds of this module.
 
 The probe reads by it, a check compares by it, an operation changes by it, the boot unit makes it again at every boot,
 and rollback puts back what it names. It travels in the probe's bundle, and as text in the boot unit's program
-(`boot.py`): each module defines nothing but its class, for all of them then share one namespace.
+(`boot.py`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
-from typing import Any, Dict, List, Optional, Protocol, Tuple, Type, TypeVar
+from typing import Any, Dict, List, Optional, Protocol, Tuple, Type
 
-from .pci import put, registers
+from .pci import ACS_CONTROLS, DEVICES, put, registers
 from .tree import Tree, Unreadable, attempt, attempt_or, is_unreadable
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "settings")
+ENTRIES: Dict[str, Any] = {}  # what the folder has, in a program that travels as text: operations/boot.py puts it here
+CPUS = "/sys/devices/system/cpu"
 
 
 class NextBoot(Protocol):
@@ -26,20 +31,18 @@ class NextBoot(Protocol):
     def sysctl(self, key: str) -> Optional[str]: ...
 
 
-S = TypeVar("S", bound="Type[Setting]")
-
-CPUS = "/sys/devices/system/cpu"
-SETTINGS: Dict[str, Setting] = {}  # by name, filled by `setting`
-
-
 class Failed(Exception):
     """A setting that could not be made; says why."""
 
 
-def setting(kind: S) -> S:
-    """Register the setting that a class describes."""
-    SETTINGS[kind.name] = kind()
-    return kind
+def entries() -> Dict[str, Any]:
+    """Return what the files say, by the names of the settings."""
+    found = dict(ENTRIES)
+    for name in [] if found else sorted(os.listdir(FOLDER)):
+        if name.endswith(".json"):
+            with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
+                found[name[: -len(".json")]] = json.load(file)
+    return found
 
 
 def find(key: str) -> Tuple[Setting, str]:
@@ -60,9 +63,10 @@ def chosen(text: str) -> str:
 
 class Setting:
     """One setting. A value is a word: as the desired state, a finding and boot.conf have it. `raw` is what stands for
-    it where the node keeps it, in a file of the kernel or a register, called a target."""
+    it where the node keeps it, in a file of the kernel or a register, called a target. The attributes are the keys of
+    a setting's file."""
 
-    name = ""  # in the desired state's `tuning`, and of its findings
+    kind = ""  # of KINDS
     boot_key = ""  # in boot.conf, where that is another than the name
     doc = ""  # one line
     example = ""  # a value that a site may write
@@ -72,7 +76,10 @@ class Setting:
     unit: Optional[str] = None  # of its values
     values = r""  # pattern of the values that it takes
     details = r""  # pattern of what may follow "key." in boot.conf
+    raws: Dict[str, str] = {}  # value -> what stands for it, where that is another word
     remedy = ""  # what an operation does: {0} the value, {1} the detail
+    words: Dict[str, str] = {}  # value -> its word in that text, where that is another one
+    parameter = ""  # of the kernel command line, which has a value, too
     evidence = ""  # where it is read, for people
     place = ""  # of its reading in the node state, where that is not settings.<name>
     switch = False  # on or off: true or false in the desired state, and "1" or "0" as a value
@@ -80,6 +87,14 @@ class Setting:
     waits = False  # whether reading it may wait for a device
     step = "file"  # how a target is put back: a kind of operations/atomic.py
     absent: Optional[str] = None  # the value of a node that has nothing of the kind; None: that is not known
+
+    def __init__(self, name: str, **entry: Any) -> None:
+        """Take an entry. `name`: in the desired state's `tuning`, and of its findings."""
+        unknown = [key for key in entry if not hasattr(self, key)]
+        if unknown:
+            raise TypeError("the setting {} has no {}".format(name, ", ".join(unknown)))
+        self.name = name
+        vars(self).update(entry)
 
     def key(self) -> str:
         return self.boot_key or self.name
@@ -96,7 +111,7 @@ class Setting:
 
     def text(self, value: str, detail: str = "") -> str:
         """Return what an operation does, in words."""
-        return self.remedy.format({"1": "on", "0": "off"}.get(value, value) if self.switch else value, detail)
+        return self.remedy.format(self.words.get(value, value), detail)
 
     def files(self, detail: str) -> List[str]:
         """Return shell patterns of all files that `read` looks at."""
@@ -108,11 +123,11 @@ class Setting:
 
     def raw(self, value: str) -> str:
         """Return what stands at a target for a value."""
-        return value
+        return self.raws.get(value, value)
 
     def value(self, raw: str) -> str:
         """Return the value of what stands at a target."""
-        return next((word for word in self.values.split("|") if word.isalnum() and self.raw(word) == raw), raw)
+        return next((word for word, known in self.raws.items() if known == raw), raw)
 
     def before(self, raw: str) -> str:
         """Return what is recorded to put a target back."""
@@ -124,7 +139,7 @@ class Setting:
 
     def at_boot(self, boot: NextBoot) -> Optional[str]:
         """Return the value after the next boot; None: nothing is written down. Raises Unreadable."""
-        return boot.unit(self.key())
+        return boot.unit(self.key()) or (boot.parameter(self.parameter) if self.parameter else None)
 
     def part(self, tree: Tree, boot: NextBoot) -> Any:
         """Return the reading, as the node state has it at `place`."""
@@ -146,6 +161,7 @@ class FileSetting(Setting):
     """A setting in one file, or in one file of each thing that has it."""
 
     path = ""  # {} for the detail
+    choice = False  # whether the file lists the values, the one that holds in brackets
 
     def files(self, detail: str) -> List[str]:
         return [self.path.format(detail)]
@@ -154,7 +170,11 @@ class FileSetting(Setting):
         return self.files(detail)
 
     def read(self, tree: Tree, detail: str) -> Dict[str, str]:
-        return {path: chosen(tree.text(path)) for path in self.paths(tree, detail)}
+        texts = {path: tree.text(path) for path in self.paths(tree, detail)}
+        for path, text in texts.items():
+            if self.choice and "[{}]".format(chosen(text)) not in text:
+                raise Unreadable("malformed", "{}: {}".format(path, text))
+        return {path: chosen(text) for path, text in texts.items()}
 
     def make(self, tree: Tree, detail: str, value: str) -> None:
         refused = [path for path in self.paths(tree, detail) if not self.put(tree, path, self.raw(value))]
@@ -185,6 +205,42 @@ class CpuSetting(FileSetting):
         super().make(tree, detail, value)
 
 
+class IdleState(CpuSetting):
+    """C2: its reading is the number of CPUs whose idle state is not disabled."""
+
+    def part(self, tree: Tree, boot: NextBoot) -> Any:
+        return attempt(self.enabled, tree)
+
+    def enabled(self, tree: Tree) -> int:
+        """Count the CPUs. Unreadable without CPUs, or where one answers neither 0 nor 1."""
+        found = self.read(tree, "")
+        if not found:
+            raise Unreadable("missing", self.evidence)
+        for path, word in found.items():
+            if word not in ("0", "1"):
+                raise Unreadable("malformed", "{}: {}".format(path, word))
+        return list(found.values()).count("0")
+
+    def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
+        return ("enabled", ": enabled on {} of {} CPUs".format(part, cpus)) if part else ("disabled", "")
+
+
+class Governor(CpuSetting):
+    """The frequency governor: its reading maps each governor to its number of CPUs."""
+
+    def part(self, tree: Tree, boot: NextBoot) -> Any:
+        return attempt(self.counts, tree)
+
+    def counts(self, tree: Tree) -> Dict[str, int]:
+        governors = list(self.read(tree, "").values())
+        return {governor: governors.count(governor) for governor in dict.fromkeys(governors)}
+
+    def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
+        others = ["{} CPUs {}".format(count, name) for name, count in sorted(part.items()) if name != wanted]
+        running = wanted if part and not others else ", ".join(sorted(part))
+        return running, ": " + ", ".join(others) if others else ""
+
+
 class RegisterSetting(Setting):
     """A setting in a register of PCI functions. A target is what setpci(8) takes, "0000:c1:00.0 CAP_EXP+8.w"; what
     stands there has four hexadecimal digits."""
@@ -209,14 +265,51 @@ class RegisterSetting(Setting):
             put(tree, bdf, self.register, int(self.raw(value), 16), self.mask)
 
 
+class AccessControl(RegisterSetting):
+    """PCIe ACS: its reading is the list of functions with any control on."""
+
+    def part(self, tree: Tree, boot: NextBoot) -> Any:
+        return attempt(self.enabled, tree)
+
+    def enabled(self, tree: Tree) -> List[str]:
+        """Return the functions (BDF); the other bits of the register say something else."""
+        return [target.split()[0] for target, word in self.read(tree, "").items() if int(word, 16) & ACS_CONTROLS]
+
+    def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
+        more = " and {} more".format(len(part) - 4) if len(part) > 4 else ""
+        return ("on", ": on at {}{}".format(", ".join(part[:4]), more)) if part else ("off", "")
+
+
+class ReadRequest(RegisterSetting):
+    """MaxReadReq of RDMA devices, of one vendor where the detail names it."""
+
+    def files(self, detail: str) -> List[str]:
+        return ["{}/*/{}".format(DEVICES, name) for name in ("infiniband", "physfn", "vendor")]
+
+    def functions(self, tree: Tree, detail: str) -> Dict[str, int]:
+        """Return RDMA devices of the vendor, but no virtual functions: those have no such field of their own."""
+        found = {}
+        for bdf, word in super().functions(tree, detail).items():
+            folder = "{}/{}".format(DEVICES, bdf)
+            if not tree.exists(folder + "/infiniband") or tree.exists(folder + "/physfn"):
+                continue
+            if detail in ("", str(attempt(tree.text, folder + "/vendor"))[2:]):
+                found[bdf] = word
+        return found
+
+    def make(self, tree: Tree, detail: str, value: str) -> None:
+        if not self.functions(tree, detail):
+            raise Failed("no RDMA device" + (" of vendor " + detail if detail else ""))
+        super().make(tree, detail, value)
+
+
 class SysctlSetting(FileSetting):
     """A key of sysctl(8) that has a name of its own here. sysctl.d comes after the kernel's parameters at boot, so it
     decides where both speak."""
 
     by_unit = False
     sysctl = ""  # the key; empty: the detail is the key
-    parameter = ""  # of the kernel command line
-    parameter_values: Tuple[Tuple[str, str], ...] = ()  # its words, and the value of the key that each stands for
+    parameter_values: Dict[str, str] = {}  # word of the kernel's parameter -> the value of the key that it stands for
 
     def files(self, detail: str) -> List[str]:
         return [proc_path(self.sysctl or detail)]
@@ -224,8 +317,25 @@ class SysctlSetting(FileSetting):
     def at_boot(self, boot: NextBoot) -> Optional[str]:
         value = boot.sysctl(self.sysctl)
         if value is None and self.parameter:
-            value = dict(self.parameter_values).get(boot.parameter(self.parameter) or "")
+            value = self.parameter_values.get(boot.parameter(self.parameter) or "")
         return value
+
+
+class ModuleSetting(Setting):
+    """A kernel module that is loaded by name, in spite of a blacklist that keeps it from loading automatically."""
+
+    step = "module"
+
+    def files(self, detail: str) -> List[str]:
+        return ["/sys/module/" + detail]
+
+    def read(self, tree: Tree, detail: str) -> Dict[str, str]:
+        return {detail: "loaded" if tree.exists("/sys/module/" + detail) else "absent"}
+
+    def make(self, tree: Tree, detail: str, value: str) -> None:
+        message = run([tree.tool("modprobe"), detail])
+        if message is not None:
+            raise Failed(message)
 
 
 def run(words: List[str]) -> Optional[str]:
@@ -262,3 +372,17 @@ def parse_cpu_list(text: str) -> List[int]:
         first, _, last = span.partition("-")
         numbers.extend(range(int(first), int(last or first) + 1))
     return numbers
+
+
+KINDS: Dict[str, Type[Setting]] = {
+    "file": FileSetting,
+    "cpu": CpuSetting,
+    "c2": IdleState,
+    "governor": Governor,
+    "register": RegisterSetting,
+    "acs": AccessControl,
+    "read request": ReadRequest,
+    "sysctl": SysctlSetting,
+    "module": ModuleSetting,
+}
+SETTINGS = {name: KINDS[entry["kind"]](name, **entry) for name, entry in entries().items()}

@@ -8,8 +8,7 @@ from typing import Iterable, Optional, Sequence, Tuple
 
 from .boot import setting_at_boot
 from .cmdline import argument
-from .setting import proc_path
-from .settings import find
+from .setting import find, proc_path
 from .tree import Part, Tree, attempt
 
 Assignment = Tuple[str, Optional[str]]

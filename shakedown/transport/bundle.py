@@ -93,7 +93,7 @@ def build() -> Bundle:
     files = {"shakedown/__init__.py": b""}
     for path in sorted(_NODE.rglob("*")):
         if (
-            path.suffix == ".py"
+            path.suffix in (".py", ".json")
             and path.name not in _SENT_AS_TEXT
             and not _APART.intersection(path.relative_to(_NODE).parts)
         ):

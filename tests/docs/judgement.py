@@ -15,7 +15,7 @@ from shakedown.checks import answers, checks
 from shakedown.checks.compare import remedy_of
 from shakedown.gates import rules
 from shakedown.logs.metrics import METRICS
-from shakedown.node.settings import SETTINGS
+from shakedown.node.setting import SETTINGS
 from shakedown.state.findings import Verdict
 from tests.docs.markdown import prose, summary, table
 

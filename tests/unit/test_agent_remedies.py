@@ -13,8 +13,7 @@ import pytest
 from shakedown.node import safe_files
 from shakedown.node.agent import remedies, run
 from shakedown.node.devices import ACCESS
-from shakedown.node.setting import Failed
-from shakedown.node.settings import SETTINGS
+from shakedown.node.setting import SETTINGS, Failed
 from shakedown.node.tree import Tree
 from shakedown.operations import devices
 from shakedown.operations.atomic import FOLDER, Step

@@ -22,7 +22,7 @@ from shakedown import checks
 from shakedown.catalogue.model import entries
 from shakedown.checks import fleet
 from shakedown.gates import Gate
-from shakedown.node.settings import SETTINGS
+from shakedown.node.setting import SETTINGS
 from shakedown.report import outcomes, screen, terminal
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from shakedown.state.node import NodeState

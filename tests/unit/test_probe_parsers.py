@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from shakedown.node import cmdline, disks, interfaces, kernel_log, pci, rdma, software, sysctl, system
-from shakedown.node.settings import SETTINGS
+from shakedown.node.setting import SETTINGS
 from shakedown.node.sysctl import NextBoot
 from shakedown.node.tree import Tree, Unreadable
 from tests.node_trees import pci_config

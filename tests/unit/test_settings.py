@@ -1,8 +1,7 @@
-"""Host settings: one module each, which everything that reads or changes the setting goes by."""
+"""Host settings: one file each, which everything that reads or changes the setting goes by."""
 
 from __future__ import annotations
 
-import inspect
 import re
 import shutil
 from pathlib import Path
@@ -19,8 +18,7 @@ from shakedown.desired.models import Tuning
 from shakedown.node import sysctl
 from shakedown.node.__main__ import node_state
 from shakedown.node.pci import registers
-from shakedown.node.setting import CpuSetting, SysctlSetting
-from shakedown.node.settings import FOLDER, MODULES, SETTINGS, find
+from shakedown.node.setting import FOLDER, SETTINGS, CpuSetting, SysctlSetting, find
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations import boot, tuning
 from shakedown.operations.boot_values import Fetched
@@ -32,10 +30,14 @@ from tests.states import bare, desired, unreadable, with_
 ONCE = {name: each for name, each in SETTINGS.items() if not each.details}
 
 
-def test_a_setting_is_found_by_the_name_of_its_module() -> None:
-    assert sorted(SETTINGS) == MODULES
-    for name, each in SETTINGS.items():
-        assert inspect.getfile(type(each)) == str(Path(FOLDER) / f"{name}.py")
+def test_a_setting_has_the_name_of_its_file() -> None:
+    assert sorted(SETTINGS) == sorted(path.stem for path in Path(FOLDER).iterdir())
+    assert {name: each.name for name, each in SETTINGS.items()} == {name: name for name in SETTINGS}
+
+
+def test_a_file_with_a_key_that_no_setting_has_is_refused() -> None:
+    with pytest.raises(TypeError, match="the setting boost has no pathh, color"):
+        CpuSetting("boost", file="cpufreq/boost", pathh="", color="")
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -89,16 +91,14 @@ def test_an_operation_reads_as_the_probe_does(tmp_path: Path) -> None:
     assert len(setting.read(node, detail)) == 1 and setting.read(fetched, detail) == setting.read(node, detail)
 
 
-class Boost(CpuSetting):
-    """A setting of each CPU, as a site may add one: without a place of its own in the node state."""
-
-    name = "boost"
-    values = "on|off"
-    file = "cpufreq/boost"
-    evidence = "/sys/devices/system/cpu/cpu*/cpufreq/boost"
-
-    def raw(self, value: str) -> str:
-        return "1" if value == "on" else "0"
+# A setting of each CPU, as a site may add one: without a place of its own in the node state.
+BOOST = CpuSetting(
+    "boost",
+    values="on|off",
+    raws={"on": "1", "off": "0"},
+    file="cpufreq/boost",
+    evidence="/sys/devices/system/cpu/cpu*/cpufreq/boost",
+)
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_where_its_targets_differ_a_setting_has_no_value_that_could_be_wanted(
         file = tmp_path / f"sys/devices/system/cpu/cpu{number}/cpufreq/boost"
         file.parent.mkdir(parents=True)
         file.write_text(f"{text}\n")
-    assert Boost().running(Tree(str(tmp_path))) == running
-    assert not Boost().accepts("off, on")
+    assert BOOST.running(Tree(str(tmp_path))) == running
+    assert not BOOST.accepts("off, on")
 
 
 def test_a_node_without_any_target_has_no_value(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="missing"):
-        Boost().running(Tree(str(tmp_path)))
+        BOOST.running(Tree(str(tmp_path)))
 
 
 def test_what_was_not_fetched_is_missing_and_what_nobody_may_read_is_not_permitted() -> None:
@@ -248,7 +248,7 @@ def test_a_switch_takes_true_and_false_and_nothing_like_them() -> None:
     assert commands(numa_balancing, enabled=True) == ["refused"]
 
 
-def test_a_key_of_tuning_is_a_settings_module_or_the_guide_says_why_not() -> None:
+def test_a_key_of_tuning_is_a_settings_file_or_the_guide_says_why_not() -> None:
     guide = (Path(__file__).parents[2] / "docs/extending.md").read_text("utf-8")
     without = set(re.findall(r"`tuning\.(\w+)`", guide.partition("## A host setting")[2].partition("## ")[0]))
     modules = {{"module": "modules"}.get(name, name) for name in SETTINGS}

@@ -21,8 +21,7 @@ from shakedown.common.text import file_name
 from ..cmdline import kernel_name
 from ..devices import ACCESS
 from ..safe_files import Busy, Unsafe, locks, sound
-from ..setting import Failed
-from ..settings import SETTINGS, find
+from ..setting import SETTINGS, Failed, find
 from ..tree import Tree, explain
 
 Did = Dict[str, Any]
