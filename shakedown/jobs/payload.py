@@ -39,7 +39,7 @@ _SOURCES = (
 _ENTRY = "import sys\nfrom node.launcher.commands import main\nmain(sys.argv[1:])\n"
 _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"
 # What the sampler takes along of the probe.
-_SAMPLER_MODULES = ("__init__", "children", "gpu", "kernel_log", "pci", "rdma", "rocm", "smi", "tree", "udev")
+_SAMPLER_MODULES = ("__init__", "children", "gpu", "kernel_log", "known", "pci", "rdma", "rocm", "smi", "tree", "udev")
 
 # Takes the launcher from the first line of standard input and the job from the second: the package has to run before
 # it has a folder to lie in, and secrets must not stand in argv.
@@ -134,6 +134,7 @@ def sampler_files() -> dict[str, str]:
     """Return the sampler as files of the run folder; no container can write there."""
     node = resources.files("shakedown.node")
     modules = {f"{name}.py": node.joinpath(f"{name}.py") for name in _SAMPLER_MODULES}
+    modules["known.json"] = node.joinpath("known.json")
     modules |= {
         f"telemetry/{entry.name}": entry for entry in node.joinpath("telemetry").iterdir() if entry.name.endswith(".py")
     }

@@ -15,19 +15,13 @@ import psutil
 
 from . import pci
 from .children import alone, answers, run_here, start
+from .known import KNOWN
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
 from .udev import devices
 
-_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "9p", "glusterfs", "fuse.glusterfs"}
-_NETWORK |= {"wekafs", "fuse.sshfs", "fuse.ceph", "fuse.juicefs", "fuse.weka", "afs", "pvfs2", "panfs", "vast"}
-# Answered from the kernel's own memory or disks. Whatever else there is may be a server's, and is not waited for.
-_LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs", "virtiofs", "vfat"}
-_LOCAL |= {"tmpfs", "ramfs", "overlay", "squashfs", "iso9660", "exfat", "ntfs3"}
-# The kernel's own, which hold no user's files.
-_KERNEL = {
-    "proc", "sysfs", "devpts", "devtmpfs", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "pstore", "bpf",
-}  # fmt: skip
-_KERNEL |= {"mqueue", "hugetlbfs", "configfs", "fusectl", "binfmt_misc", "efivarfs", "nsfs", "rpc_pipefs", "selinuxfs"}
+# Whatever is not answered from the kernel's own memory or disks ("local") may be a server's, and is not waited for. The
+# kernel's own hold no user's files.
+_DISKS = KNOWN["disks"]
 _WHEN_NEEDED = "autofs"
 _SECONDS = 2.0
 
@@ -38,7 +32,7 @@ def mounts(tree: Tree) -> Dict[str, Tuple[str, str]]:
         partition.mountpoint: (partition.device, partition.fstype)
         for partition in tree.psutil.disk_partitions(all=True)
     }
-    return {mount: (device, kind) for mount, (device, kind) in sorted(table.items()) if kind not in _KERNEL}
+    return {mount: (device, kind) for mount, (device, kind) in sorted(table.items()) if kind not in _DISKS["kernel"]}
 
 
 def room(path: str) -> Optional[Tuple[int, int]]:
@@ -54,7 +48,7 @@ def read(tree: Tree) -> List[Part]:
     """Return one part per file system. A child of its own asks what may be a server's, with what is mounted below it: a
     server that is gone blocks the asking process in the kernel, and no second one is started beside it."""
     table = mounts(tree)
-    waits = [mount for mount, (_, kind) in table.items() if kind not in _LOCAL and kind != _WHEN_NEEDED]
+    waits = [mount for mount, (_, kind) in table.items() if kind not in _DISKS["local"] and kind != _WHEN_NEEDED]
     readings = [
         {mount: ("statvfs " + mount, _SECONDS, alone, ("statvfs " + mount, room, tree.path(mount)))}
         for mount, (_, kind) in table.items()
@@ -78,7 +72,7 @@ def _part(mount: str, device: str, kind: str, answer: Any) -> Part:
         "fstype": kind,
         "total_bytes": total,
         "free_bytes": free,
-        "network": kind in _NETWORK,
+        "network": kind in _DISKS["network"],
     }
 
 
@@ -98,16 +92,6 @@ def controllers(tree: Tree) -> List[Part]:
 _HEALTH_SECONDS = 10.0
 _MOST = 128  # drives, and attributes of one
 _OPEN_FAILED = 0x03  # bits of smartctl's exit status: command line, device
-# Of the kernel's block drivers, by the bus of the device; and what a hypervisor calls its disks.
-_VIRTUAL = ("virtio", "xen", "vmbus", "nbd")
-_VIRTUAL_MODELS = ("qemu", "virtual", "vbox", "msft", "google", "amazon elastic block")
-_NVME = {  # of nvme-cli, and of smartctl's nvme_smart_health_information_log
-    "critical_warning": ("critical_warning",),
-    "available_spare": ("avail_spare", "available_spare"),
-    "spare_threshold": ("spare_thresh", "available_spare_threshold"),
-    "percentage_used": ("percent_used", "percentage_used"),
-    "media_errors": ("media_errors",),
-}
 _LOG = "nvme_smart_health_information_log"
 
 
@@ -121,7 +105,7 @@ def whole_number(value: Any) -> int:
 def parse_nvme(document: Part) -> Dict[str, int]:
     """Return the readings of an NVMe drive's health log. Raises KeyError where one is absent."""
     found = {}
-    for name, keys in _NVME.items():
+    for name, keys in _DISKS["nvme"].items():
         key = next((key for key in keys if key in document), keys[0])
         found[name] = whole_number(document[key])
     return found
@@ -196,13 +180,13 @@ def _drives(tree: Tree) -> Iterator[Tuple[Part, Optional[str]]]:
         if name.startswith(("nvme", "sr", "fd", "mmcblk")) or not tree.exists(folder):
             continue
         model = attempt(lambda at: tree.text(at + "/vendor") + " " + tree.text(at + "/model"), folder)
-        own = tree.link_name(folder + "/subsystem") not in _VIRTUAL and not _is_virtual(str(model))
+        own = tree.link_name(folder + "/subsystem") not in _DISKS["virtual_drivers"] and not _is_virtual(str(model))
         part = {"name": name, "kind": "disk" if own else "virtual", "model": model}
         yield dict(part, serial=attempt(_serial, tree, folder)), "/dev/" + name if own else None
 
 
 def _is_virtual(model: str) -> bool:
-    return any(word in model.lower() for word in _VIRTUAL_MODELS)
+    return any(word in model.lower() for word in _DISKS["virtual_models"])
 
 
 def _serial(tree: Tree, folder: str) -> str:

@@ -12,9 +12,10 @@ import os
 import re
 import socket
 import struct
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, List, Optional
 
 from . import pci
+from .known import KNOWN
 from .tree import Part, Tree, Unreadable, attempt, attempt_or
 from .udev import Device, devices
 
@@ -113,28 +114,14 @@ def ask_dcb(interface: str) -> dict[str, Any]:
         raise Unreadable("malformed", "DCB of {}: {}".format(interface, error)) from None
 
 
-# Parameters that say what is done, not those that tune how fast. bnxt_re: drivers/infiniband/hw/bnxt_re/debugfs.c
-# (Linux 6.15), and configfs of Broadcom's own driver, whose folder is there only while a user has made it. mlx5:
-# drivers/infiniband/hw/mlx5/cong.c. Each file asks the firmware, so that not all of them are read.
-PARAMETERS = (
-    "enable_cc", "ecn_enable", "ecn_marking", "tos_ecn", "cc_mode", "tos_dscp", "roce_dscp", "roce_prio",
-    "alt_vlan_dscp", "alt_vlan_pcp", "cnp_dscp", "cnp_prio",
-    "np_cnp_dscp", "np_cnp_prio_mode", "np_cnp_prio",
-)  # fmt: skip
-
-
-def congestion_folders(device: str, bdf: str) -> tuple[str, ...]:
-    """Return where a driver shows its congestion control, by RDMA device and PCI function."""
-    return (
-        "/sys/kernel/debug/bnxt_re/{}/cc_config".format(bdf),
-        "/sys/kernel/config/bnxt_re/{}/ports/1/cc".format(device),
-        "/sys/kernel/debug/mlx5/{}/cc_params".format(bdf),
-    )
+PARAMETERS: List[str] = KNOWN["rdma"]["congestion_parameters"]
 
 
 def _congestion(tree: Tree, device: str, bdf: str) -> dict[str, Any]:
+    """Read the parameters that say what is done, not those that tune how fast: each file asks the firmware."""
     closed: Optional[str] = None
-    for folder in congestion_folders(device, bdf):
+    folders = [form.format(device=device, bdf=bdf) for form in KNOWN["rdma"]["congestion_folders"]]
+    for folder in folders:
         try:
             names = tree.names(folder)
         except PermissionError as error:
@@ -145,7 +132,7 @@ def _congestion(tree: Tree, device: str, bdf: str) -> dict[str, Any]:
             return found
     if closed:
         raise Unreadable("not permitted", closed)
-    raise Unreadable("missing", "no folder of congestion control: " + ", ".join(congestion_folders(device, bdf)))
+    raise Unreadable("missing", "no folder of congestion control: " + ", ".join(folders))
 
 
 def _bridging(tree: Tree, interface: Any) -> Part:
@@ -175,11 +162,7 @@ _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 # Names that the drivers of the three NIC families give to faults (tests/data/machines/counters.toml). Not among them:
 # what a queue pair flushed when it ended, since the cause has a counter of its own; packets out of sequence, which
 # adaptive routing makes; congestion notifications.
-ERROR_NAME = re.compile(
-    r"^(?!.*flush).*(?:err|retrans|retx|drop|discard|nak|inval|overflow|oflow|overrun|out_?of_?buf|outof_atomic|reset|fail"
-    r"|timeout|excd|exceed|missin|mismatch|no_perm|unsup|unaligned|icrc|link_down|dup_re|duplicate)",
-    re.IGNORECASE,
-)
+ERROR_NAME = re.compile(KNOWN["rdma"]["error_name"], re.IGNORECASE)
 
 
 def parse_state(text: str) -> str:

@@ -12,31 +12,23 @@ from functools import lru_cache
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from . import rocm
+from .known import KNOWN
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable, pick
 
-_LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
-# The first number of libamd_smi's version, by the first ROCm that had it (CHANGELOG.md of amdsmi in rocm-systems at
-# 0116a072). A package of PyPI has ROCm's version; AMD's own packages have the library's.
-_ABI_BY_ROCM = (((10,), 27), ((7,), 26), ((6, 4), 25), ((6, 1), 24), ((6,), 23))
+_AMDSMI = KNOWN["amdsmi"]
+# The first number of libamd_smi's version, by the first ROCm that had it. A package of PyPI has ROCm's version; AMD's
+# own packages have the library's.
+_ABI_BY_ROCM = [(tuple(first), abi) for first, abi in _AMDSMI["abi_by_rocm"]]
 _LIBRARY = "libamd_smi.so*"
 _NOT_INITIALISED = 32  # AMDSMI_STATUS_NOT_INIT
 _AMD_GPUS = 2  # AMDSMI_INIT_AMD_GPUS
-_WHY_BY_STATUS = {
-    "NOT_SUPPORTED": "missing",
-    "NOT_YET_IMPLEMENTED": "missing",
-    "FILE_NOT_FOUND": "missing",
-    "DRIVER_NOT_LOADED": "missing",
-    "NO_DRV": "missing",
-    "NO_PERM": "not permitted",
-    "TIMEOUT": "timed out",
-}
 
 
 def library_path(tree: Tree) -> str:
     """Return the path of libamd_smi.so. Importing the package to find out costs 25 ms of CPU."""
     folders = ("{}/{}".format(folder, _LIBRARY) for folder in ("lib", "lib64"))
     found: Optional[str] = tree.ask("rocm " + _LIBRARY, rocm.find, tree.root, *folders)
-    for folder in () if found else _LIBRARY_FOLDERS:
+    for folder in () if found else _AMDSMI["folders"]:
         names = tree.matching(folder, _LIBRARY)
         found = found or (folder + "/" + max(names, key=rocm.numbers) if names else None)
     if found is None:
@@ -111,7 +103,7 @@ def explain_error(error: Exception) -> Unreadable:
     """Return the reason that an exception of amdsmi names by its status."""
     info = getattr(error, "get_error_info", None)
     words = str(info()) if info else "{}: {}".format(type(error).__name__, error)
-    reason = next((reason for status, reason in _WHY_BY_STATUS.items() if "STATUS_" + status in words), "failed")
+    reason = next((why for status, why in _AMDSMI["reasons"].items() if "STATUS_" + status in words), "failed")
     return Unreadable(reason, "amdsmi: " + words)
 
 
@@ -240,15 +232,6 @@ def read(tree: Tree, library: Any) -> Part:
 
 _MOST_RECORDS = 50  # of a GPU, the newest
 _MOST_PROCESSES = 200
-_PAGES = ("retired", "pending", "unreservable")  # amdsmi_memory_page_status_t
-_LINKS = ("internal", "PCIe", "XGMI")  # amdsmi_link_type_t
-_VIOLATIONS = {
-    "power": "active_ppt_pwr",
-    "thermal": "active_socket_thrm",
-    "vr_thermal": "active_vr_thrm",
-    "hbm_thermal": "active_hbm_thrm",
-    "prochot": "active_prochot_thrm",
-}
 _ALL_SEVERITIES = 7
 _NO_AFID = (1 << 64) - 1  # what a version before 7.14 gives for a corrupt record (ROCm/rocm-systems#2477)
 _RING = "/sys/kernel/debug/dri"  # each GPU's has amdgpu_ring_cper, which the library reads; root alone may
@@ -258,7 +241,7 @@ def _pages(gpus: Gpus, handle: Any) -> Part:
     """Return how many pages of memory are out of use, by their state, and from how many on AMD exchanges the GPU."""
     records = call(gpus.module, "amdsmi_get_gpu_bad_page_info", handle)
     states = [int(record["status"]) for record in records]
-    counts = {name: states.count(number) for number, name in enumerate(_PAGES)}
+    counts = {name: states.count(number) for number, name in enumerate(_AMDSMI["pages"])}
     return dict(counts, limit=attempt(lambda: int(call(gpus.module, "amdsmi_get_gpu_bad_page_threshold", handle))))
 
 
@@ -330,7 +313,7 @@ def _afids(gpus: Gpus, record: Part) -> list[int]:
 
 def _throttled(gpus: Gpus, handle: Any) -> list[str]:
     status = call(gpus.module, "amdsmi_get_violation_status", handle)
-    known = {reason: status.get(name, "N/A") for reason, name in _VIOLATIONS.items()}
+    known = {reason: status.get(name, "N/A") for reason, name in _AMDSMI["violations"].items()}
     if all(value == "N/A" for value in known.values()):
         raise Unreadable("missing", "amdsmi: this GPU does not report what limits it")
     return [reason for reason, value in known.items() if value is True or value == 1]
@@ -354,7 +337,7 @@ def _peers(gpus: Gpus, handle: Any) -> Part:
     for bdf, other in gpus.handles.items():
         if other is not handle:
             way = call(gpus.module, "amdsmi_topo_get_link_type", handle, other)
-            kind = _LINKS[way["type"]] if 0 <= way["type"] < len(_LINKS) else "unknown"
+            kind = dict(enumerate(_AMDSMI["links"])).get(way["type"], "unknown")
             found[bdf] = {"kind": kind, "hops": int(way["hops"]), "gts": int(rates.get(bdf) or 0) or None}
     return found
 

@@ -15,14 +15,12 @@ from typing import Any, Optional
 
 from . import rocm
 from .children import run_tool
+from .known import KNOWN
 from .tree import Part, Tree, Unreadable, attempt, attempt_or, pick
 
-# PATH's folders, those of RHEL's openmpi and mpich packages, and where MPI is put that was built for ROCm.
-_MPI = ["/usr/bin", "/usr/local/bin", "/usr/lib64/openmpi/bin", "/usr/lib64/mpich/bin", "/opt/ompi/bin"]
-_MPI += ["/opt/openmpi/bin"]
+_PLACES = KNOWN["software"]
 _VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH) (\d+)\s*$", re.MULTILINE)
 _RCCL = "librccl.so.1"
-_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib")
 
 
 def parse_version(lines: list[str]) -> Optional[str]:
@@ -33,17 +31,17 @@ def parse_version(lines: list[str]) -> Optional[str]:
 
 def mpi(tree: Tree) -> str:
     """Return which MPI there is, and where."""
-    for folder in _MPI:
+    for folder in _PLACES["mpi"]:
         if tree.exists(folder + "/mpirun"):
             kind = "Open MPI" if tree.exists(folder + "/ompi_info") else "MPI"
             return "{} ({}/mpirun)".format(kind, folder)
-    raise Unreadable("missing", "mpirun in {}".format(", ".join(_MPI)))
+    raise Unreadable("missing", "mpirun in {}".format(", ".join(_PLACES["mpi"])))
 
 
 def rccl(tree: Tree) -> str:
     """Return the library with its version: of the development package's header, else of its file name."""
     path = tree.ask("rocm " + _RCCL, rocm.find, tree.root, "lib/" + _RCCL)
-    path = path or tree.first(*(folder + "/" + _RCCL for folder in _LIBRARIES))
+    path = path or tree.first(*(folder + "/" + _RCCL for folder in _PLACES["rccl"]))
     if path is None:
         raise Unreadable("missing", _RCCL)
     above = path.rpartition("/lib/")[0]
@@ -55,9 +53,6 @@ def rccl(tree: Tree) -> str:
 
 def read(tree: Tree) -> Part:
     return {"mpi": attempt(mpi, tree), "rccl": attempt(rccl, tree)}
-
-
-_DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
 
 
 def parse_http(answer: bytes) -> Any:
@@ -147,12 +142,12 @@ def _ask_podman(tool: str, command: str) -> Any:
 
 
 def has_engine(tree: Tree) -> bool:
-    return bool(tree.first(*_DOCKER_SOCKETS)) or bool(attempt_or("", tree.tool, "podman"))
+    return bool(tree.first(*_PLACES["docker_sockets"])) or bool(attempt_or("", tree.tool, "podman"))
 
 
 def read_containers(tree: Tree) -> Part:
     """Read docker where its socket is, else podman where its program is."""
-    path = tree.first(*_DOCKER_SOCKETS)
+    path = tree.first(*_PLACES["docker_sockets"])
     if path:
         return _docker(tree, path)
     podman = attempt_or(None, tree.tool, "podman")
@@ -162,14 +157,6 @@ def read_containers(tree: Tree) -> Part:
         return dict(tree.recorded("containers"))
     reason = Unreadable("missing", "no docker socket and no podman").as_part()
     return dict.fromkeys(("engine", "version", "root", "images", "running"), reason)
-
-
-_VERBS_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib")
-_PROVIDER_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs", "/usr/lib/libibverbs",
-    "/usr/local/lib/libibverbs", "/usr/local/lib/x86_64-linux-gnu/libibverbs", "/usr/local/lib", "/usr/local/lib64",
-)  # fmt: skip
-_DRIVER_FOLDERS = ("/etc/libibverbs.d", "/usr/local/etc/libibverbs.d", "/usr/lib/libibverbs.d", "/lib/libibverbs.d")
 
 
 def parse_provider(name: str) -> Optional[tuple[str, int]]:
@@ -195,14 +182,14 @@ def parse_driver(lines: list[str]) -> str:
 
 
 def _library(tree: Tree) -> str:
-    path = tree.first(*(folder + "/libibverbs.so.1" for folder in _VERBS_FOLDERS))
+    path = tree.first(*(folder + "/libibverbs.so.1" for folder in _PLACES["verbs"]))
     if path is None:
         raise Unreadable("missing", "libibverbs.so.1")
     return path
 
 
 def _providers(tree: Tree) -> list[Part]:
-    paths = [folder + "/" + name for folder in _PROVIDER_FOLDERS for name in tree.names_if_permitted(folder)]
+    paths = [folder + "/" + name for folder in _PLACES["providers"] for name in tree.names_if_permitted(folder)]
     return [
         {
             "path": path,
@@ -217,7 +204,7 @@ def _providers(tree: Tree) -> list[Part]:
 
 
 def _drivers(tree: Tree) -> dict[str, str]:
-    paths = [folder + "/" + name for folder in _DRIVER_FOLDERS for name in tree.names_if_permitted(folder)]
+    paths = [folder + "/" + name for folder in _PLACES["drivers"] for name in tree.names_if_permitted(folder)]
     drivers = {path: attempt_or(None, lambda at: parse_driver(tree.lines(at)), path) for path in paths}
     return {path: driver for path, driver in drivers.items() if driver}
 

@@ -8,6 +8,7 @@ from typing import Iterable, Optional, Sequence, Tuple
 
 from .boot import setting_at_boot
 from .cmdline import argument
+from .known import KNOWN
 from .setting import find, proc_path
 from .tree import Part, Tree, attempt
 
@@ -15,13 +16,6 @@ Assignment = Tuple[str, Optional[str]]
 
 MOST = 256  # names that may be asked for: they go on a command line
 LONGEST = 128  # characters of a key
-SYSCTLS = (
-    "kernel.numa_balancing", "kernel.dmesg_restrict", "kernel.pid_max", "fs.file-max", "net.core.netdev_max_backlog",
-    "net.core.rmem_max", "net.core.somaxconn", "net.core.wmem_max", "net.ipv4.conf.all.arp_announce",
-    "net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.rp_filter", "net.ipv4.ip_forward",
-    "net.ipv4.ip_local_port_range", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "vm.max_map_count",
-    "vm.overcommit_memory", "vm.swappiness", "vm.zone_reclaim_mode",
-)  # fmt: skip
 # Highest first: a file here hides those of the same name further down (sysctl.d(5)).
 FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
 
@@ -102,7 +96,7 @@ def read(tree: Tree, boot: NextBoot, requested: Sequence[str] = ()) -> dict[str,
             "running": attempt(lambda path: " ".join(tree.text(path).split()), proc_path(key)),
             "persisted": attempt(boot.sysctl, key),
         }
-        for key in dict.fromkeys((*SYSCTLS, *requested))
+        for key in dict.fromkeys((*KNOWN["system"]["sysctls"], *requested))
     }
 
 

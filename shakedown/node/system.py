@@ -10,10 +10,9 @@ import time
 from typing import Optional
 
 from .children import run_tool
+from .known import KNOWN
 from .setting import online_cpus
 from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
-
-_FAMILIES = {"debian": {"debian", "ubuntu"}, "rhel": {"rhel", "centos", "fedora", "rocky", "almalinux", "ol", "amzn"}}
 
 
 def parse_os_release(lines: list[str]) -> dict[str, str]:
@@ -25,7 +24,7 @@ def parse_os_release(lines: list[str]) -> dict[str, str]:
 def family_of(release: dict[str, str]) -> str:
     """Return "debian", "rhel" or "other", by ID and ID_LIKE."""
     names = {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
-    return next((family for family, members in _FAMILIES.items() if names & members), "other")
+    return next((family for family, members in KNOWN["system"]["families"].items() if names & set(members)), "other")
 
 
 def service_manager(tree: Tree) -> str:
@@ -105,11 +104,6 @@ def numa_nodes(tree: Tree) -> int:
 
 _STA_UNSYNC, _STA_NANO = 0x0040, 0x2000  # linux/timex.h
 _OFFSET_AT, _STATUS_AT = 8, 40  # of struct timex on 64-bit machines
-_PID_FILES = {
-    "chronyd": ("/run/chrony/chronyd.pid", "/run/chronyd.pid", "/run/chrony.pid"),
-    "ntpd": ("/run/ntpd.pid", "/var/run/ntpd.pid"),
-    "ptp4l": ("/run/ptp4l.pid",),
-}
 _TIMESYNC = "/run/systemd/timesync"
 
 
@@ -131,7 +125,7 @@ def _timex() -> tuple[bool, float]:
 
 
 def _service(tree: Tree) -> str:
-    for name, files in _PID_FILES.items():
+    for name, files in KNOWN["system"]["pid_files"].items():
         path = tree.first(*files)
         if path and tree.exists("/proc/{}".format(attempt(tree.number, path))):
             return name

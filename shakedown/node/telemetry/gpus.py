@@ -16,41 +16,22 @@ from multiprocessing.connection import Connection
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import gpu, pci, smi
+from ..known import KNOWN
 from ..tree import Part, Tree, Unreadable, attempt, explain, is_unreadable
 from .machine import Source, Values, together
 
 _START_S = 20.0  # importing the package and asking it for the GPUs
 _ANSWER_S = 2.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h: the kernel kills the process when its parent dies
+_AMDSMI = KNOWN["amdsmi"]
 # Channel -> fields of amdsmi_gpu_metrics_t, the first one that has a value. MI300 has the current ones, MI200 averages.
-_FIELDS = {
-    "power_w": ("current_socket_power", "average_socket_power"),
-    "temperature_c": ("temperature_hotspot",),
-    "memory_temperature_c": ("temperature_mem",),
-    "gfx_clock_mhz": ("current_gfxclks", "current_gfxclk", "average_gfxclk_frequency"),
-    "memory_clock_mhz": ("current_uclk", "average_uclk_frequency"),
-    "busy_pct": ("average_gfx_activity",),
-}
-REASONS = ("power", "current", "thermal", "vr_thermal", "hbm_thermal", "prochot")
+_FIELDS: Dict[str, List[str]] = _AMDSMI["metrics"]
 # Reason -> accumulator of MI300 and newer: how many of the firmware's `accumulation_counter` turns it was limited in,
-# as amd-smi's own percentages are computed (amd_smi.cc, amdsmi_get_violation_status).
-_RESIDENCY = {
-    "power": "ppt_residency_acc",
-    "thermal": "socket_thm_residency_acc",
-    "vr_thermal": "vr_thm_residency_acc",
-    "hbm_thermal": "hbm_thm_residency_acc",
-    "prochot": "prochot_residency_acc",
-}
-# Reason -> bits of indep_throttle_status on older ones (Linux, drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h).
-_BITS = {
-    "power": range(8),
-    "current": range(16, 24),
-    "thermal": (32, 33, 35, 36, 37, 42, 43),
-    "vr_thermal": (38, 39, 40, 41, 44, 45),
-    "hbm_thermal": (34,),
-    "prochot": (46, 47),
-}
-_MASKS = {reason: sum(1 << bit for bit in bits) for reason, bits in _BITS.items()}
+# as amd-smi's own percentages are computed (amdsmi_get_violation_status).
+_RESIDENCY: Dict[str, str] = _AMDSMI["residency"]
+# Reason -> bits of indep_throttle_status on older ones.
+_MASKS = {reason: sum(1 << bit for bit in bits) for reason, bits in _AMDSMI["throttle_bits"].items()}
+REASONS = tuple(_MASKS)
 
 
 class Library:
@@ -194,15 +175,9 @@ def _field(metrics: Any, name: str) -> Any:
 
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
 # Channel -> files of a hwmon folder, the first that is there, and what one of their units is. temp2 is the junction
-# (hotspot), temp3 the memory (Linux, Documentation/gpu/amdgpu/thermal.rst).
-_HWMON = {
-    "power_w": (("power1_input", "power1_average"), 1e-6),
-    "temperature_c": (("temp2_input",), 1e-3),
-    "memory_temperature_c": (("temp3_input",), 1e-3),
-    "gfx_clock_mhz": (("freq1_input",), 1e-6),
-    "memory_clock_mhz": (("freq2_input",), 1e-6),
-}
-_FILES = {"busy_pct": "gpu_busy_percent", "vram_used_bytes": "mem_info_vram_used"}
+# (hotspot), temp3 the memory.
+_HWMON: Dict[str, Tuple[List[str], float]] = _AMDSMI["hwmon"]
+_FILES: Dict[str, str] = _AMDSMI["files"]
 _RAS = {"ras_correctable": "ce", "ras_uncorrectable": "ue"}
 
 

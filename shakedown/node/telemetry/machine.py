@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .. import rdma
+from ..known import KNOWN
 from ..tree import Tree, Unreadable, attempt, is_unreadable
 from ..udev import devices
 
@@ -83,13 +84,8 @@ _WORDS = 4  # bytes: the unit of port_rcv_data and port_xmit_data (InfiniBand sp
 # Counter -> psutil's name of it. Carrier errors are among the errors, and frames that were missed among those dropped
 # (Linux, Documentation/networking/statistics.rst).
 _NET_ERRORS = {"rx_errors": "errin", "tx_errors": "errout", "rx_dropped": "dropin", "tx_dropped": "dropout"}
-# Of port 1: the first of each is mlx5's and bnxt_re's, the second ionic's (tests/data/machines/counters.toml
-# has the drivers' whole lists).
-COUNTERS = {
-    "cnp_sent": ("np_cnp_sent", "tx_rdma_cnp_pkts"),
-    "cnp_received": ("rp_cnp_handled", "rx_rdma_cnp_pkts"),
-    "ecn_marked": ("np_ecn_marked_roce_packets", "rx_rdma_ecn_pkts"),
-}
+# Of port 1: the name of mlx5 and bnxt_re, then ionic's.
+COUNTERS: Dict[str, List[str]] = KNOWN["rdma"]["congestion_counters"]
 RISEN = 500  # changes of a counter that are reported
 
 

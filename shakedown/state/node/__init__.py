@@ -78,7 +78,7 @@ class NodeState(Part):
     cpu: Cpu
     numa: Numa
     memory: Memory
-    sysctl: dict[str, Setting]  # the keys in shakedown/node's SYSCTLS, and those that the desired state asks for
+    sysctl: dict[str, Setting]  # the keys in shakedown/node/known.json, and those that the desired state asks for
     settings: dict[str, Setting] = Field({})  # of shakedown/node/settings, those that have no place above
     limits: ResourceLimits
     account: Account
