@@ -1,4 +1,4 @@
-"""Host settings: the modules of shakedown/node/settings that `tuning` asks for, the kernel's command line, PCI Express,
+"""Host settings: the files of shakedown/node/settings that `tuning` asks for, the kernel's command line, PCI Express,
 limits and groups of the user that runs jobs, kernel modules, and the MTU of the interfaces that carry RDMA.
 
 A session keeps the limits and groups that it began with, so the next login counts too. Of the command line the running
