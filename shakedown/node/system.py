@@ -125,7 +125,8 @@ def _timex() -> tuple[bool, float]:
 
 
 def _service(tree: Tree) -> str:
-    for name, files in KNOWN["system"]["pid_files"].items():
+    pid_files: dict[str, list[str]] = KNOWN["system"]["pid_files"]
+    for name, files in pid_files.items():
         path = tree.first(*files)
         if path and tree.exists("/proc/{}".format(attempt(tree.number, path))):
             return name
