@@ -52,8 +52,9 @@ def _expected(name: str, bound: float, figures: Figures) -> Outcome:
 def recorded(
     judged: Collection[str], figures: Figures, baselines: Mapping[str, Baseline] | None = None
 ) -> list[Recorded]:
-    """Return the metrics that no gate has `judged`, with what was measured, and why `baselines` do not judge it."""
-    values = {name: figure.value for name in METRICS if (figure := figures.get(name))}
+    """Return the metrics that no gate has `judged`, with their means, as a gate would judge them, and why `baselines`
+    do not judge them."""
+    values = {name: figure.mean for name in METRICS if (figure := figures.get(name))}
     return [
         Recorded(name=name, value=values.get(name), unit=metric.unit, why=str((baselines or {}).get(name, "")))
         for name, metric in METRICS.items()
@@ -70,7 +71,8 @@ def _evidence(figure: Figure | None, figures: Figures) -> str:
         return "the mean that the job's script printed at its end; no iteration line has it"
     spread = "" if figure.spread is None else f", quartiles {decimal(figure.spread, 4)} apart"
     derived = ", derived from batch, sequence length and time" if figure.derived else ""
-    return f"mean of {counted(figure.count, 'steady iteration')}, median {decimal(figure.value)}{spread}{derived}"
+    mean = f"mean {decimal(figure.mean)} of {counted(figure.count, 'steady iteration')}"
+    return f"{mean}, median {decimal(figure.value)}{spread}{derived}"
 
 
 def _remedy(name: str, figure: Figure | None) -> str:
@@ -140,16 +142,16 @@ def steady(speed: Speed) -> Outcome | None:
     if paces is None:
         return None
     seen = steadiness(paces)
-    texts = [
+    texts = [clock] if clock else []
+    texts.append(
         f"{seen.slow} of {counted(seen.lines, 'judged line')} took more than {threshold('steady.slow'):g} x the median"
         f" ({seen.share:.0%})"
-    ]
+    )
     if seen.at is not None and seen.longest > paces.interval:
         texts.append(f"the longest slow stretch is {counted(seen.longest, 'iteration')} from {seen.at} on")
     texts.append(
         f"the mean is {decimal(seen.mean, 3)} x the median, the median {decimal(seen.usual, 3)} x the fastest tenth"
     )
-    texts += [clock] if clock else []
     even = seen.word == "even" and not clock
     verdict = Verdict.FAIL if seen.word in BAD else Verdict.OK if even else Verdict.UNKNOWN
     return Outcome(
@@ -157,7 +159,7 @@ def steady(speed: Speed) -> Outcome | None:
         wanted=f"at most {threshold('steady.share'):.0%} slow",
         actual=f"{seen.word}: {seen.share:.0%}" if seen.slow else seen.word,
         evidence="; ".join(texts),
-        remedy=advice("slow" if verdict is Verdict.FAIL else "uneven"),
+        remedy=advice("slow" if verdict is Verdict.FAIL else "clock" if clock else "uneven"),
     )
 
 

@@ -133,9 +133,10 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
     found = record.diagnosis
     result = record.isolation.result if record.isolation else None
     searched = [f"  search: {line}" for line in result_lines(result)][:_SEARCH] if result else []
+    decided = "" if record.ended_by else of_gates(record.gates, record.verdict)
     return replace(
         summary,
-        headline=_named_by_search(record) or (words.headline(found) if found else _of_gates(record)),
+        headline=_named_by_search(record) or (words.headline(found) if found else decided),
         grounds=[*searched, *(f"  {line}" for line in (words.grounds(found, 1) if found else ()))],
         outcomes=[replace(outcome, why=own_reason(outcome.why, found)) for outcome in summary.outcomes],
         next_steps=next_steps(record) if record.jobs and record.trials is None else (),
@@ -144,17 +145,16 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
     )
 
 
-def _of_gates(record: RunRecord) -> str:
-    """Return what a job that ran to its end has failed by; empty: it passed, or something before it failed."""
-    own, _ = split(record.gates, None)
+def of_gates(gates: Sequence[Gate], verdict: Verdict) -> str:
+    """Return which gates decided the verdict of a job that ran to its end; empty: the gates did not decide it."""
+    own, _ = split(gates, None)
     rows = sorted(fold_gates(own), key=lambda row: -row.gate.verdict.severity)
     rows = [row for row in rows if row.gate.verdict is rows[0].gate.verdict]
-    if not rows or record.verdict is not rows[0].gate.verdict or record.ended_by:
+    if not rows or verdict is not rows[0].gate.verdict:
         return ""
     more = f" and {len(rows) - _GATES} more" if len(rows) > _GATES else ""
     unnamed = "" if any(row.nodes for row in rows) else "; no node is named"
-    ended = "failed" if record.verdict is Verdict.FAIL else "could not be judged"
-    return f"{_names(rows[:_GATES])}{more} {ended}{unnamed}"
+    return f"{_names(rows[:_GATES])}{more} {'failed' if verdict is Verdict.FAIL else 'could not be judged'}{unnamed}"
 
 
 def _outcome(node: RunNode) -> HostOutcome:

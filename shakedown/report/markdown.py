@@ -47,7 +47,7 @@ def _lines(shown: Overview) -> Iterator[str]:
         yield f"{counted(len(held), 'gate')} of {len(shown.gates)} held."
     figures = [row for job in shown.jobs if job.figures and job.plan for row in _figures(job)]
     if figures:
-        yield from table(("job", "figure", "median", "unit", "expected"), figures)
+        yield from table(("job", "figure", "mean", "unit", "expected"), figures)
     yield from _own_times(shown)
     for figure in shown.recorded:
         yield f"\nRecorded, not judged: {words(figure.name)} {value_text(figure.value)} {words(figure.unit)}"
@@ -72,7 +72,7 @@ def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:
         if figure is not None:
             bound = job.plan.expect.get(name)
             expected = "" if bound is None else f"{metric.direction} {decimal(bound)}"
-            yield code(job.name), name, decimal(figure.value), metric.unit, expected
+            yield code(job.name), name, decimal(figure.mean), metric.unit, expected
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

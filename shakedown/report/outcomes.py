@@ -204,7 +204,8 @@ def judged(document: Judged) -> Iterator[Any]:
         yield from map(safe, [*recorded, *document.notes])
         yield f"\n{verdict_text(document.verdict)}"
         return
-    lines = [f"verdict: {document.verdict}{f': {headline(found)}' if found else ''}"]
+    cause = headline(found) if found else failure.of_gates(document.gates, document.verdict)
+    lines = [f"verdict: {document.verdict}{f': {cause}' if cause else ''}"]
     lines += [f"  {line}" for line in grounds(found, 1)] if found else []
     lines += [f"  next: {failure.sentence(printable(found.remedy))}"] if found and found.remedy else []
     lines += [line for gate in failure.gate_lines(document.gates, found) for line in gate]

@@ -110,7 +110,7 @@ def _set_figures(gauges: _Gauges, shown: Overview) -> None:
             figure = job.figures.get(metric) if job.figures else None
             if figure is not None:
                 recipe = job.plan.recipe if job.plan else ""
-                gauges.set(known["name"], figure.value * known["factor"], job.name, recipe)
+                gauges.set(known["name"], figure.mean * known["factor"], job.name, recipe)
     for recorded in shown.recorded:
         if recorded.name in FIGURES and recorded.value is not None:
             known = FIGURES[recorded.name]

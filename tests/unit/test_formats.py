@@ -74,7 +74,7 @@ def test_gates_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["gates"][0]["name"] == "x"
     formats.write(document, "table")
     first, *_, note, last = capsys.readouterr().out.splitlines()
-    assert (first, note) == ("verdict: fail", "  [red]one node") and "--all" in last
+    assert (first, note) == ("verdict: fail: x failed; no node is named", "  [red]one node") and "--all" in last
 
 
 def test_desired_values_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:

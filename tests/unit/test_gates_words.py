@@ -129,8 +129,8 @@ def test_a_figure_says_what_it_rests_on_and_what_to_do() -> None:
         log = NodeLog.model_validate({"lines": 100, "iterations": lines(count, **fields)})
         return next(found for found in judge_log(log, {name: bound}) if found.name == name)
 
-    assert figure(20).evidence.endswith("mean of 17 steady iterations, median 650, quartiles 0 apart")
-    assert figure(4).evidence.endswith("mean of 1 steady iteration, median 650"), "one value has no quartiles"
+    assert figure(20).evidence.endswith("mean 650 of 17 steady iterations, median 650, quartiles 0 apart")
+    assert figure(4).evidence.endswith("mean 650 of 1 steady iteration, median 650"), "one value has no quartiles"
     assert figure(20, bound=700.0).remedy is None
     assert figure(20).remedy == advice("slow")
     assert figure(20, "mem_usage", 0.5, memory_fraction=0.9).remedy == advice("memory")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from bench.steady import EVEN, LENGTHS, UNEVEN, corpus, row
+from shakedown.catalogue import advice
 from shakedown.gates import Gate, NodeLog, Observed, judge, judge_log, read_log
 from shakedown.gates.observed import Alone, Expected, OneAlone, Speed
 from shakedown.gates.steadiness import BAD, Paces, paces, steadiness
@@ -175,6 +176,7 @@ def test_lines_that_come_as_they_tell_are_even(every: float) -> None:
 def test_lines_that_come_at_other_times_than_they_tell_are_unknown() -> None:
     for every in (60.0, 5.0):
         assert stamped(every).verdict is UNKNOWN and f"every {every:g} s by their own times" in stamped(every).evidence
+        assert stamped(every).remedy == advice("clock")
     assert "goes back behind iteration 30" in stamped(2.0, back=40.0).evidence
     assert stamped(2.0, back=40.0).verdict is UNKNOWN
     assert stamped(2.0, back=3600.0).verdict is OK  # the end of summer time

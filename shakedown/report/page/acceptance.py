@@ -130,7 +130,7 @@ def _figures(document: Run) -> Iterator[Figure]:
                 limit = "nothing" if bound is None else f"{metric.direction} {decimal(bound)}"
                 gate = gates.get((job.name, name))
                 of = job.node or "all nodes together"
-                yield Figure(name, decimal(figure.value), metric.unit, limit, of, gate.verdict if gate else "")
+                yield Figure(name, decimal(figure.mean), metric.unit, limit, of, gate.verdict if gate else "")
 
 
 def _trials(record: RunRecord) -> Iterator[Figure]:
