@@ -25,7 +25,7 @@ from shakedown.desired import DesiredState
 from shakedown.node import sysctl
 from shakedown.node.book import MOST, NOWHERE
 from shakedown.runs import CAPTURE
-from shakedown.runs.archive.pseudonyms import PUBLIC, Pseudonyms, keys, own_words, versions, with_names_in
+from shakedown.runs.archive.pseudonyms import PUBLIC, SYSTEM, Pseudonyms, keys, own_words, versions, with_names_in
 from shakedown.runs.archive.redact import Redactor
 from shakedown.state.node import NodeState
 
@@ -33,6 +33,7 @@ LIMIT = MOST + (4 << 20)  # characters of a document
 _SECONDS = 90
 _PARTS = 500_000  # objects and lists of a document: a node with 8 GPUs has some 10,000
 _HOST = re.compile(r"://([A-Za-z][\w.-]*)")
+_WORD = re.compile(r"\w+")
 _MAC_IN_NAME = re.compile(r"\benx[0-9a-f]{12}\b")
 _FIRST_PERSON, _NOBODY = 1000, 65534  # numbers of users: below are the system's
 
@@ -53,7 +54,8 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
     """Write the capture of a node, and beside it what its pseudonyms stand for. Raises ValueError where the capture
     does not replay to the node's findings; OSError, also where a file is there already."""
     reading, desired = examination.readings[node], examination.desired[node]
-    names = Pseudonyms(_names(node, reading.state, desired, answers), _versions(reading.state))
+    named = _names(node, reading.state, desired, answers)
+    names = Pseudonyms(named, _versions(reading.state), _words_of_questions(answers))
     document = {
         "shakedown": version("shakedown"),
         "node": node,
@@ -65,8 +67,10 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
     known = secrets.values_of(document["desired"], examination.not_secret())
     redacted = Redactor(known, names, own_words([document])).document(document)
     own = reading.state.system.hostname if reading.state else ""
-    if pseudonym := names.mapping.get(own):  # inside a text so short a name is left alone: it may be any word
-        redacted["answers"] = _renamed(redacted["answers"], own, pseudonym)
+    if pseudonym := names.mapping.get(own):  # elsewhere so short or common a name is left alone: it may be any word
+        for text, answer in redacted["answers"].items():
+            if text == "machine" or text.endswith("/hostname"):
+                redacted["answers"][text] = _renamed(answer, own, pseudonym)
     try:
         again = replay(Capture.model_validate(redacted))
     except ValidationError as error:
@@ -166,6 +170,14 @@ def _names(node: str, state: NodeState | None, desired: DesiredState, answers: M
     found |= dict.fromkeys(_MAC_IN_NAME.findall(json.dumps([known, answers])), "interface")
     own = {*keys([known, desired.model_dump(mode="json")])}
     return {name: kind for name, kind in found.items() if name not in own}  # of a person called `agent` the key stays
+
+
+def _words_of_questions(answers: Mapping[str, Any]) -> set[str]:
+    """Return the words that are the probe's own: a node called `vm` or `net` takes no part of /proc/sys/vm with it."""
+    folders = [answer.get("is", ()) for text, answer in answers.items() if re.match("folder /(?!proc|sys)", text)]
+    listed = {word for entries in folders for entry in entries for word in _WORD.findall(entry)}
+    asked = [text for text in answers if "/" not in text or SYSTEM.match(text.partition(" ")[2])]
+    return {*_WORD.findall(" ".join(asked))} - listed
 
 
 def _versions(state: NodeState | None) -> set[str]:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks.examination import Examination, Reading
+from shakedown.node import sysctl
 from shakedown.node.book import NOWHERE, lines_of_use
 from shakedown.runs import capture
 from shakedown.state.node import NodeState
@@ -116,6 +117,25 @@ def test_a_host_name_of_two_letters_is_a_name_too(tmp_path: Path) -> None:
     _, path, names = written(tmp_path, record(tree))
     answers = json.loads(gzip.decompress(path.read_bytes()))["answers"]
     assert answers["file /proc/sys/kernel/hostname"] == {"is": f"{names['vm']}\n"}
+
+
+@pytest.mark.parametrize("name", ["vm", "net", "sys", "core", "ssh", "file", "rocm"])
+def test_a_node_that_is_called_like_a_word_of_the_system_is_captured(tmp_path: Path, name: str) -> None:
+    """The kernel's keys are no names: `vm.max_map_count` is asked for on a node called `vm`, too."""
+    tree = make_tree(tmp_path / "tree", count=1, gid_entries=4)
+    (tree / "proc/sys/kernel/hostname").write_text(f"{name}\n")
+    (tree / "dev/kmsg").write_text(f"6,1,1000,-;sshd: session of root@{name} began\n")
+    wanted = desired(tuning={"sysctl": {"vm.swappiness": 10, "net.core.rmem_max": 4096}})
+    asked = " ".join(sysctl.question(wanted.requested_readings))
+    recorded = probe("--root", str(tree), "--ask", f"record {asked}")
+    examination = Examination({HOST: wanted})
+    examination.keep(HOST, Reading(NodeState.model_validate(recorded["state"])))
+    examination.judge()
+    path, _ = capture.write(examination, HOST, recorded["answers"], tmp_path / "capture.json.gz")
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    assert document["answers"]["file /proc/sys/kernel/hostname"]["is"] != f"{name}\n"
+    assert f"@{name}" not in json.dumps(document)
+    assert verdicts(capture.replay(capture.load(path))) == verdicts(examination)
 
 
 def test_nothing_of_the_site_is_in_a_capture_and_equal_values_stay_equal(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ _V4 = ipaddress.ip_network("198.18.0.0/15")  # for benchmarks of network devices
 _NETWORKS = 240 << 24  # where networks are put: 240.0.0.0/4 is reserved (RFC 1112), and has room for those of 4 bits on
 _REMEMBERED = 100_000  # pieces of text, of at most some MB
 _FEW = 3  # characters: a shorter name is a word that stands elsewhere by chance
+SYSTEM = re.compile(r"/(?:boot|dev|etc|lib(?:64)?|opt|proc|run|sys|usr|var)/")
+"""A path whose parts are words of the system."""
 
 
 class _Pieces(dict[str, str]):
@@ -201,11 +203,12 @@ class Pseudonyms:
 
 
 def _stands_as_a_name(found: re.Match[str]) -> bool:
-    """Whether a word that may mean something else is a name here: behind a slash or an at; a very short one in front of
-    a colon, too."""
+    """Whether a word that may mean something else is a name here: behind an at, or a slash of a path that is not the
+    system's; a very short one in front of a colon, too."""
     text, word = found.string, found[0]
     before, after = text[max(found.start() - 1, 0) : found.start()], text[found.end() : found.end() + 1]
-    return before in ("/", "@") or (len(word) < _FEW and after == ":")
+    in_path = before == "/" and not SYSTEM.match(text)
+    return in_path or before == "@" or (len(word) < _FEW and after == ":")
 
 
 _USERS = {"user", "owner", *GROUPS}  # a group's key has its members
