@@ -3,20 +3,25 @@ in this order. What could not be compared is named."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from shakedown.desired import profiles
 from shakedown.desired.models import Smoke
 from shakedown.gates import NodeLog
 from shakedown.gates.judge import JobSpec, from_logs, fullest_log
 from shakedown.gates.judgement import Judgement, judge_observed
-from shakedown.gates.observed import LogCopies
+from shakedown.gates.observed import Expected, LogCopies, Observed, Reading
 from shakedown.jobs.plan.expectations import published
+from shakedown.logs import mad
 from shakedown.logs.job_shape import RANKS_PER_NODE, JobShape, shape_of
+from shakedown.logs.metrics import METRICS_OF
+from shakedown.logs.source import LogSource
 from shakedown.recipes.fitting import fit
 from shakedown.recipes.options import ResolvedOptions, choose
 from shakedown.recipes.recipe import recipes
 
 RDMA, SOCKETS = "rdma", "sockets"
+_BLOCKS = 1024  # of a program's output that are read at once: 64 MiB
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,28 @@ def judge_logs(logs: Mapping[str, NodeLog], request: Request) -> tuple[Judgement
         expected = replace(job.expected, recipe=chosen.recipe.name, differences=chosen.changed)
         job = replace(job, expected=expected)
     return judge_observed(job), notes
+
+
+def reads_report(recipe: str | None) -> bool:
+    """Return whether a recipe's program is judged by its own report and summary, and not by iteration lines."""
+    return recipe in recipes() and recipes()[recipe].family.parser == "mad"
+
+
+def judge_report(sources: Mapping[str, LogSource], request: Request) -> tuple[Judgement, list[str]]:
+    """Judge what one node's program printed, its report (.csv), or both. Raises OSError, ValueError for more."""
+    texts: dict[bool, str] = {}
+    cut = []
+    for name, source in sources.items():
+        if (of_report := name.removesuffix(".gz").endswith(".csv")) in texts:
+            raise ValueError(f"--recipe {request.recipe}: each node trains alone: give one log, one report, or both")
+        blocks = list(islice(source, _BLOCKS + 1))
+        texts[of_report] = b"".join(blocks[:_BLOCKS]).decode("utf-8", "replace")
+        cut += [source.incomplete] if source.incomplete else [f"{name} is too long"] if len(blocks) > _BLOCKS else []
+    results = mad.read(texts.get(False), texts.get(True))
+    if wrong := request.expect.keys() - METRICS_OF["mad"].keys():
+        raise ValueError(f"--expect {min(wrong)}: there are {', '.join(METRICS_OF['mad'])}")
+    seen = Observed(benchmark=results, expected=Expected(request.expect), reading=Reading(cut="; ".join(cut)))
+    return judge_observed(seen), [_note(1, False, False)]
 
 
 def _nodes_seen(logs: Mapping[str, NodeLog]) -> int:

@@ -505,3 +505,39 @@ from shakedown.cli import COMMANDS, main
 main(["--help"], standalone_mode=False)
 print("--imported--", *(name for name in sys.modules if name.startswith("shakedown.cli")))
 """
+
+
+# Document 002's FP8 run at d6f8546 ends with Accelerate's own means; madengine's table is its whole output.
+ACCELERATE = (
+    "pretrain\nLlama-3.1-8B\nFP8\nAvg token per second: 13,240.15\nAvg iter time: 1.8543\nAvg TFLOP/s: 702.31\n"
+)
+TABLE = "model,performance,metric,status\nm,11342.7,tok_per_s_per_gpu,SUCCESS\nm,601.3,TFLOPS_per_gpu,SUCCESS\n"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "text", "bound", "code"),
+    [
+        ("pytorch-training", "fp8.log", ACCELERATE, 13000, 0),
+        ("pytorch-training", "fp8.log", ACCELERATE, 14000, 1),
+        ("pytorch-training", "fp8.log", "pretrain\nno figure\n", 1, 1),
+        ("madengine", "perf.csv", TABLE, 11000, 0),
+        ("madengine", "perf.csv", TABLE.replace("11342.7", ""), 11000, 1),
+        ("madengine", "perf.csv", TABLE.replace("m,", "x", 1), 12000, 1),
+    ],
+)
+def test_the_output_of_a_program_with_a_report_is_judged(
+    tmp_path: Path, recipe: str, name: str, text: str, bound: int, code: int
+) -> None:
+    (tmp_path / name).write_text(text)
+    done = call("judge", tmp_path / name, "--recipe", recipe, "--expect", f"tokens_per_gpu={bound}")
+    assert done.exit_code == code, done.output
+
+
+def test_two_nodes_reports_are_no_run(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(TABLE)
+    done = call("judge", tmp_path / "a.csv", tmp_path / "b.csv", "--recipe", "madengine")
+    assert done.exit_code == 2 and "one log, one report, or both" in done.output
+    done = call("judge", tmp_path / "a.csv", "--recipe", "madengine", "--expect", "mem_usage=1")
+    assert done.exit_code == 2 and "tokens_per_gpu" in done.output
+    assert call("judge", "-", "--recipe", "madengine", stdin=TABLE.encode()).exit_code == 2

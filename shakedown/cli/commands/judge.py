@@ -14,7 +14,7 @@ from shakedown.cli.words import reason, unusable, usable
 from shakedown.common.text import printable
 from shakedown.gates import NodeLog
 from shakedown.gates.consequences import with_origin
-from shakedown.gates.offline import Request, judge_logs
+from shakedown.gates.offline import Request, judge_logs, judge_report, reads_report
 from shakedown.ledger.compared import Wanted, keep, know_peers, past_of
 from shakedown.logs.source import LogSource
 from shakedown.report.formats import Judged
@@ -87,6 +87,7 @@ def judge(
     shakedown judge latest --baseline
     shakedown judge node01.log node02.log --nodes 2 --expect throughput_per_gpu=380
     shakedown judge train.log --recipe llama3.1-8b-fp8 --gpu mi300x --format json
+    shakedown judge train.log perf.csv --recipe madengine
     """
     if len(logs) == 1 and _is_run(logs[0]):
         if any(value is not None for value in options.values()) or expect:
@@ -99,10 +100,16 @@ def judge(
         unusable("--ledger keeps a run: logs from anywhere do not say on which nodes they ran")
     if logs.count("-") > 1:
         unusable("standard input (-) can be one log only")
+    reported = reads_report(options["recipe"])
+    if reported and "-" in logs:
+        unusable(f"--recipe {options['recipe']}: its output is read twice: give it as a file")
     with usable(ValueError):
         request = Request(**options, expect=dict(expect))
         nodes, twice = _read_all(_names(logs))
-        judged, notes = judge_logs(nodes, request)
+        if reported:
+            judged, notes = judge_report({name: LogSource(log) for name, log in _names(logs).items()}, request)
+        else:
+            judged, notes = judge_logs(nodes, request)
     verdict = gates.verdict(judged.gates)
     died_of = of_logs(nodes, None if request.merged else request.nodes) if verdict != Verdict.OK else None
     measured = [figure for figure in judged.recorded if figure.value is not None]
