@@ -14,11 +14,10 @@ from shakedown.hosts import few
 from shakedown.isolation.tree import result_lines
 from shakedown.report.files import FILES
 from shakedown.report.fold import FoldedGate, fold_gates
-from shakedown.report.summary import HostOutcome, OutcomeKind, Summary
+from shakedown.report.summary import PAGE, HostOutcome, OutcomeKind, Summary
 from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Verdict
 
-PAGE = "docs/failed.md"
 _GATES = 3  # gates that are shown with their evidence and remedy; the others by their names
 # A remedy may begin with a command.
 _PROGRAMS = {"curl", "docker", "findmnt", "getent", "ip", "kubectl", "quota", "sacct", "scontrol"}

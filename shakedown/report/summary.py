@@ -15,6 +15,7 @@ OutcomeKind = Literal["failed", "interrupted", "unreached", "excluded", "fail", 
 ORDER: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
 WIDTH = 100  # columns of a line
 LINES = 25
+PAGE = "docs/failed.md"
 KEYS = 3  # new host keys that are shown one by one
 REASONS = 9  # lines for what became of nodes; the others are one line
 _FAULTS = ("failed", "unreached", "fail")
@@ -84,7 +85,8 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     if summary.waived:
         yield printable(summary.waived, WHY)
     yield from (f"beside the verdict: {printable(notice, WHY)}" for notice in summary.notices)
-    yield summary.report or f"evidence: {summary.evidence or 'none was kept'}"
+    page = f", help: {PAGE}" if summary.evidence and summary.verdict is Verdict.FAIL else ""
+    yield summary.report or f"evidence: {summary.evidence or 'none was kept'}{page}"
 
 
 def _course(summary: Summary, headline: bool) -> Iterator[str]:

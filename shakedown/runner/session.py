@@ -32,6 +32,7 @@ from shakedown.report.formats import Findings, Run
 from shakedown.report.preview import Preview
 from shakedown.runner.examine import examine, secret_values, show_findings, without_secrets
 from shakedown.runner.inventory import hosts_in_limit
+from shakedown.runner.kept_check import keep_check
 from shakedown.runner.progress import HostRun, RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
@@ -253,14 +254,24 @@ class Session:
             give_back()
 
     def end(self) -> RunEnd:
-        """Close the run, and return what the report of its end shows."""
+        """Close the run, and return what the report of its end shows. A check, and a run that failed before it kept
+        anything, as where no node answered, keep what happened to each node."""
+        kept = progress(self.state)
+        if self.record is None and not (invocation.dry or kept.evidence):
+            if any(deploy.checks for deploy in invocation.deploys):
+                keep_check(self.state, self.examination, self.verdict(), ledger=False)
+            elif not self.verdict().passes:
+                try:
+                    self.open_run()
+                except PyinfraError as error:
+                    self.notices.append(str(error))
         self.close()
         evidence = "none: the record could not be written" if invocation.unrecorded else ""
         return RunEnd(
             examination=self.examination,
             verdict=self.record.verdict if self.record else self.verdict(),
             record=self.record,
-            evidence=evidence or (str(self.directory.path) if self.directory else ""),
+            evidence=evidence or (str(self.directory.path) if self.directory else kept.evidence),
             busy=busy_after(self.jobs),
             notices=self.notices,
             out=self.out,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -243,9 +244,32 @@ def test_nobody_can_be_reached(tmp_path: Path) -> None:
         why = f"Could not connect (port {closed}: Connection refused)"
         if argv[1] == "drift":
             assert "reachable  127.0.0.1" in out and closing(err)[1].startswith("evidence: runs/")
+            assert closing(err)[1].endswith(", help: docs/failed.md")
             continue
         changed = f"changed: nothing{' (dry run)' if '--dry' in argv else ''}"
-        assert closing(err)[:3] == ["verdict: fail", f"  unreached: 127.0.0.1: {why}", changed], argv
+        *lines, last = closing(err)[:4]
+        assert lines == ["verdict: fail", f"  unreached: 127.0.0.1: {why}", changed], argv
+        if "rollback" in str(argv):  # which reads no node, and keeps nothing
+            assert last == "evidence: none was kept"
+        elif "drift" in str(argv):
+            assert re.fullmatch(r"evidence: runs/\S+, help: docs/failed.md", last), argv
+        else:
+            assert re.fullmatch(r"report: runs/\S+/report.html, evidence: shakedown report -v, help: \S+", last), argv
+    kept = [json.loads(file.read_text()) for file in tmp_path.glob("runs/2*/run.json")]
+    assert sorted(run["kind"] for run in kept) == ["drift", "drift", "run", "run"]
+    assert all(why in run["nodes"][0]["why"] and run["verdict"] == "fail" for run in kept)
+    assert not [run for run in kept if not run["finished_at"]]
+
+
+def test_a_run_that_no_operation_could_help_keeps_what_it_has_seen(tmp_path: Path) -> None:
+    """The node answers, and lacks what no operation brings: nothing is changed, and nothing begins."""
+    site = inventory(tmp_path, "@local", **{**NOTHING_ASKED, "gpu": {**NOTHING_ASKED["gpu"], "count": 9}})
+    code, _out, err = run(tmp_path, "shakedown", "run", site, "--no-smoke")
+    *lines, last = closing(err)
+    assert (code, lines[0], lines[-1]) == (1, "verdict: fail", "changed: nothing"), err
+    assert re.fullmatch(r"report: runs/\S+/report.html, evidence: shakedown report -v, help: \S+", last)
+    failed = [finding for finding in record(tmp_path)["findings"] if finding["verdict"] == "fail"]
+    assert "gpu_count" in {finding["name"] for finding in failed}
 
 
 def test_drift_says_the_same_and_leaves_standard_output_to_the_findings(tmp_path: Path) -> None:

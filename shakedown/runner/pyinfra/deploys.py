@@ -26,6 +26,11 @@ class Deploy:
         return "stages.tune" in self._stages
 
     @property
+    def checks(self) -> bool:
+        """Whether it compares, and does nothing else."""
+        return bool(self._stages) and self._stages <= {"stages.examine", "stages.drifted"}
+
+    @property
     def compares(self) -> bool:
         """Whether it looks at the nodes side by side: all but a rollback do."""
         return bool(self._stages - {"rollback.restore"})

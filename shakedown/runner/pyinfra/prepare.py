@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import gevent
+from pyinfra.api import State
 from pyinfra.context import ctx_inventory, ctx_state
 
 from shakedown.common.log import LOG_FORMAT, configure
@@ -20,7 +21,9 @@ from shakedown.runner.inventory import desired_states, resolved_of, unread_group
 from shakedown.runner.pyinfra.connection import bind
 from shakedown.runner.pyinfra.inventory_file import SEVERAL, groups_of
 from shakedown.runner.pyinfra.invocation import USAGE, invocation
+from shakedown.runner.session import session
 from shakedown.runs.folder import why_none_can_be_kept
+from shakedown.state.findings import Verdict
 from shakedown.state.images import parse
 
 # Deploy -> the family of its document's recipes, and whether its image is to be named by digest.
@@ -87,8 +90,15 @@ def _prepare() -> None:
             _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
     if invocation.trains and not invocation.dry and (reason := why_none_can_be_kept()):
         _end(reason, USAGE)
-    invocation.finish = lambda: finish(state)
+    invocation.finish = lambda: _finish(state, compares)
     invocation.connecting = True
+
+
+def _finish(state: State, compares: bool) -> Verdict:
+    """End the run. Where no host was reached, pyinfra has ended before the deploy began: here the hosts are judged."""
+    if compares and not (state.active_hosts or invocation.interrupted or invocation.error):
+        session()
+    return finish(state)
 
 
 def _end(message: str, code: int) -> None:
