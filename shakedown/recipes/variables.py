@@ -10,7 +10,8 @@ from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.recipes.option import RecipeData
 from shakedown.recipes.options import NO_TOKEN_HERE, TOKENS, ResolvedOptions, condition_of
-from shakedown.recipes.program import HANDED_ON, program, rules_of
+from shakedown.recipes.program import HANDED_ON, program, programs, rules_of
+from shakedown.recipes.variable_words import meant
 
 
 class _Derived(RecipeData):
@@ -26,6 +27,7 @@ class Device(RecipeData):
 
 
 class _Variables(RecipeData):
+    known: list[str]
     derived: list[_Derived]
     devices: dict[str, Device]
 
@@ -42,7 +44,7 @@ def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Prob
         path = f"smoke.environment.{name}"
         if name in TOKENS:
             yield Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
-        elif (reason := _elsewhere(chosen, name, value)) is not None:
+        elif (reason := _elsewhere(chosen, name, value) or _misspelt(chosen, name)) is not None:
             yield Problem("smoke", path, repr(value), reason)
 
 
@@ -57,8 +59,18 @@ def layer_problems(chosen: ResolvedOptions, desired: DesiredState) -> Iterator[P
             elif name in variables().devices:
                 expected = f"smoke.environment.{name}: here the plan's own value wins over it"
                 yield Problem(section, path, repr(value), expected)
-            elif (reason := _elsewhere(chosen, name, value)) is not None:
+            elif (reason := _elsewhere(chosen, name, value) or _misspelt(chosen, name)) is not None:
                 yield Problem(section, path, repr(value), reason)
+
+
+def _misspelt(chosen: ResolvedOptions, name: str) -> str | None:
+    """Return what was expected in place of a variable that nothing reads, and whose name is like a known one."""
+    family = chosen.recipe.family
+    own = [known for known in (*family.options, *family.launch.variables()) if known == known.upper()]
+    own += [word for known in programs(family) for word in known.variables.get(family.script or "", ())]
+    derived = [known for row in variables().derived for known in row.names if "*" not in known]
+    near = meant(name, {*own, *derived, *variables().devices})
+    return f"a known variable: did you mean {near}?" if near else None
 
 
 def _elsewhere(chosen: ResolvedOptions, name: str, value: str) -> str | None:

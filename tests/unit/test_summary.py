@@ -99,7 +99,7 @@ def test_why_it_ended_early_and_what_else_a_person_must_know() -> None:
         "    Do it.",
         "changed: nothing",
         "new host key of a, compare it: ssh-rsa SHA256:x",
-        "evidence: runs/1",
+        "evidence: runs/1, help: docs/failed.md",
     ]
 
 

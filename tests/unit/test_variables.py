@@ -1,5 +1,6 @@
 """Variables of a job: what would do nothing is refused, and what names devices is held against the node's state."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from shakedown.desired import Layer
 from shakedown.desired.layers import HostLayers
 from shakedown.jobs.plan import PlanError
 from shakedown.recipes.recipe import recipes
+from shakedown.recipes.variable_words import meant
 from shakedown.runner.features import resolve
 from tests.at_once import at_once
 from tests.plans import IMAGE, rack, small
@@ -191,3 +193,64 @@ def test_a_volume_in_a_home_that_only_the_node_knows_may_hold_the_data() -> None
     smoke = {**LLAMA, "options": options, "volumes": {"{home}/data": "{home}/data"}}
     values = {"gpu": "mi300x", "images": {"megatron": IMAGE}, "smoke": smoke}
     assert resolve([HostLayers("n1", [Layer("site", values)], "ada")]).states
+
+
+# The right names are those of the sources in variable_names.json and variables.toml.
+MISSPELT = {
+    "MASTER_ADR": "MASTER_ADDR",
+    "WORLDSIZE": "WORLD_SIZE",
+    "NODE_RNK": "NODE_RANK",
+    "NCCL_IB_HCCA": "NCCL_IB_HCA",
+    "NCCL_IB_HAC": "NCCL_IB_HCA",
+    "NCCL_IB_HCS": "NCCL_IB_HCA",
+    "NCCL_HCA_IB": "NCCL_IB_HCA",
+    "NCCL_DEBUGG": "NCCL_DEBUG",
+    "nccl_debug": "NCCL_DEBUG",
+    "RCCL_DEBUG": "NCCL_DEBUG",
+    "NCCL_SOCKET_IFACE": "NCCL_SOCKET_IFNAME",
+    "NCCL_IB_GID_IDX": "NCCL_IB_GID_INDEX",
+    "HSA_OVERIDE_GFX_VERSION": "HSA_OVERRIDE_GFX_VERSION",
+    "HAS_ENABLE_SDMA": "HSA_ENABLE_SDMA",
+    "HSA_NO_SCRATCH_RECLAM": "HSA_NO_SCRATCH_RECLAIM",
+    "HIP_VISIBLE_DEVICE": "HIP_VISIBLE_DEVICES",
+    "GPU_MAX_HW_QUEUE": "GPU_MAX_HW_QUEUES",
+    "TORCH_NCCL_BLOKING_WAIT": "TORCH_NCCL_BLOCKING_WAIT",
+    "NVTE_FLASH_ATN": "NVTE_FLASH_ATTN",
+    "MIOPEN_FIND_MDOE": "MIOPEN_FIND_MODE",
+    "UCX_NET_DEVICE": "UCX_NET_DEVICES",
+    "OMP_NUM_THREAD": "OMP_NUM_THREADS",
+}
+# Of the public scripts' own variables, those that no library reads: the first three are slips there, too.
+SLIPS = {
+    "CUDA_DEVICE_MAX_CONNECTION": "CUDA_DEVICE_MAX_CONNECTIONS",
+    "NCCL_MAX_P2P_CHANNELS": "NCCL_MAX_P2P_NCHANNELS",
+    "NCCL_MAX_RINGS": "NCCL_MAX_NRINGS",
+    "RCCL_HOME": "NCCL_HOME",
+}
+
+
+@at_once("name", MISSPELT)
+def test_a_misspelt_variable_is_refused_with_the_name_that_was_meant(name: str) -> None:
+    problems = of_recipe(TWO, environment={name: "1"})
+    assert f"did you mean {MISSPELT[name]}?" in problems[f"smoke.environment.{name}"]
+    gpu = {"profile": "mi300x", "environment": {name: "1"}}
+    assert f"gpu.environment.{name}" in found(LLAMA, gpu=gpu)
+
+
+def test_the_variables_of_public_scripts_are_no_misspelt_ones() -> None:
+    lines = (Path(__file__).parents[1] / "data/public_variables.txt").read_text().splitlines()
+    names = [line for line in lines if not line.startswith("#")]
+    assert len(names) > 400
+    assert {name: near for name in names if (near := meant(name))} == SLIPS
+
+
+@at_once("name", recipes())
+def test_what_the_project_itself_sets_is_no_misspelt_name(name: str) -> None:
+    family = recipes()[name].family
+    names = {*family.environment, *(word for part in family.conditional for word in part.environment)}
+    assert not [word for word in names if meant(word)]
+
+
+def test_names_of_a_site_are_its_own() -> None:
+    own = dict.fromkeys(("SCRATCH_DIR", "RACK", "SITE_LOG", "MY_MODEL_2", "OMPI_MCA_btl", "http_proxy"), "x")
+    assert not [path for path in of_recipe(TWO, environment=own) if path.startswith("smoke.environment")]

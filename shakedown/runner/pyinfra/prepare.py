@@ -17,7 +17,7 @@ from shakedown.desired import DesiredState, DesiredStateError, Problem
 from shakedown.hosts import globs
 from shakedown.recipes.recipe import families
 from shakedown.runner.ending import finish, watch
-from shakedown.runner.inventory import desired_states, resolved_of, unread_group_data
+from shakedown.runner.inventory import desired_states, hosts_in_limit, resolved_of, unread_group_data
 from shakedown.runner.pyinfra.connection import bind
 from shakedown.runner.pyinfra.inventory_file import SEVERAL, groups_of
 from shakedown.runner.pyinfra.invocation import USAGE, invocation
@@ -96,7 +96,8 @@ def _prepare() -> None:
 
 def _finish(state: State, compares: bool) -> Verdict:
     """End the run. Where no host was reached, pyinfra has ended before the deploy began: here the hosts are judged."""
-    if compares and not (state.active_hosts or invocation.interrupted or invocation.error):
+    lost = hosts_in_limit(state) and not state.active_hosts
+    if compares and lost and not (invocation.interrupted or invocation.error):
         session()
     return finish(state)
 
