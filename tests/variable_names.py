@@ -23,7 +23,7 @@ FORMS = (
     rf"\b(?:release|debug)\(\s*\w+,\s*({NAME}),",
 )
 PARAMETER = re.compile(r"\b(NCCL|RCCL|OFI_NCCL)_PARAM\w*\(\s*\w+,\s*\"([A-Z0-9_]+)\"")
-SUFFIXES = "c cc cpp cxx h hpp hip cu in md rst py sh yaml yml".split()
+SUFFIXES = ["c", "cc", "cpp", "cxx", "h", "hpp", "hip", "cu", "in", "md", "rst", "py", "sh", "yaml", "yml"]
 NO_VARIABLES = re.compile(r"_(?:H|HPP|PREFIX|MAJOR|MINOR|PATCH|HAVE)$|^(?:NCCL|RCCL)_(?:VERSION_CODE|SUCCESS|ERROR)")
 
 
