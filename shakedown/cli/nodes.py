@@ -21,6 +21,7 @@ from pyinfra_cli.util import parse_cli_arg
 from shakedown.cli.words import Target, unusable
 from shakedown.common.text import counted
 from shakedown.desired import DesiredStateError
+from shakedown.desired.problems import as_lines
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import INTERRUPTED, install_signal_handlers, invocation
@@ -73,7 +74,8 @@ def load_state(
     values = {key: parse_cli_arg(value) for key, _, value in pairs}
     state = engine.load(target.inventory, target.limit, values, target.parallel or 0, connects, only)
     invocation.trains = to_train
-    desired_states(state, to_train, unasked)
+    for line in as_lines(desired_states(state, to_train, unasked).of_job if connects else ()):
+        click.echo(f"shakedown: a job over these hosts would be refused: {line}", err=True)
     if keeps:
         from shakedown.runs.folder import why_none_can_be_kept  # 200 ms that a drift check does not need
 

@@ -21,6 +21,7 @@ class Resolved:
     states: dict[str, DesiredState]
     merged: dict[str, Merged]
     notes: dict[str, None] = field(default_factory=dict)  # in order, without repetition
+    of_job: tuple[Problem, ...] = ()  # what a job over all hosts would be refused for
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,26 @@ def resolve(
             resolved.states[host.name] = state
         for problem in problems:
             hosts_with[problem].append(host.name)
+    _check_hosts(features, resolved, whole, to_train, hosts_with)
+    if hosts_with:
+        raise DesiredStateError(_of_hosts(hosts_with))
+    of_job: dict[Problem, list[str]] = defaultdict(list)
+    if whole and not to_train:
+        _check_hosts(features, resolved, whole, True, of_job)
+    return replace(resolved, of_job=tuple(_of_hosts(of_job)))
+
+
+def _check_hosts(
+    features: Sequence[Feature], resolved: Resolved, whole: bool, to_train: bool, found: dict[Problem, list[str]]
+) -> None:
+    """Run the features' own checks over the hosts."""
     for feature in features:
         for name, problem in feature.of_hosts(resolved.states, whole, to_train):
-            hosts_with[_with_layer(problem, resolved.merged[name])].append(name)
-    if hosts_with:
-        raise DesiredStateError([replace(problem, hosts=tuple(names)) for problem, names in sorted(hosts_with.items())])
-    return resolved
+            found[_with_layer(problem, resolved.merged[name])].append(name)
+
+
+def _of_hosts(found: Mapping[Problem, Sequence[str]]) -> list[Problem]:
+    return [replace(problem, hosts=tuple(names)) for problem, names in sorted(found.items())]
 
 
 def _resolve_host(

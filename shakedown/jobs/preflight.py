@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 
 from shakedown.common.text import counted
 from shakedown.desired.merging import HOME
@@ -10,6 +11,7 @@ from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
 from shakedown.desired.problems import Problem, bounds, one_of
 from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
 from shakedown.jobs.plan.participants import OWN, ranks_of, split
+from shakedown.jobs.workload.arguments import Arguments, flag
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.recipes.fitting import fit, recipe_for
 from shakedown.recipes.options import ResolvedOptions, choose, documented, model_parallel
@@ -17,6 +19,8 @@ from shakedown.recipes.recipe import Recipe, recipes
 from shakedown.recipes.variables import environment_problems, layer_problems
 from shakedown.schedulers.registry import find, names
 from shakedown.state.mounts import host_path
+
+WORKLOAD = "shakedown.jobs.workload"
 
 
 def problems_of(desired: DesiredState) -> Iterator[Problem]:
@@ -44,7 +48,7 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
     recipe, unfit = fit(recipe, smoke, [desired.gpu.profile])
     yield from unfit
     chosen, problems = choose(recipe, smoke)
-    yield from problems
+    yield from problems or _of_program(chosen)
     yield from environment_problems(chosen, smoke)
     yield from layer_problems(chosen, desired)
     if runtime == "container":
@@ -53,6 +57,20 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
         yield from _gpus(desired, smoke, recipe)
     if EACH in smoke.scope and recipe.not_alone:
         yield Problem("smoke", "smoke.scope", EACH, recipe.not_alone)
+
+
+def _of_program(chosen: ResolvedOptions) -> Iterator[Problem]:
+    """Refuse what the embedded program would refuse on the nodes, whatever the number of ranks."""
+    if WORKLOAD not in chosen.recipe.family.upload:
+        return
+    values = {field.name: chosen.value(field.name) for field in fields(Arguments)}
+    arguments = Arguments(**{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
+    for error in arguments.errors(model_parallel(chosen)):
+        words, _, reason = error.partition(": ")
+        option = next((name for name in values if words == flag(name)), "")
+        value, _, expected = reason.partition(" is not ")
+        if option not in chosen.recipe.family.role_options.values():  # those are divided among the ranks below
+            yield Problem("smoke", f"smoke.options{f'.{option}' if option else ''}", value, f"one that is {expected}")
 
 
 def _data_paths(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:

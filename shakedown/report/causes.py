@@ -19,6 +19,7 @@ from shakedown.report.fold import NAME, without_name
 from shakedown.report.terminal import shown_values, value_text
 from shakedown.state.findings import Finding, FixedBy, Risk, Verdict
 
+REACHABLE = "reachable"
 VALUES = 3
 """Different values of one finding that are causes of their own; of more, and of what an operation fixes, one."""
 LONGEST_DETAIL = 24
@@ -94,10 +95,11 @@ def causes(findings: Iterable[Finding]) -> list[Cause]:
     return sorted(found, key=_rank)
 
 
-def _rank(cause: Cause) -> tuple[int, bool, int, int]:
-    """Return the place of a cause. What was not read explains less than what was seen, whatever follows from either."""
-    unread = cause.finding.verdict == Verdict.UNKNOWN
-    return _SEVERITY.index(cause.verdict), unread, -len(cause.follows), -len(cause.nodes)
+def _rank(cause: Cause) -> tuple[int, bool, bool, int, int]:
+    """Return the place of a cause. A node that does not answer hides whatever else is wrong there. What was not read
+    explains less than what was seen, whatever follows from either."""
+    hides, unread = cause.names[0] == REACHABLE, cause.finding.verdict == Verdict.UNKNOWN
+    return _SEVERITY.index(cause.verdict), not hides, unread, -len(cause.follows), -len(cause.nodes)
 
 
 def _with_what_follows(cause: Cause, wrong: Mapping[str, Mapping[str, Finding]]) -> Cause:
@@ -265,7 +267,7 @@ def _words(finding: Finding) -> str:
     if finding.unit and wanted.endswith(f" {finding.unit}") and actual.endswith(f" {finding.unit}"):
         wanted = wanted.removesuffix(f" {finding.unit}")
     actual = without_name(actual, finding.node)
-    if finding.name == "reachable":
+    if finding.name == REACHABLE:
         return _ADDRESS.sub("*", actual)
     if finding.name.endswith("kernel_log"):
         return f"{actual}: {evidence}"

@@ -81,8 +81,8 @@ def changes_of(findings: Sequence[Finding]) -> list[Change]:
     ]
 
 
-def lines(preview: Preview, nodes: int, dry: str = "dry run: nothing is changed") -> Iterator[str]:
-    """Yield the lines for a terminal."""
+def lines(preview: Preview, nodes: int, dry: str = "dry run: nothing is changed", whole: bool = False) -> Iterator[str]:
+    """Yield the lines for a terminal; of jobs with the `whole` command, as a shell takes it."""
     yield dry
     yield from _changes(preview.changes, nodes)
     for label, text in _course(preview).items():
@@ -92,7 +92,7 @@ def lines(preview: Preview, nodes: int, dry: str = "dry run: nothing is changed"
         shown.setdefault(name.partition("/")[0], []).append(name)
     for names in shown.values():
         yield ""
-        yield from _job(preview.jobs[names[0]], len(names))
+        yield from _job(preview.jobs[names[0]], len(names), whole)
     if preview.hindrances:
         yield from _labelled("starts", f"not yet: {'; '.join(preview.hindrances)}")
     if preview.looked_at:
@@ -157,7 +157,7 @@ def in_words(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _job(plan: LaunchPlan, jobs: int) -> Iterator[str]:
+def _job(plan: LaunchPlan, jobs: int, whole: bool) -> Iterator[str]:
     first = plan.nodes[0]
     where = f"{counted(jobs, 'job')}, each on one node" if jobs > 1 else f"{counted(len(plan.nodes), 'node')}"
     yield f"job {plan.recipe} ({plan.runtime}) on {where}"
@@ -172,7 +172,11 @@ def _job(plan: LaunchPlan, jobs: int) -> Iterator[str]:
         alike.setdefault(text, []).append(node.name)
     for text, names in alike.items():
         yield from _labelled("HCAs", f"{text} on {_where(names, len(plan.nodes))}" if jobs == 1 else text)
-    yield from _labelled("command", f"of {first.name}: {shlex.join(first.command)}", COMMAND)
+    command = printable(shlex.join(first.command), lines=True)
+    if whole:
+        yield from (f" {'command':<{_LABEL}} of {printable(first.name)}:", command)
+    else:
+        yield from _labelled("command", f"of {first.name}: {command}", COMMAND, " ... (-v: whole)")
     yield from _labelled("needs", ", ".join(words_of(need) for need in first.needs))
 
 
@@ -187,7 +191,7 @@ def _preflight(preview: Preview) -> Iterator[str]:
         yield from _labelled("", f"{where}: {printable(lack.text)}{advice}")
 
 
-def _labelled(label: str, text: str, most: int = 3) -> Iterator[str]:
+def _labelled(label: str, text: str, most: int = 3, placeholder: str = " ...") -> Iterator[str]:
     margin = " " * (_LABEL + 2)
     yield from textwrap.wrap(
         printable(text),
@@ -195,7 +199,7 @@ def _labelled(label: str, text: str, most: int = 3) -> Iterator[str]:
         initial_indent=f" {label:<{_LABEL}} ",
         subsequent_indent=margin,
         max_lines=most,
-        placeholder=" ...",
+        placeholder=placeholder,
         break_on_hyphens=False,
     )
 

@@ -36,7 +36,7 @@ def show(current: Session) -> None:
     """Make the plan of the run, keep it, and show it. What nodes lack for the job are findings, and count in the
     verdict."""
     current.preview = preview = _made(current, invocation.changes, invocation.trains)
-    for line in lines(preview, len(current.hosts)):
+    for line in lines(preview, len(current.hosts), whole=invocation.verbose):
         current.out.print(line, markup=False, highlight=False, soft_wrap=True)
     if invocation.verbose:
         for name, plan in preview.jobs.items():

@@ -167,6 +167,20 @@ def refused(folder: Path, text: str, *argv: str) -> str:
     return err
 
 
+BATCH = """rack = ([f"n{number}" for number in range(1, 65)], {
+    "gpu": "mi300x", "images": {"megatron": "rocm/megatron-lm:v25.5_py310"},
+    "smoke": {"recipe": "llama3.1-8b-fp8", "image": "megatron", "options": {"BS": 128}},
+})
+"""
+
+
+def test_a_batch_that_does_not_fit_has_one_answer_wherever_a_user_looks_first(tmp_path: Path) -> None:
+    answers = {refused(tmp_path, BATCH, *command.split()) for command in ("show n1", "plan", "run", "run --dry")}
+    (answer,) = answers
+    assert "smoke.options.BS = 128: expected a multiple of" in answer and "such as 1024" in answer
+    assert "--limit leaves n1 out" in refused(tmp_path, BATCH, "show", "n1", "--limit", "n[2-3]")
+
+
 @pytest.mark.parametrize("command", [["drift"], ["run"], ["plan"], ["show", "n1"]])
 def test_hosts_of_which_nothing_is_asked_are_refused_beside_all_other_errors(
     tmp_path: Path, command: list[str]

@@ -242,3 +242,37 @@ def test_a_program_for_one_node() -> None:
     assert found(deepseek, hosts=1, to_train=True) == {}
     assert found({**deepseek, "scope": "each"}, hosts=2, to_train=True) == {}
     assert found({**deepseek, "min_nodes": 1}, hosts=2, to_train=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "expected"),
+    [
+        ({"resume_at": 20}, "resume_at", "between 1 and 19, before the last of --train-iters 20"),
+        ({"resume_at": 5, "train_iters": 5}, "resume_at", "between 1 and 4"),
+        ({"vocab_size": 255, "tensor_parallel": 2}, "vocab_size", "divisible by --tensor-parallel = 2"),
+        ({"hidden_size": 100}, "hidden_size", "divisible by 2 x --num-attention-heads = 8"),
+        ({"lr": 0}, "lr", "a finite number above 0"),
+        ({"initial_loss_scale": 1, "min_loss_scale": 2}, "initial_loss_scale", "between --min-loss-scale 2 and 2^126"),
+    ],
+)
+def test_what_the_embedded_program_would_refuse_is_refused_before_connecting(
+    options: dict[str, Any], path: str, expected: str
+) -> None:
+    problems = found({"recipe": "gpt-small", "options": options, "ranks_per_node": 2})
+    assert list(problems) == [f"smoke.options.{path}"] and expected in problems[f"smoke.options.{path}"]
+
+
+def test_a_checkpoint_of_the_last_iteration_but_one_is_allowed() -> None:
+    assert found({"recipe": "gpt-small", "options": {"resume_at": 19}}) == {}
+    (problem,) = found({"recipe": "gpt-small", "options": {"resume_at": 7}, "iterations": 7}).values()
+    assert "between 1 and 6" in problem
+
+
+def test_what_a_job_over_all_hosts_would_be_refused_for_is_the_same_answer_without_a_job() -> None:
+    """`show` refuses it, a comparison names it, and a choice of hosts has its own batch."""
+    smoke = {**LLAMA, "options": {"BS": 128}}
+    refused = found(smoke, hosts=64, to_train=True)
+    layers = [Layer("group rack7", {"gpu": "mi300x", "images": IMAGES, "smoke": smoke})]
+    hosts = [HostLayers(f"n{number}", layers, "root") for number in range(64)]
+    assert {problem.path: str(problem) for problem in resolve(hosts, whole=True).of_job} == refused != {}
+    assert resolve(hosts[:8], whole=False).of_job == () == resolve(hosts[:8], whole=True).of_job

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -165,6 +166,15 @@ def test_equal_changes_are_one_line_and_all_fits_on_a_screen() -> None:
     assert "ranks        512 = TP 1 x PP 1 x DP 512" in text and "bnxt_re[0-7]" in text
     assert "preflight    0 of 64 nodes have what the job needs" in text
     assert "64 of 64 nodes: /opt/nope/bin/python is missing: check the inventory or the image" in text
+
+
+def test_the_command_of_the_job_is_whole_where_more_is_shown() -> None:
+    plans, _ = preview_of(examined({}))
+    command = plans["together"].nodes[0].command
+    short, whole = (list(lines(Preview(jobs=plans), 3, whole=whole)) for whole in (False, True))
+    assert any(line.endswith(" ... (-v: whole)") for line in short) and max(map(len, short)) <= WIDTH
+    place = whole.index(" command      of node01:")
+    assert shlex.split(whole[place + 1]) == command and "..." not in "".join(whole)
 
 
 def test_logins_and_reboots_that_a_person_has_to_make_are_named() -> None:

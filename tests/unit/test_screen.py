@@ -335,3 +335,10 @@ def test_a_note_says_how_it_is_fixed() -> None:
     login = Remedy(text="log in again", by=FixedBy.LOGIN)
     assert causes([finding("x", "n", Verdict.DRIFT, remedy=login)])[0].note == "new login"
     assert causes([finding("x", "n", Verdict.WARN)])[0].note == "advice"
+
+
+@pytest.mark.parametrize("other", ["gpu_count", "modules.amdgpu", "rdma_rate"])
+def test_a_node_that_does_not_answer_stands_above_what_others_show(other: str) -> None:
+    """Whatever is wrong there is not seen: the node is the first thing to look at, however few checks it fails."""
+    found = causes(rack(8, {other: "node0[4-6]"}, "node0[1-{}]", lost="node02").all_findings())
+    assert found[0].names == ("reachable",) and any(other in cause.names for cause in found[1:])

@@ -5,6 +5,7 @@ import click
 from shakedown.cli.output import format_of
 from shakedown.cli.words import Target, over_inventory, unusable
 from shakedown.common.secrets import masked
+from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import leaves
 from shakedown.hosts import named
 from shakedown.report.formats import Desired, write
@@ -30,9 +31,13 @@ def show(target: Target, host: str, last_state: bool, form: str) -> None:
     with usable_input():
         state = load_state(target, connects=False)
         resolved = desired_states(state)
+        if resolved.of_job:
+            raise DesiredStateError(resolved.of_job)
         host, *others = engine.choose(state.inventory, [host], "HOST")
-    if others or host not in resolved.merged:
+    if others:
         unusable(f"{target.inventory}: show takes one host, and these are {named([host, *others])}")
+    if host not in resolved.merged:
+        unusable(f"{target.inventory}: --limit leaves {host} out")
     if last_state:
         from shakedown.cli.last_state import show_state  # 200 ms that the desired state does not need
 

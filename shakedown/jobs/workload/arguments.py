@@ -78,7 +78,10 @@ class Arguments:
                 f" {self.min_loss_scale:g} and 2^126"
             )
         if not 0 <= self.resume_at < self.train_iters:
-            small.append(f"--resume-at: {self.resume_at} is not between 0 and --train-iters {self.train_iters}")
+            small.append(
+                f"--resume-at: {self.resume_at} is not between 1 and {self.train_iters - 1}, before the last of"
+                f" --train-iters {self.train_iters}"
+            )
         if self.ffn_hidden_size < 0 or self.seed < 0 or self.samples < 0:
             small.append("--ffn-hidden-size, --seed, --samples: must not be below 0")
         if small:
