@@ -135,8 +135,6 @@ class Examination:
     @property
     def answered(self) -> int:
         """Count how many nodes answered: with their state, or with findings of their own."""
-        if self.readings:
-            return len(self.states)
         return sum(all(finding.name != "reachable" for finding in found) for found in self.findings.values())
 
     def not_secret(self) -> frozenset[str]:

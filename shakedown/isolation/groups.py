@@ -343,22 +343,21 @@ def _divisions(post: Posterior, usable: npt.NDArray[np.bool_], draw: random.Rand
             alone = np.append(np.full(racks.shape[1], 0), -1)
             alone[chosen[: _GROUPS - 1]] = np.arange(1, len(chosen[: _GROUPS - 1]) + 1)
             yield made(alone[rack])  # some racks alone, and all the others together
-            pair = _pair(likely, rack, random_of)
+            pair = _pair(likely, rack, racks.shape[1], random_of)
             yield made(np.where(np.isin(rack, pair), random_of.integers(0, 2, count), -1))
             yield made(np.where(np.isin(rack, pair), random_of.integers(-1, 1, count), -1))
             yield made(np.where(rack == pair[0], random_of.integers(0, 2, count), -1))
     yield from (made(labels) for labels in _alone(likely, rack, count))
 
 
-def _pair(likely: Sequence[Cause], rack: Labels, random_of: np.random.Generator) -> Labels:
-    """Draw two racks: those of a likely cause, or any."""
+def _pair(likely: Sequence[Cause], rack: Labels, racks: int, random_of: np.random.Generator) -> Labels:
+    """Draw two racks: those of a likely cause first, then any."""
     cause = likely[int(random_of.integers(len(likely)))]
     if cause.kind == "trunk":
         return np.array(cause.which)
-    first = rack[cause.which[0]] if cause.kind == "link" else cause.which[0] if cause.kind == "uplink" else -1
-    second = rack[cause.which[1]] if cause.kind == "link" else -1
-    any_of = random_of.choice(max(int(rack.max()) + 1, 1), 2)
-    return np.array([first if first >= 0 else any_of[0], second if second >= 0 else any_of[1]])
+    ends = rack[list(cause.which)] if cause.kind == "link" else np.array(cause.which)
+    ends = ends[ends >= 0] if cause.kind != "size" else ends[:0]
+    return np.array([*ends, *random_of.choice(racks, 2)[len(ends) :]])
 
 
 def _alone(likely: Sequence[Cause], rack: Labels, count: int) -> Iterator[Labels]:

@@ -79,11 +79,11 @@ class EndReader:
             self._begun, self._head, self._tail, self._cut = True, b"", b"", False
             block = block[behind:]
         half = _KEPT // 2
-        if self._begun and len(self._head) < half:
+        if self._begun:
             room = half - len(self._head)
             self._head, block = self._head + block[:room], block[room:]
-        tail = self._tail + block if len(block) < half else block
-        self._cut = self._cut or (self._begun and len(tail) > half)
+        tail = self._tail + block
+        self._cut = self._begun and (self._cut or len(tail) > half)
         self._tail = tail[-half:]
 
     def end(self) -> LogEnd:

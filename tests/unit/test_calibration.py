@@ -10,10 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from shakedown.ledger import calibration
 from shakedown.ledger.calibration import CalibrationError, Row, baselines_of, in_a_row, usual_seconds
 from shakedown.ledger.store import open_ledger
 from shakedown.report import formats
@@ -139,3 +142,18 @@ def test_input_that_cannot_be_used_is_told_before_the_first_run(tmp_path: Path) 
     inventory.write_text('nodes = (["@local"], {"gpu": "cpu", "smoke": {"recipe": "gpt-smal"}})\n')
     result = forks.called("shakedown", "calibrate", inventory)
     assert result.returncode == 2 and "gpt-smal" in result.stderr and "calibrate: run" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("left_s", "words"),
+    [
+        (0.0, ": no earlier run shows how long one takes"),
+        (89.0, ": about 89 s to go, until 12:01"),
+        (90.0, ": about 2 minutes to go, until 12:01"),
+        (7200.0, ": about 120 minutes to go, until 14:00"),
+    ],
+)
+def test_the_time_to_go_is_in_words_with_its_end(left_s: float, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    noon = datetime(2026, 11, 29, 12).astimezone()
+    monkeypatch.setattr(calibration, "datetime", SimpleNamespace(now=lambda: noon))
+    assert calibration._until(left_s) == words

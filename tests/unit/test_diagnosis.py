@@ -85,6 +85,10 @@ def test_a_signal_is_a_cause_and_a_plain_exit_may_be_an_echo() -> None:
     assert may_be_echo(failure("exit", text="the job ended with exit code 1"))
 
 
+TWO_DIE = [
+    failure("rebooted", 1, 1, node="node2"),
+    failure("segmentation_fault", 8, node="node1", line_number=3),
+]
 CASES: dict[str, tuple[list[Failure], tuple[str, ...]]] = {
     "a rank is killed, and the others lose it before torchrun says so": (
         [lost(1, 2), lost(3, 2, 0.1), killed(2, 0.4), failure("rank_failed", 0.5, node="node2"),
@@ -128,7 +132,28 @@ CASES: dict[str, tuple[list[Failure], tuple[str, ...]]] = {
         ("undecided", "killed", "node1?", "node2?"),
     ),
     "two nodes die, one for certain after the other": (
-        [failure("rebooted", 1, 1, node="node2"), failure("segmentation_fault", 8, node="node1", line_number=3)],
+        TWO_DIE,
+        ("likely", "rebooted", "node2"),
+    ),
+    "and a third ends with an exit code that nothing explains: the one named may have waited for it": (
+        [*TWO_DIE, failure("exit", 9, node="node3", text="the job ended with exit code 1")],
+        ("undecided", "rebooted", "node2?", "node3?"),
+    ),
+    "and a third ends with an exit code after a failure of its own, which explains it": (
+        [*TWO_DIE, failure("out_of_memory", 8.5, node="node3", line_number=3),
+         failure("exit", 9, node="node3", text="the job ended with exit code 1")],
+        ("likely", "rebooted", "node2"),
+    ),
+    "and a third ends with an exit code after it lost another": (
+        [*TWO_DIE, lost(3, 2, 8.5), failure("exit", 9, node="node3", text="the job ended with exit code 1")],
+        ("likely", "rebooted", "node2"),
+    ),
+    "and a third is aborted, of which the process has no exit code": (
+        [*TWO_DIE, failure("aborted", 9, node="node3", line_number=3)],
+        ("likely", "rebooted", "node2"),
+    ),
+    "and a third names a failed rank, and no exit code": (
+        [*TWO_DIE, failure("rank_failed", 9, node="node3")],
         ("likely", "rebooted", "node2"),
     ),
     "a link between two nodes is cut: each lost the other": (

@@ -37,6 +37,13 @@ def test_an_unreached_node_is_a_failed_finding_with_the_reason() -> None:
     assert list(examination.states) == ["n1", "n3"]
 
 
+def test_nodes_answer_with_their_state_or_with_findings_of_their_own() -> None:
+    assert [examined({}, None, {}).answered, examined(None).answered, examined({}).answered] == [2, 0, 1]
+    of_agents = Examination(dict.fromkeys(("n1", "n2"), desired()))
+    of_agents.findings = {"n1": [], "n2": [unreached("n2", "timed out", "ssh to n2")]}
+    assert of_agents.answered == 1
+
+
 def test_a_node_that_is_reached_otherwise_than_over_ssh_is_not_to_be_logged_in_to() -> None:
     over_ssh, otherwise = unreached("n2", "timed out", "ssh to n2, port 22"), unreached("n2", "no node", "connection")
     assert "over SSH" in str(over_ssh.wanted) and "log in to n2" in str(over_ssh.remedy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shakedown.isolation import groups, strategy, tree
@@ -215,3 +216,38 @@ def test_a_long_list_of_nodes_is_cut(length: int) -> None:
     group = Group(id="1.1", nodes=(name,), purpose="closing")
     (_head, line, *_) = tree.lines(Isolation(problem=problem(3), rounds=[[Training(group=group, outcome="pass")]]))
     assert line.endswith(name if length <= 60 else f"{name[:60]}...")
+
+
+@pytest.mark.parametrize(
+    ("kind", "which", "first"),
+    [
+        ("link", (0, 3), [0, 1]),
+        ("link", (3, 0), [1, 0]),
+        ("link", (4, 3), [1]),  # the first end is in no rack
+        ("link", (0, 4), [0]),
+        ("link", (4, 5), []),
+        ("uplink", (0,), [0]),
+        ("uplink", (2,), [2]),
+        ("trunk", (0, 2), [0, 2]),
+        ("size", (6,), []),
+    ],
+)
+def test_two_racks_are_those_of_the_likely_cause_and_then_any(
+    kind: Any, which: tuple[int, ...], first: list[int]
+) -> None:
+    rack = np.array([0, 0, 1, 1, -1, -1])
+    pairs = [list(groups._pair([Cause(kind, which)], rack, 3, np.random.default_rng(seed))) for seed in range(40)]
+    assert all(len(pair) == 2 and pair[: len(first)] == first for pair in pairs)
+    any_of = {index for pair in pairs for index in pair[len(first) :]}
+    assert any_of == (set() if len(first) == 2 else {0, 1, 2})
+
+
+@pytest.mark.parametrize(("outcomes", "ends"), [("fpfp", False), ("fpfpf", True), ("pfpf", False), ("pfpff", True)])
+def test_a_closing_run_is_tried_five_times_before_the_search_ends_without_a_name(outcomes: str, ends: bool) -> None:
+    trainings = [[training(f"{at}.1", "abcd", {"f": "fail", "p": "pass"}[word])] for at, word in enumerate(outcomes, 1)]
+    step = strategy._close(knowledge(problem(4), *trainings), 9)
+    assert (step.result is not None) == ends
+    if step.result:
+        assert "all nodes together fail, and no part of them fails" in step.result.conclusion
+    else:
+        assert [group.nodes for group in step.groups] == [tuple("abcd")]

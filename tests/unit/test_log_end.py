@@ -7,7 +7,7 @@ import pytest
 from bench.corpus import CORPUS, excerpts
 from shakedown.gates import Gate, Observed, judge, judge_log, read_log
 from shakedown.gates.observed import JobEnd, Logs
-from shakedown.logs.end import EndReader, ended_badly, endings
+from shakedown.logs.end import EndReader, LogEnd, ended_badly, endings
 from shakedown.logs.lines import prefix, unprefixed
 from shakedown.state.findings import Verdict
 from tests.at_once import at_once
@@ -136,6 +136,50 @@ def test_much_behind_the_last_iteration_is_read_at_both_ends() -> None:
     assert ended(*noise).verdict is UNKNOWN
     assert ended(*noise, "Killed").verdict is FAIL
     assert ended("Killed", *noise).verdict is FAIL
+
+
+HALF = 1 << 17  # bytes that are kept behind the last iteration, and again before the end
+
+
+@pytest.mark.parametrize(
+    "sizes", [[HALF * 2], [HALF, HALF], [HALF - 1, 1, HALF], [HALF, HALF - 1, 1], [99, 2 * HALF - 99]]
+)
+@pytest.mark.parametrize("more", [0, 1])
+def test_behind_the_last_iteration_two_halves_are_kept_and_more_is_cut(sizes: list[int], more: int) -> None:
+    reader = EndReader()
+    reader.take(b"an iteration", 12)
+    for size in filter(None, (*sizes, more)):
+        reader.take(b"\n".rjust(size), None)
+    assert reader.end().cut == bool(more)
+    reader.take(b"Killed\n", None)
+    assert reader.end().failed and reader.end().cut
+    reader.take(b"Killed\nan iteration", 19)
+    assert reader.end() == LogEnd(), "what stood before the last iteration"
+
+
+def test_without_an_iteration_the_end_alone_is_kept_and_nothing_counts_as_cut() -> None:
+    reader = EndReader()
+    for block in (b"Killed\n", b"x" * 99 + b"\n", b"\n".rjust(2 * HALF), b"y\n"):
+        reader.take(block, None)
+    assert reader.end() == LogEnd()
+    reader.take(b"Killed\n", None)
+    assert reader.end().failed and not reader.end().cut
+
+
+ODD = "frobnicator: ERROR: the flux is out of bounds"
+TRACE = [
+    "Traceback (most recent call last):",
+    '  File "x.py", line 3, in load',
+    f"    log('{ODD}')",
+    f"    raise {ODD}",
+]
+
+
+@pytest.mark.parametrize("exception", ["ImportError: no apex", "KeyError", "shop.Sold: out"])
+def test_the_frames_of_a_traceback_are_passed_over_up_to_its_exception(exception: str) -> None:
+    assert ended(*TRACE, exception).verdict is OK
+    gate = ended(*TRACE, exception, ODD)
+    assert gate.verdict is UNKNOWN and ODD in gate.evidence
 
 
 def test_blocks_of_any_size_read_alike() -> None:

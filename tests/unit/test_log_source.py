@@ -85,6 +85,30 @@ def test_what_is_no_text_is_refused_in_words(tmp_path: Path, content: bytes, wor
     assert str(tmp_path / "log") in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("block", "utf16"),
+    [
+        (b"\0a\0b\0", True),  # cut in the middle of a character
+        (b"\0a\0b\0c\0\n", True),
+        (b"a\0b\0c", True),
+        (b"a\0b", False),  # a third of it, as a hole may be
+        (b"a\0bc\0", True),
+        (b"\0\0a\0b", False),
+        (b"a" * 63 + b"\0\0" + b"\0a" * 80, True),  # two in a row begin behind the 64th byte or stand across it
+        (b"a" * 62 + b"\0\0" + b"\0a" * 80, False),
+        (b"\0a\0b" + b"a" * 60 + b"\0" * 64, False),
+        (b"\0a\0b" + b"a" * 60 + b"\0" * 61, True),
+    ],
+)
+def test_utf_16_has_as_many_nul_bytes_as_others(block: bytes, utf16: bool) -> None:
+    assert source._no_text(block).startswith("looks like UTF-16") == utf16
+
+
+@pytest.mark.parametrize(("controls", "length", "text"), [(4, 8, True), (5, 250, True), (5, 249, False), (5, 8, False)])
+def test_a_text_has_few_control_characters(controls: int, length: int, text: bool) -> None:
+    assert (source._no_text(b"\x01" * controls + b"a" * (length - controls)) == "") == text
+
+
 def test_a_folder_is_told_as_one(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="is a folder"):
         list(LogSource(tmp_path))

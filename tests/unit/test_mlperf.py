@@ -10,6 +10,7 @@ import pytest
 from shakedown.gates import Gate, NodeLog, read_log, verdict
 from shakedown.gates.benchmark import mlperf_run
 from shakedown.gates.offline import Request, judge_logs
+from shakedown.logs import form as log_form
 from shakedown.logs.form import forms
 from shakedown.logs.mlperf import MlperfRun
 from shakedown.state.findings import Verdict
@@ -159,3 +160,14 @@ def test_lines_that_cannot_be_read_count_where_they_may_be_the_ones_that_are_mis
     outcome = mlperf_run(NodeLog(mlperf=run))
     assert outcome is not None
     assert ("cannot be read" in outcome.evidence) is damaged
+
+
+@pytest.mark.parametrize(("before", "name"), [(2, forms()[0].name), (3, "")])
+def test_the_form_is_looked_for_in_so_many_lines_and_no_more(
+    before: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_form, "_MOST", 3)
+    reader = log_form.FormReader()
+    for line in [*["a line without a mark"] * 9, *["no other word than openrlhf"] * before, forms()[0].shows[0]]:
+        reader.line(line)
+    assert reader.form() == name

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from bench.trials import lemons
 from shakedown.cli import main
+from shakedown.ledger import reliability as reliability_module
 from shakedown.ledger import schema
 from shakedown.ledger.odds import (
     binomial_least,
@@ -237,3 +238,19 @@ def test_a_ledger_without_failures_shows_a_bound_and_says_so(rack: Rack) -> None
     rack.run(BEGIN, {f"node{number}": "e" for number in range(8)})
     shown = CliRunner().invoke(main, ["reliability"]).output
     assert "no failure" in shown and "at least 2 h" in shown and "no lemon" in shown
+
+
+@pytest.mark.parametrize(
+    ("failed", "limit", "lemon"), [(2, 1.0, True), (2, 0.999, False), (1, 1.0, False), (3, 1.0, True)]
+)
+def test_a_lemon_has_failed_more_than_once_and_its_odds_are_at_most_the_limit(
+    failed: int, limit: float, lemon: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours, failures = {"a": 100.0, "b": 100.0, "c": 100.0}, {"a": failed, "b": 1}
+    monkeypatch.setattr(reliability_module, "LEMON", lemon_odds(hours, failures)["a"][1] * limit)
+    courses = {("gpu", unit): Course([], 0) for unit in hours}
+    units = {
+        unit.unit: unit
+        for unit in reliability_module._units("gpu", hours, failures, dict.fromkeys(courses, ("n",)), courses)
+    }
+    assert units["a"].lemon == lemon and not units["b"].lemon

@@ -20,6 +20,7 @@ import pytest
 
 from shakedown import checks
 from shakedown.agent.compile import compiled
+from shakedown.checks import storage
 from shakedown.desired import DesiredState
 from shakedown.node import children, disks, sysctl
 from shakedown.node.tree import Tree, Unreadable
@@ -139,6 +140,25 @@ def test_limits_of_an_nvme_drive(change: dict[str, int], verdict: str, words: st
 )
 def test_limits_of_another_disk(change: dict[str, int], verdict: str) -> None:
     assert judged(drive("sda", "disk", **{"exit_status": 0, "failing": 0, **change})).verdict == verdict
+
+
+RULES = json.loads((Path(storage.__file__).parent / "drives.json").read_text())["rules"]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule['reading']}-{rule.get('bit', '')}")
+def test_each_rule_breaks_at_its_limit_and_not_before(rule: dict[str, Any]) -> None:
+    reading, other = rule["reading"], {rule["at_most"]: 10} if "at_most" in rule else {}
+    at = 10 if other else 1 << rule["bit"] if "bit" in rule else rule["least"]
+    before, after = (at + 1, at - 1) if other else (0, at) if "bit" in rule else (at - 1, at + 1)
+
+    def broken(**health: int) -> list[str]:
+        return [text for _verdict, text, _remedy in storage._broken({**other, **health})]
+
+    for value, breaks in ((before, False), (at, True), (after, True)):
+        assert broken(**{reading: value}) == ([rule["text"].format(value=value, limit=10)] if breaks else [])
+    assert broken() == [], "a reading that the drive does not have"
+    assert not [*storage._broken({reading: at})] if other else True, "a limit that the drive does not have"
+    assert broken(**{reading: at, rule["not_with"]: 0}) == [] if "not_with" in rule else True
 
 
 def test_a_disk_without_health_of_its_own_is_never_ok_in_silence() -> None:

@@ -210,6 +210,28 @@ def test_a_text_that_says_that_there_are_more_is_covered_by_no_part() -> None:
     assert not waivers.covers(held, None, "bnxt_re3: 200 Gb/s")
 
 
+KINDS = ("gpus", "rdma", "nvme")
+NOT_READ = unreadable("failed", "timed out")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_a_kind_that_could_not_be_read_have_no_numbers_and_the_others_keep_theirs(kind: str) -> None:
+    disk = {"name": "nvme0", "bdf": "0000:e1:00.0", "model": "PM9A3", "firmware": "1", "serial": "S64H1"}
+    whole = with_(healthy(), {"nvme": [disk]})
+    held = {each: waivers.parts(with_(whole, {other: [] for other in KINDS if other != each})) for each in KINDS}
+    assert all(held.values()) and waivers.parts(whole) == {**held["gpus"], **held["rdma"], **held["nvme"]}
+    others = {name: number for each in KINDS if each != kind for name, number in held[each].items()}
+    assert waivers.parts(with_(whole, {kind: NOT_READ})) == others
+
+
+@pytest.mark.parametrize("place", [("gpus", 2, "serial"), ("rdma", 2, "guid")])
+def test_a_part_without_a_readable_number_is_known_by_its_name_alone(place: tuple[str, int, str]) -> None:
+    before, after = waivers.parts(healthy()), waivers.parts(with_(healthy(), {place: NOT_READ}))
+    assert before.keys() == after.keys()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed and all(after[name] == "" for name in changed)
+
+
 def test_the_command_lists_the_waivers_with_the_days_left(tmp_path: Path) -> None:
     soon = str(datetime.now(UTC).date() + timedelta(days=10))
     held = {"cable": waiver(hosts=["node01"]), "old": waiver(hosts=["node02"], until=GONE)}
