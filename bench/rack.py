@@ -107,8 +107,7 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     from collections import Counter
 
     from shakedown.checks.examination import Examination, Reading
-    from shakedown.desired import Layer
-    from shakedown.desired.layers import HostLayers
+    from shakedown.desired.layers import HostLayers, Layer
     from shakedown.facts.node import state_of
     from shakedown.ledger.compared import keep
     from shakedown.report.formats import Findings, text_of

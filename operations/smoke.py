@@ -22,8 +22,9 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
 from shakedown.jobs.launch import Event
-from shakedown.jobs.remote import Connected, Interrupted, Where
+from shakedown.jobs.remote import Connected
 from shakedown.jobs.supervise import Job, run_job
+from shakedown.schedulers.interface import Allocation, Interrupted
 
 _CONTROL = {"_stdin", "_timeout", "_success_exit_codes", "_get_pty"}  # the calls here set them
 _SLACK_S = 3.0  # over a command's own limit: for a channel that does not open, which `_timeout` does not cover
@@ -31,7 +32,7 @@ _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "
 
 
 @operation(is_idempotent=False)
-def run(jobs: Sequence[Job], where: Where | None = None) -> Generator[FunctionCommand, None, None]:
+def run(jobs: Sequence[Job], where: Allocation | None = None) -> Generator[FunctionCommand, None, None]:
     """
     Run jobs over the hosts on which this operation is declared, all at the same time, and keep what became of each.
 
@@ -59,7 +60,7 @@ def run(jobs: Sequence[Job], where: Where | None = None) -> Generator[FunctionCo
 
 @operation(is_idempotent=False)
 def rounds(
-    work: Callable[[Where, Interrupted], None], where: Where | None = None
+    work: Callable[[Allocation, Interrupted], None], where: Allocation | None = None
 ) -> Generator[FunctionCommand, None, None]:
     """
     Run jobs in rounds over the hosts on which this operation is declared: what a round trains depends on the last one.
@@ -101,10 +102,10 @@ def _require(state: State, host: Host, job: Job) -> bool:
     return False
 
 
-def _drive(state: State, host: Host, jobs: Sequence[Job], where: Where | None) -> bool:
+def _drive(state: State, host: Host, jobs: Sequence[Job], where: Allocation | None) -> bool:
     """On the driver, run the jobs; elsewhere there is nothing to do."""
 
-    def work(where: Where, interrupted: Interrupted) -> None:
+    def work(where: Allocation, interrupted: Interrupted) -> None:
         there = {other.name for other in _hosts(state, host)}
         carry_out([job for job in jobs if job.node is None or job.node in there], where, interrupted)
 
@@ -118,7 +119,9 @@ def _hosts(state: State, host: Host) -> list[Host]:
     return [other for other in state.inventory if other in active and operation_hash in state.ops[other]]
 
 
-def _rounds(state: State, host: Host, work: Callable[[Where, Interrupted], None], where: Where | None) -> bool:
+def _rounds(
+    state: State, host: Host, work: Callable[[Allocation, Interrupted], None], where: Allocation | None
+) -> bool:
     hosts = _hosts(state, host)
     if host is not hosts[0]:
         return True
@@ -136,7 +139,7 @@ def _rounds(state: State, host: Host, work: Callable[[Where, Interrupted], None]
     return True
 
 
-def carry_out(jobs: Sequence[Job], where: Where, interrupted: Interrupted) -> None:
+def carry_out(jobs: Sequence[Job], where: Allocation, interrupted: Interrupted) -> None:
     """Run the jobs at the same time, each to its own end, on nodes that are allocated once for all of them."""
     planned = [job for job in jobs if _is_planned(job)]
     if not planned:
@@ -161,7 +164,7 @@ def _is_planned(job: Job) -> bool:
     return True
 
 
-def _carry_out(job: Job, where: Where, interrupted: Interrupted) -> None:
+def _carry_out(job: Job, where: Allocation, interrupted: Interrupted) -> None:
     """Run the job. What goes wrong becomes its record: an exception would fail one innocent host."""
     assert job.plan is not None
     try:

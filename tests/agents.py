@@ -9,7 +9,7 @@ from typing import Any
 
 from shakedown.agent import program
 from shakedown.agent.compile import compiled
-from shakedown.desired import DesiredState
+from shakedown.desired.models import DesiredState
 from shakedown.node import safe_files
 from shakedown.operations.agent import start
 from shakedown.state.findings import Finding

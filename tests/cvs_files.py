@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shakedown.desired import DesiredState, Layer
-from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
-from shakedown.desired.layers import HostLayers
+from shakedown.desired.cvs.document import CvsError, Imported
+from shakedown.desired.cvs.importing import import_file
+from shakedown.desired.cvs.job import Choice
+from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.models import DesiredState
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import make_plan
 from shakedown.runner.features import resolve
@@ -26,10 +28,12 @@ LATER = _DATA / "cvs" / "sections_later.json"
 SWEEP = _DATA / "cvs" / "sweep_distributed.json"
 PRESENT = _DATA / "cvs" / "present.json"
 
-ONE = Choice("llama3_1_8b", "mi300x")
+ONE = Choice(model="llama3_1_8b", gpu="mi300x")
 DOCUMENTS = {SINGLE: ("mi300x", "mi325"), SINGLE_MI35X: ("mi350", "mi355"), DISTRIBUTED: ("mi300x", "mi325")}
 MODELS = ("llama3_1_8b", "llama3_1_70b")
-AS_THEY_STAND = [(file, Choice(model, gpu)) for file, gpus in DOCUMENTS.items() for model in MODELS for gpu in gpus]
+AS_THEY_STAND = [
+    (file, Choice(model=model, gpu=gpu)) for file, gpus in DOCUMENTS.items() for model in MODELS for gpu in gpus
+]
 EXAMPLES = [
     *AS_THEY_STAND,
     (LATER, Choice()),

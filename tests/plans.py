@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from shakedown.desired.models import Smoke
+from shakedown.desired.models import DesiredState, Smoke
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.jobs.plan import make_plan
+from shakedown.jobs.plan.draft import PlanDraft
 from shakedown.recipes.configurations import configurations
 from shakedown.recipes.fitting import fit
 from shakedown.recipes.recipe import Recipe, recipes
+from shakedown.state.node import NodeState
 from tests.states import GIB, bare, desired, healthy, image, with_
 
 RUN_ID = "20261121T060000-abcdef"
@@ -58,6 +60,12 @@ def small(nodes: int = 1, **smoke: Any) -> LaunchPlan:
     own = desired("cpu", None, smoke={"recipe": "gpt-small", **smoke})
     states = {name: with_(bare(number + 1), {"memory.available_bytes": 8 * GIB}) for number, name in enumerate(names)}
     return make_plan(dict.fromkeys(names, own), states, names, RUN_ID)
+
+
+def draft(own: DesiredState, states: Mapping[str, NodeState], recipe: str = "llama3.1-8b-fp8") -> PlanDraft:
+    """Begin a plan over nodes with the same desired state."""
+    smoke = own.smoke or Smoke(recipe=recipe)
+    return PlanDraft(RUN_ID, recipes()[smoke.recipe], dict.fromkeys(states, own), dict(states), smoke)
 
 
 def value(node: NodePlan, option: str) -> list[str]:

@@ -18,8 +18,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from shakedown.desired.layers import HostLayers, Layer
-from shakedown.desired.merging import merge_host
 from shakedown.desired.models import DesiredState
+from shakedown.desired.resolve import merge_host
 from shakedown.node.setting import SETTINGS
 from shakedown.runner.features import resolve
 from shakedown.state.node import SCHEMA_VERSION, NodeState, Why

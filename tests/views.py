@@ -30,7 +30,7 @@ from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.node import interfaces, pci
 from shakedown.node.tree import Tree, attempt
 from shakedown.runs.isolation import Isolation, Result
-from shakedown.service import board, decide, evidence, marks, model
+from shakedown.service import decide, evidence, marks, model
 from shakedown.service.model import Known
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.node import NodeState
@@ -99,7 +99,7 @@ def service_board(
     alone: bool = False,
 ) -> list[Any]:
     shown = [
-        board.shown(
+        marks.shown(
             node,
             events,
             model.history(events, alone),
@@ -109,9 +109,9 @@ def service_board(
         )
         for node, events in known.items()
     ]
-    lines = [board.step_line(step) for one in shown for step in one.steps]
+    lines = [marks.step_line(step) for one in shown for step in one.steps]
     rows = [one.model_dump(mode="json", exclude={"open", "steps", "passed"}, exclude_defaults=True) for one in shown]
-    return [board.Board(shown, notes).verdict.value, rows, lines]
+    return [marks.Board(shown, notes).verdict.value, rows, lines]
 
 
 def service_limits(known: dict[str, Known], named: list[str], now: int, allowed: int) -> list[str]:

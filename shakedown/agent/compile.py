@@ -15,9 +15,9 @@ from shakedown import checks
 from shakedown.checks.waivers import own_cables
 from shakedown.common.prometheus_names import AGENT_REPORT, LABELS, NAMES
 from shakedown.common.secrets import masked
-from shakedown.desired import DesiredState, profiles
-from shakedown.desired.merging import at_home
-from shakedown.desired.models import Agent, Tuning
+from shakedown.desired import profiles
+from shakedown.desired.models import Agent, DesiredState, Tuning
+from shakedown.desired.resolve import at_home
 from shakedown.node import sysctl
 from shakedown.recipes.documents import room
 from shakedown.recipes.recipe import Family, families, recipes

@@ -9,8 +9,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from shakedown.agent.compile import digest
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import load_json, printable, sound
-from shakedown.desired import DesiredState
-from shakedown.desired.models import Agent
+from shakedown.desired.models import Agent, DesiredState
 from shakedown.state.findings import Finding, Remedy, Verdict, worst
 from shakedown.state.node import Account
 

@@ -16,8 +16,8 @@ from shakedown.checks.compare import comparison
 from shakedown.checks.missing import name_missing
 from shakedown.checks.waivers import on_node, waive
 from shakedown.common.text import counted, printable
-from shakedown.desired import DesiredState
-from shakedown.desired.merging import at_home
+from shakedown.desired.models import DesiredState
+from shakedown.desired.resolve import at_home
 from shakedown.hosts import few
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict, worst
 from shakedown.state.node import NodeState, share_texts

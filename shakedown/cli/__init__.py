@@ -58,7 +58,7 @@ from importlib import import_module  # noqa: E402
 import click  # noqa: E402
 from click.shell_completion import CompletionItem  # noqa: E402
 
-from shakedown.cli.group import Group, summary  # noqa: E402
+from shakedown.cli.completion import Group, summary  # noqa: E402
 from shakedown.cli.words import EXIT_CODES, unusable  # noqa: E402
 from shakedown.common.log import (  # noqa: E402
     LOG_FORMAT,

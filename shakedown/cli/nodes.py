@@ -20,8 +20,7 @@ from pyinfra_cli.util import parse_cli_arg
 
 from shakedown.cli.words import Target, unusable
 from shakedown.common.text import counted
-from shakedown.desired import DesiredStateError
-from shakedown.desired.problems import as_lines
+from shakedown.desired.problems import DesiredStateError, as_lines
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import INTERRUPTED, install_signal_handlers, invocation

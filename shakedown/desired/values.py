@@ -67,9 +67,7 @@ Congestion = Annotated[
 Group = Annotated[str, AfterValidator(_account)]
 Module = Annotated[str, AfterValidator(matching(MODULE, "a name of a kernel module: letters, digits, _ and -"))]
 SysctlKey = Annotated[
-    str,
-    Field(max_length=sysctl.LONGEST),
-    AfterValidator(matching(SYSCTL_KEY, "a sysctl key, such as vm.swappiness")),
+    str, Field(max_length=sysctl.LONGEST), AfterValidator(matching(SYSCTL_KEY, "a sysctl key, such as vm.swappiness"))
 ]
 Sysctl = Annotated[dict[SysctlKey, int | Text], Field(max_length=sysctl.MOST)]
 Parameter = Annotated[str, AfterValidator(matching(_PARAMETER, "a kernel parameter: letters, digits and .,:=+/@%_-"))]

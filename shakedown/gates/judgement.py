@@ -6,8 +6,8 @@ from typing import Any
 
 from shakedown import gates
 from shakedown.catalogue.kernel import matcher
-from shakedown.desired import DesiredState
 from shakedown.desired.hca import devices_of, others_of
+from shakedown.desired.models import DesiredState
 from shakedown.evidence.stragglers import judge as of_ranks
 from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.summary import NodeTelemetry, Watched

@@ -11,7 +11,7 @@ from shakedown.gates import NodeLog
 from shakedown.gates.judge import JobSpec, from_logs, fullest_log
 from shakedown.gates.judgement import Judgement, judge_observed
 from shakedown.gates.observed import Expected, LogCopies, Observed, Reading
-from shakedown.jobs.plan.expectations import published
+from shakedown.jobs.plan.make import published
 from shakedown.logs import mad
 from shakedown.logs.job_shape import RANKS_PER_NODE, JobShape, shape_of
 from shakedown.logs.metrics import METRICS_OF

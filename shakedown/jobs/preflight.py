@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
 from shakedown.common.text import counted
-from shakedown.desired.merging import HOME
 from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
 from shakedown.desired.problems import Problem, bounds, one_of
+from shakedown.desired.resolve import HOME
 from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
 from shakedown.jobs.plan.participants import OWN, ranks_of, split
 from shakedown.jobs.workload.arguments import Arguments, flag

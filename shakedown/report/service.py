@@ -11,7 +11,7 @@ from rich.text import Text
 from shakedown.common.text import counted, printable
 from shakedown.hosts import few
 from shakedown.report.terminal import table
-from shakedown.service.board import Board, step_line, when
+from shakedown.service.marks import Board, step_line, when
 from shakedown.service.model import NodeService
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from shakedown.evidence.diagnosis.words import evidence
 from shakedown.report.markdown import code, table, words
 from shakedown.report.terminal import value_text
 from shakedown.runs.records import RunRecord
-from shakedown.service.board import step_line
+from shakedown.service.marks import step_line
 from shakedown.service.model import Step
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState, is_unreadable

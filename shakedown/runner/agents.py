@@ -9,8 +9,7 @@ from pyinfra.context import host as current_host
 from shakedown.agent import program, report
 from shakedown.agent.compile import compiled
 from shakedown.checks.examination import Examination, unreached
-from shakedown.desired import DesiredState
-from shakedown.desired.models import Agent
+from shakedown.desired.models import Agent, DesiredState
 from shakedown.facts.records import read_verdict
 from shakedown.operations import agent
 from shakedown.runner.examine import in_words, tried, unread

@@ -27,12 +27,7 @@ from shakedown.state.findings import Verdict
 # Functions of operations that change no node: they read it, run the job, or only say that something cannot be done. By
 # name, since a drift check comes by here and would load the smoke run for nothing.
 _OPERATIONS = "shakedown.operations"
-_NO_CHANGE = (
-    "shakedown.runner.",
-    f"{_OPERATIONS}.commands",
-    f"{_OPERATIONS}.smoke",
-    f"{_OPERATIONS}.shared_folder",
-)
+_NO_CHANGE = ("shakedown.runner.", f"{_OPERATIONS}.commands", f"{_OPERATIONS}.smoke", f"{_OPERATIONS}.shared_folder")
 
 _CONNECTION = "the connection"
 

@@ -26,7 +26,7 @@ from pyinfra_cli import inventory as pyinfras
 from pyinfra_cli.log import setup_logging
 from pyinfra_cli.util import load_deploy_file
 
-from shakedown.desired import DesiredStateError
+from shakedown.desired.problems import DesiredStateError
 from shakedown.desired.problems import InventoryError as InventoryError  # without gevent, for those that raise it
 from shakedown.hosts import named, nodes, select
 from shakedown.runner.inventory import resolved_of, unread_group_data

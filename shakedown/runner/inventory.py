@@ -9,11 +9,9 @@ import click
 from pyinfra.api import Host, Inventory, State
 
 from shakedown.common.text import printable
-from shakedown.desired import DesiredStateError, Layer, Problem
-from shakedown.desired.layers import HostLayers, leaves
-from shakedown.desired.merging import KEYS
-from shakedown.desired.resolve import Resolved, asks
-from shakedown.desired.validation import nested
+from shakedown.desired.layers import HostLayers, Layer, leaves
+from shakedown.desired.problems import DesiredStateError, Problem
+from shakedown.desired.resolve import KEYS, Resolved, asks, nested
 from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.inventory_file import key_problems, without_group

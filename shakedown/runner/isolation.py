@@ -18,7 +18,6 @@ from shakedown.isolation import NEEDS_NUMPY, hints
 from shakedown.isolation.trainings import judge_training, plan_group
 from shakedown.isolation.tree import lines, round_line, to_resume, verdict_of
 from shakedown.jobs.launch import Job, LaunchPlan
-from shakedown.jobs.remote import Interrupted, Where
 from shakedown.operations import smoke as smoke_operations
 from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
@@ -27,6 +26,7 @@ from shakedown.runner.training import judge_jobs, secrets_of
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Training, short
 from shakedown.runs.records import RunRecord
+from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict
 
 try:
@@ -160,7 +160,7 @@ def _keep(current: Session, isolation: Isolation) -> None:
     current.directory.write("isolation.json", isolation.model_dump_json(indent=1) + "\n")
 
 
-def _search_if_failed(current: Session, where: Where, interrupted: Interrupted) -> None:
+def _search_if_failed(current: Session, where: Allocation, interrupted: Interrupted) -> None:
     together = [job for job in current.jobs if job.node is None and not job.trials]
     if current.record is None or not together:
         return
@@ -183,7 +183,7 @@ def _search_if_failed(current: Session, where: Where, interrupted: Interrupted) 
         show(current, record.isolation)
 
 
-def _search(current: Session, where: Where, interrupted: Interrupted) -> None:
+def _search(current: Session, where: Allocation, interrupted: Interrupted) -> None:
     """From round to round. What goes wrong ends the search, and not the host that drives it."""
     assert current.record is not None
     isolation = current.record.isolation
@@ -232,7 +232,7 @@ class _Rounds:
 
     _current: Session
     _directory: RunDirectory
-    _where: Where
+    _where: Allocation
     _interrupted: Interrupted
     _isolation: Isolation
 

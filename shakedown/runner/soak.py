@@ -16,7 +16,6 @@ from shakedown.gates import Gate
 from shakedown.gates.model import some
 from shakedown.hosts import folded
 from shakedown.jobs.launch import Event, Job, LaunchPlan
-from shakedown.jobs.remote import Interrupted, Where
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import outcomes
 from shakedown.runner import training
@@ -29,6 +28,7 @@ from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import own, run_ids
 from shakedown.runs.judging import judge_job, judge_soak, throttled
 from shakedown.runs.records import JobRecord, RunRecord, desired_digest
+from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict, worst
 from shakedown.trials.plan import plan_between, schedule
 from shakedown.trials.soak import (
@@ -192,7 +192,7 @@ def _go_on(current: Session, path: Path, record: RunRecord) -> None:
 # -- load --------------------------------------------------------------------------------------------------------------
 
 
-def _load(current: Session, where: Where, interrupted: Interrupted) -> None:
+def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None:
     """Go from stage to stage until all is done, something is found, or somebody ends it."""
     training.note_missing(current)
     looked = _job(current, where, interrupted, LOOK, 0.0)
@@ -228,7 +228,7 @@ def _by_slurm(ended: str) -> str:
     return f"preempted: {ended} in Slurm's job {printable(job, 40)}" if ended and job else ended
 
 
-def _job(current: Session, where: Where, interrupted: Interrupted, stage: str, seconds: float) -> JobRecord | None:
+def _job(current: Session, where: Allocation, interrupted: Interrupted, stage: str, seconds: float) -> JobRecord | None:
     """Run one job over all nodes, and keep it. Return None where it could not be run."""
     record, directory = current.record, current.directory
     assert record is not None and directory is not None

@@ -19,9 +19,9 @@ from shakedown.gates.judgement import watched_counters
 from shakedown.hosts import few
 from shakedown.isolation import tree
 from shakedown.jobs.launch import Event, Job, LaunchPlan, job_name
-from shakedown.jobs.payload import TOKEN, token
 from shakedown.jobs.plan import PlanError, make_plan, render
 from shakedown.jobs.progress import Progress, ProgressOfEach
+from shakedown.jobs.remote import TOKEN, token
 from shakedown.logs.mad import Results
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.report import outcomes

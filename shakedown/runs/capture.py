@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from shakedown.checks.examination import Examination, Reading
 from shakedown.common import private, secrets
 from shakedown.common.text import load_sound, printable
-from shakedown.desired import DesiredState
+from shakedown.desired.models import DesiredState
 from shakedown.node import sysctl
 from shakedown.node.book import MOST, NOWHERE
 from shakedown.runs import CAPTURE

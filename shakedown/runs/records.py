@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, FailFast, computed_field, field_validator, model_validator
 
 from shakedown.common import secrets as masking
-from shakedown.desired import DesiredState
-from shakedown.desired.models import NO_PROMISE, TOGETHER, Benchmark
+from shakedown.desired.models import NO_PROMISE, TOGETHER, Benchmark, DesiredState
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.diagnosis.origin import STOPPED
 from shakedown.evidence.results import Failure, Timing

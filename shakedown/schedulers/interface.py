@@ -45,16 +45,12 @@ class Node(Protocol):
         """Return why the node cannot be used, for a person; empty: it can."""
 
 
-class Remote(Protocol):
-    """A way to run a command on a node, by its name in the plan.
+Remote = Callable[[str, list[str], str | None, float], tuple[bool, list[str], list[str]]]
+"""A way to run a command on a node: the node's name in the plan, the command, its standard input, seconds.
 
-    It returns whether the exit code was 0, and the lines of standard output and standard error. It never raises for a
-    node that does not answer: that is (False, [], [reason]) within about `timeout` seconds.
-    """
-
-    def __call__(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[bool, list[str], list[str]]: ...
+It returns whether the exit code was 0, and the lines of standard output and standard error. It never raises for a node
+that does not answer: that is (False, [], [reason]) within about as many seconds.
+"""
 
 
 class Commands(ABC):
@@ -72,8 +68,8 @@ class Commands(ABC):
         return code == 0, out, err
 
 
-class Allocation(Protocol):
-    """Nodes to run jobs on."""
+class Allocation:
+    """Nodes to run jobs on. As it stands, there is nothing to wait for and nothing to give back."""
 
     def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
         """Have these nodes, by their names in the inventory. Nodes that are here already cost nothing. The call may
@@ -82,9 +78,11 @@ class Allocation(Protocol):
     def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
         """Open a way to some of the nodes for one job: commands, logs and results go through it until the context
         ends. Raise an error that a person can read."""
+        raise NotImplementedError
 
     def lost(self) -> str | None:
         """Return why all nodes were taken away while jobs ran; None: they were not. Raise nothing."""
+        return None
 
     def end(self, cancel: bool = False) -> None:
         """Let the nodes go, since all jobs are over. `cancel`: a person has stopped them. Raise nothing."""

@@ -23,7 +23,7 @@ from shakedown.catalogue.kernel import words
 from shakedown.transport.program import as_word, bare, search
 
 _NODE = Path(__file__).parents[1] / "node"
-# They travel by themselves: shakedown/jobs/payload.py, operations/atomic.py, shakedown/agent/program.py.
+# They travel by themselves: shakedown/jobs/remote.py, operations/atomic.py, shakedown/agent/program.py.
 _APART = {"agent", "launcher", "telemetry", "assets"}
 _SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py"}
 # For graphical programs, for installing, and for other systems.

@@ -239,11 +239,10 @@ def _complete(draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds:
     recipe = recipes().get(smoke.recipe)
     runtime = smoke.runtime or (recipe.family.runtimes[0] if recipe else "process")
     chosen = ResolvedOptions(draft.recipe)
-    rendezvous, port, hcas = rendezvous_of(draft), master_port(draft), hcas_of(draft)
+    endpoints, port, hcas = rendezvous_of(draft), master_port(draft), hcas_of(draft)
     image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
-    if draft.problems or rendezvous is None or port is None:
+    if draft.problems or not endpoints or port is None:
         raise PlanError(draft.problems)
-    endpoints = rendezvous.endpoints
     address = endpoints[draft.master].address
     job = PlannedJob(draft.run_id, chosen, len(endpoints), 1, address, port, image)
     nodes = []

@@ -16,7 +16,7 @@ import pytest
 from shakedown.evidence.telemetry.kernel import read
 from shakedown.gates.nodes import no_kernel_fault
 from shakedown.gates.observed import NodeWatch
-from shakedown.jobs.payload import sampler_files
+from shakedown.jobs.remote import sampler_files
 from shakedown.state.findings import Verdict
 from tests.gates import judged
 from tests.lab import qemu_socket

@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shakedown import checks
-from shakedown.desired import DesiredState
-from shakedown.desired.merging import at_home
-from shakedown.desired.models import Gpu, Rdma, System, Tuning
+from shakedown.desired.models import DesiredState, Gpu, Rdma, System, Tuning
+from shakedown.desired.resolve import at_home
 from shakedown.state.node import NodeState, is_unreadable
 from tests.agents import PYTHON, OnTheNode, of_the_controller
 from tests.docs.keys import keys_of

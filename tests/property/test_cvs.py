@@ -10,7 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shakedown.desired.cvs import Choice, CvsError, import_file
+from shakedown.desired.cvs.document import CvsError
+from shakedown.desired.cvs.importing import import_file
+from shakedown.desired.cvs.job import Choice
 from tests.cvs_files import DISTRIBUTED, ONE, SWEEP
 
 scalars = st.one_of(

@@ -15,6 +15,7 @@ from shakedown.gates.judgement import watched_counters
 from shakedown.jobs.plan.network import find_hcas
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState, RdmaDevice
+from tests.plans import draft
 from tests.states import desired, hca, healthy, interface, with_
 
 NAMES = ["bnxt_re{}", "ens{}f0_rdma", "rocep{}s0", "mlx5_{}", "rxe{}", "irdma{}"]
@@ -94,7 +95,9 @@ def test_everybody_speaks_of_the_same_devices(parts: list[dict[str, Any]]) -> No
 
     watched = watched_counters(wanted, state)
     assert {name.split("/")[1] for name in watched if name.startswith("rdma/")} == names
-    (problem,) = find_hcas("node01", wanted.rdma, state).problems
+    planned = draft(wanted, {"node01": state})
+    find_hcas(planned, "node01")
+    (problem,) = planned.problems
     assert words(problem.value) & all_names == names and problem.value.startswith("0 ACTIVE")
 
 
@@ -104,7 +107,7 @@ def test_active_devices_of_the_family_are_the_job_s(parts: list[dict[str, Any]])
     own = [{**part, **{key: hca(index)[key] for key in ("state", "gids")}} for index, part in enumerate(parts)]
     names = meant(own)
     wanted = desired(rdma={"count": max(len(names), 1)})
-    assert set(find_hcas("node01", wanted.rdma, node(own)).names) == names
+    assert set(find_hcas(draft(wanted, {"node01": node(own)}), "node01").names) == names
 
 
 @given(devices())

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from shakedown.catalogue import Log, advice, entries
 from shakedown.cli import COMMANDS, main
 from shakedown.common.data import read_toml
-from shakedown.desired import DesiredState
+from shakedown.desired.models import DesiredState
 from shakedown.evidence.diagnosis.signs import proofs
 from shakedown.recipes.program import program
 from shakedown.report.failure import sentence

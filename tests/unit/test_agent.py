@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shakedown.agent.compile import compiled, text
 from shakedown.common.prometheus_names import LABELS, NAMES
-from shakedown.desired import DesiredState
+from shakedown.desired.models import DesiredState
 from shakedown.node import safe_files
 from shakedown.node.agent.run import BUSY, as_login
 from shakedown.node.tree import Tree

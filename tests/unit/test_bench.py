@@ -14,8 +14,7 @@ from bench.cases import ANSIBLE, CHANGE, DEPLOY, DRIFT, FLOOR, PROBE, Case, reca
 from bench.measure import Cost, Outcome
 from bench.nodes import BenchError, Nodes
 from bench.settings import Settings
-from shakedown.desired import Layer
-from shakedown.desired.layers import HostLayers
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.runner.features import resolve
 
 SETTINGS = Settings(

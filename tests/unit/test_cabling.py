@@ -20,8 +20,8 @@ from shakedown import checks
 from shakedown.agent.compile import compiled
 from shakedown.checks.cabling import swapped
 from shakedown.checks.examination import Examination, Reading
-from shakedown.desired import DesiredState
 from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import DesiredStateError
 from shakedown.node import interfaces
 from shakedown.node.tree import Tree, Unreadable

@@ -10,10 +10,10 @@ from shakedown.checks.fleet import outliers
 from shakedown.checks.images import images
 from shakedown.desired.problems import DesiredStateError
 from shakedown.jobs.plan.container import pin_image
-from shakedown.recipes.recipe import recipes
 from shakedown.state.findings import Finding
 from shakedown.state.images import held, parse, same
 from shakedown.state.node import Image
+from tests.plans import draft
 from tests.states import desired, healthy, image, unreadable, with_
 
 ONE, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -111,9 +111,10 @@ def test_what_podman_built_is_found_by_its_short_name(written: str, stored: str,
     state = with_(healthy(), {"containers.images": [image(stored, ONE)], "containers.engine": engine})
     assert seen(written, [image(stored, ONE)], engine).verdict == verdict
     wanted = desired(images={"it": written}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
-    pinned, told, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, {"n1": state, "n2": state})
-    assert not problems and pinned == (f"{stored.rpartition(':')[0]}@{ONE}" if verdict == "ok" else written)
-    assert ("what every node holds" in told[-1].why) == (verdict == "ok")
+    planned = draft(wanted, {"n1": state, "n2": state})
+    pinned = pin_image(planned)
+    assert not planned.problems and pinned == (f"{stored.rpartition(':')[0]}@{ONE}" if verdict == "ok" else written)
+    assert ("what every node holds" in planned.derived[-1].why) == (verdict == "ok")
     compared = [f for f in outliers({"n1": state, "n2": state}, {}, {"n1": wanted, "n2": wanted}) if f.node == "n1"]
     assert ("image.it" in compared[0].evidence) == (verdict == "ok")
 
@@ -132,12 +133,14 @@ def test_an_image_that_was_loaded_is_the_one_that_was_pulled_by_its_id() -> None
         for number, (node, images) in enumerate(nodes.items())
     }
     wanted = desired(images={"it": NAME}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
-    pinned, _, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, states)
-    assert not problems and pinned == loaded["id"], "the one name that every node knows it by"
+    planned = draft(wanted, states)
+    pinned = pin_image(planned)
+    assert not planned.problems and pinned == loaded["id"], "the one name that every node knows it by"
     assert not [f for f in outliers(states, {}, dict.fromkeys(states, wanted)) if f.name != "fleet"]
     other = with_(healthy(9), {"containers.images": [{**loaded, "id": "sha256:" + "9" * 64}]})
-    _, _, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, {**states, "n4": other})
-    assert [problem.path for problem in problems] == ["image"]
+    planned = draft(wanted, {**states, "n4": other})
+    pin_image(planned)
+    assert [problem.path for problem in planned.problems] == ["image"]
     (odd,) = [
         f for f in outliers({**states, "n4": other}, {}, dict.fromkeys([*states, "n4"], wanted)) if f.name != "fleet"
     ]

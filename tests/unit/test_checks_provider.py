@@ -12,6 +12,7 @@ from shakedown.checks.rdma import provider_driver, provider_library
 from shakedown.desired.hca import library_digest, library_of
 from shakedown.jobs.plan.container import host_files
 from shakedown.state.findings import Finding
+from tests.plans import draft
 from tests.states import bare, desired, healthy, unreadable, with_
 
 PATH = "/usr/local/lib/libbnxt_re-rdmav34.so"
@@ -131,13 +132,14 @@ def test_the_check_the_plan_and_the_comparison_mean_one_library(providers: list[
     wanted = desired()
     finding = provider_library(wanted, state, "n")
     assert isinstance(finding, Finding) and wanted.rdma.provider is not None
-    files = host_files("n", wanted.rdma, state)
-    mounted = [path for path in files.mounts if path.endswith(".so")]
+    planned = draft(wanted, {"n": state})
+    mounts, _ = host_files(planned, "n")
+    mounted = [path for path in mounts if path.endswith(".so")]
     digest = library_digest(wanted.rdma.provider, state.verbs)
     own = f"/usr/local/lib/libbnxt_re-rdmav{abi}.so"
     there = [each for each in providers if each["path"] == own and each["provider"] == "bnxt_re" and each["abi"] == abi]
     assert mounted == [each["path"] for each in there]
-    assert bool(files.problems) == (not there)
+    assert bool(planned.problems) == (not there)
     assert digest == (there[0]["sha256"] if there and isinstance(there[0]["sha256"], str) else None)
     if finding.verdict == "ok":
         assert mounted == [own] and digest is not None and digest in finding.evidence
@@ -151,4 +153,6 @@ def test_an_abi_that_is_not_known_gives_no_library() -> None:
         and library_of(provider, state.verbs) is None
         and library_digest(provider, state.verbs) is None
     )
-    assert host_files("n", desired().rdma, state).problems
+    planned = draft(desired(), {"n": state})
+    host_files(planned, "n")
+    assert planned.problems

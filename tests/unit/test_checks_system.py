@@ -8,7 +8,7 @@ import pytest
 
 from shakedown.checks.system import clock, container_engine, disk_free
 from shakedown.desired.layers import Layer, merge
-from shakedown.desired.merging import _long_form
+from shakedown.desired.resolve import _long_form
 from shakedown.state.findings import Finding
 from tests.plans import DIGEST
 from tests.states import GIB, bare, desired, healthy, image, unreadable, with_

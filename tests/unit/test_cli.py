@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import COMMANDS, main
-from shakedown.cli.group import summary
+from shakedown.cli.completion import summary
 from shakedown.gates.model import TOGETHER
 from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.runs.directory import RunDirectory

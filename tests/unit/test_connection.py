@@ -318,7 +318,7 @@ def test_a_controller_without_a_folder_for_known_hosts_gets_one(tmp_path: Path, 
 LOGIN = """
 from pyinfra.context import ctx_state
 from shakedown.checks.examination import Examination, Reading
-from shakedown.desired import DesiredState
+from shakedown.desired.models import DesiredState
 from shakedown.runner import examine, stages
 from shakedown.runner.session import Session
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict

@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from shakedown.cli import main
-from shakedown.desired import DesiredStateError, Layer
-from shakedown.desired.cvs import Choice, import_file
-from shakedown.desired.layers import HostLayers
+from shakedown.desired.cvs.importing import import_file
+from shakedown.desired.cvs.job import Choice
+from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.problems import DesiredStateError
 from shakedown.recipes.options import choose
 from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve
@@ -161,8 +162,8 @@ def test_several_jobs_need_a_choice_and_all_are_named() -> None:
     text = errors(SINGLE, Choice())["model_params"]
     for each in ("llama3_1_8b on mi300x", "llama3_1_8b on mi325", "llama3_1_70b on mi300x", "llama3_1_70b on mi325"):
         assert each in text
-    assert "llama3_1_405b on mi300x" in errors(SINGLE, Choice("llama3_1_405b", "mi300x"))["model_params"]
-    assert import_file(SINGLE, Choice("llama3_1_70b", "mi325x")).values["gpu"] == "mi325x"
+    assert "llama3_1_405b on mi300x" in errors(SINGLE, Choice(model="llama3_1_405b", gpu="mi300x"))["model_params"]
+    assert import_file(SINGLE, Choice(model="llama3_1_70b", gpu="mi325x")).values["gpu"] == "mi325x"
 
 
 def test_missing_values_are_open_like_changeme() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from shakedown.desired import Layer
-from shakedown.desired.cvs import Choice, import_file
-from shakedown.desired.layers import HostLayers
+from shakedown.desired.cvs.importing import import_file
+from shakedown.desired.cvs.job import Choice
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.profiles import load
 from shakedown.runner.features import resolve
 from tests.cvs_files import CELL, DISTRIBUTED, FILLED, ONE, SINGLE, SWEEP, copy_of, errors, planned

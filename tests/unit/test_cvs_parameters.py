@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from shakedown.desired.cvs import Choice, CvsError, importing
-from shakedown.desired.cvs.document import Given, parameters, without_comments
+from shakedown.desired.cvs import importing
+from shakedown.desired.cvs.document import CvsError, Given, parameters, without_comments
+from shakedown.desired.cvs.job import Choice
 from shakedown.desired.cvs.tables import families, known_parameters
 from shakedown.recipes import recipe as smoke
 from tests.at_once import at_once
@@ -81,7 +82,7 @@ OTHER: dict[str, Any] = {
 # Only here are the values of a parameter seen to be used: elsewhere another takes their place.
 WHERE = {
     "config.hca_id_pattern": (LATER, Choice(), {}),
-    "model.result_dict": (DISTRIBUTED, Choice("llama3_1_8b", "mi300x"), FILLED),
+    "model.result_dict": (DISTRIBUTED, Choice(model="llama3_1_8b", gpu="mi300x"), FILLED),
 }
 
 

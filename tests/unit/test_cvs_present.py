@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from shakedown.cli import main
-from shakedown.desired.cvs import Choice, import_file
+from shakedown.desired.cvs.importing import import_file
+from shakedown.desired.cvs.job import Choice
 from shakedown.desired.cvs.tables import families, family_of
 from shakedown.recipes.recipe import recipes
 from tests.cvs_files import DELETED, LATER, PRESENT, SWEEP, changed, copy_of, errors, outcome

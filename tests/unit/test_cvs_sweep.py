@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.desired.cvs import Choice, import_file
+from shakedown.desired.cvs.importing import import_file
+from shakedown.desired.cvs.job import Choice
 from shakedown.logs.metrics import METRICS
 from tests.cvs_files import DELETED, SWEEP, copy_of, errors, planned
 
@@ -61,8 +62,8 @@ def test_a_precision_without_an_option_is_refused_by_name(tmp_path: Path) -> Non
 
 
 def test_model_and_gpu_given_must_be_those_of_the_file() -> None:
-    assert set(errors(SWEEP, Choice("llama3_1_70b", "mi325", "mbs2-fp8"))) == {"model", "gpu"}
-    assert import_file(SWEEP, Choice("llama3.1_8b", "mi300x", "mbs2-fp8")).values["gpu"] == "mi300x"
+    assert set(errors(SWEEP, Choice(model="llama3_1_70b", gpu="mi325", run="mbs2-fp8"))) == {"model", "gpu"}
+    assert import_file(SWEEP, Choice(model="llama3.1_8b", gpu="mi300x", run="mbs2-fp8")).values["gpu"] == "mi300x"
 
 
 def test_every_kind_of_threshold_becomes_a_bound_in_the_metrics_own_direction() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.desired import DesiredStateError, Layer
-from shakedown.desired.layers import HostLayers
-from shakedown.desired.merging import at_home
+from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.problems import DesiredStateError
 from shakedown.desired.profiles import load, names
-from shakedown.desired.validation import nested
+from shakedown.desired.resolve import at_home, nested
 from shakedown.desired.values import format_size, parse_size
 from shakedown.runner.features import resolve
 

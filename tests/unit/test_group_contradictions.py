@@ -8,7 +8,7 @@ import pytest
 from pyinfra.api import Config, State
 from pyinfra.api.inventory import Inventory
 
-from shakedown.desired import DesiredStateError
+from shakedown.desired.problems import DesiredStateError
 from shakedown.runner.inventory import desired_states
 
 

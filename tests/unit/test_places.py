@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.jobs.plan.container import shared_cache
+from shakedown.jobs.plan.container import note_shared_cache
 from shakedown.recipes.options import choose
 from shakedown.recipes.recipe import recipes
 from shakedown.state.mounts import file_system, host_path
 from shakedown.state.node import Disk
+from tests.plans import draft
 from tests.states import desired, healthy, with_
 
 
@@ -75,9 +76,9 @@ def test_a_cache_behind_an_inner_volume_or_a_covering_mount_is_not_shared() -> N
         assert wanted.smoke is not None
         chosen, _ = choose(recipe, wanted.smoke)
         state = with_(healthy(), {"disks": [mount.model_dump() for mount in mounts]})
-        return [
-            problem.value for problem in shared_cache(chosen, {"a": wanted, "b": wanted}, {"a": state, "b": state})[1]
-        ]
+        planned = draft(wanted, {"a": state, "b": state})
+        note_shared_cache(planned, chosen)
+        return [problem.value for problem in planned.problems]
 
     nfs = [disk("/"), disk("/nfs", "nfs4")]
     assert problems({"/nfs": "/data"}, nfs) == []

@@ -9,8 +9,8 @@ import pytest
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError, make_plan, render
 from shakedown.jobs.plan.container import host_files
-from shakedown.jobs.plan.network import find_rendezvous
-from tests.plans import DIGEST, IMAGE, RUN_ID, rack, small
+from shakedown.jobs.plan.network import rendezvous_of
+from tests.plans import DIGEST, IMAGE, RUN_ID, draft, rack, small
 from tests.states import GIB, bare, desired, healthy, image, interface, unreadable, with_
 
 ONE, TWO = "llama3.1-8b-fp8", "llama3.1-8b-fp8-2nodes"
@@ -45,8 +45,9 @@ def test_a_node_behind_a_gateway_is_told() -> None:
         "routes": [{"destination": "0.0.0.0/0", "gateway": "10.9.0.1", "interface": "eth0", "metric": 0}],
     }
     states = {"node01": healthy(1), "node02": with_(healthy(2), routed)}
-    found, _ = find_rendezvous(states)
-    assert found is not None and found.why == "every other node reaches it through a gateway"
+    planned = draft(desired(), states)
+    assert rendezvous_of(planned)
+    assert planned.derived[0].why.endswith("every other node reaches it through a gateway")
 
 
 @pytest.mark.parametrize("local", ["169.254.1.{}/16", "127.1.0.{}/8"])
@@ -57,8 +58,7 @@ def test_an_address_that_is_good_on_one_link_only_is_no_meeting_place(local: str
         name: with_(healthy(number), {"interfaces.0": interface("usb0", local.format(number), 1500)})
         for number, name in names.items()
     }
-    found, _ = find_rendezvous(states)
-    assert found is not None and found.endpoints["node01"].address == "10.1.0.1"
+    assert rendezvous_of(draft(desired(), states))["node01"].address == "10.1.0.1"
 
 
 def test_one_node_without_rdma_has_nothing_of_it_told() -> None:
@@ -179,8 +179,9 @@ def test_a_provider_that_the_image_brings_itself_is_not_mounted(without: str) ->
     wanted = desired().rdma
     assert wanted.provider is not None
     own = wanted.model_copy(update={"provider": wanted.provider.model_copy(update={without: None})})
-    found = host_files("n", own, with_(healthy(1), {"verbs.providers": []}))
-    assert (found.mounts, found.copies, found.problems) == (dict(wanted.mounts), {}, [])
+    state = with_(healthy(1), {"verbs.providers": []})
+    planned = draft(desired().model_copy(update={"rdma": own}), {"n": state})
+    assert (host_files(planned, "n"), planned.problems) == ((dict(wanted.mounts), {}), [])
 
 
 def test_each_node_s_own_devices_and_folders_are_looked_at() -> None:

@@ -10,7 +10,7 @@ from shakedown.jobs.plan import PlanError
 from shakedown.jobs.plan.container import host_files
 from shakedown.jobs.plan.participants import Split, least_gpu_bytes
 from shakedown.recipes.recipe import Model
-from tests.plans import IMAGE, rack
+from tests.plans import IMAGE, draft, rack
 from tests.states import desired, healthy, unreadable
 
 TWO = "llama3.1-8b-fp8-2nodes"
@@ -52,7 +52,7 @@ def test_experts_are_shared_out_over_their_ranks_and_the_rest_is_on_each() -> No
 
 def test_the_provider_is_copied_where_the_image_looks_for_it() -> None:
     inside = "/usr/lib/x86_64-linux-gnu/libibverbs/libbnxt_re-rdmav34.so"
-    assert host_files("node01", desired().rdma, healthy(1)).copies == {f"{inside}.host": inside}
+    assert host_files(draft(desired(), {"node01": healthy(1)}), "node01")[1] == {f"{inside}.host": inside}
 
 
 def test_a_plan_of_no_node_at_all_is_refused_in_words() -> None:

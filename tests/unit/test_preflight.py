@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.desired import DesiredStateError, Layer
-from shakedown.desired.layers import HostLayers
+from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.problems import DesiredStateError
 from shakedown.logs.metrics import METRICS, METRICS_OF
 from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.problems import DesiredStateError
 from shakedown.desired.values import nodes_in
 from shakedown.runner.features import resolve
 from shakedown.runs import rolling as plan

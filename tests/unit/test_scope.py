@@ -16,9 +16,9 @@ from pyinfra.context import ctx_state
 
 from shakedown.checks.examination import Examination, Reading
 from shakedown.cli import main
-from shakedown.desired import DesiredStateError, Layer
-from shakedown.desired.layers import HostLayers
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.models import DesiredState
+from shakedown.desired.problems import DesiredStateError
 from shakedown.evidence.results import JobResult, NodeResult
 from shakedown.gates import Gate
 from shakedown.jobs.launch import Job, LaunchPlan, job_name

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from shakedown.common.secret_file import LIMIT, SecretError, read_secret
-from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.problems import DesiredStateError
 from shakedown.runner.features import resolve
 
 BENCHMARK = {"mode": "pretrain", "model": "Llama-3.1-70B", "precision": "BF16", "image": "pt", "commit": "1" * 40}

@@ -17,11 +17,10 @@ from shakedown.gates import Gate
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, from_text
-from shakedown.service import board, decide
-from shakedown.service.board import Board, shown, step_line
+from shakedown.service import decide
 from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_proposal, proposals
 from shakedown.service.evidence import incidents, passed_loads
-from shakedown.service.marks import PARTNER, Bounds, drain_reason, marks, names_in
+from shakedown.service.marks import PARTNER, Board, Bounds, _next, drain_reason, marks, names_in, shown, step_line
 from shakedown.service.model import REPAIRS, Incident, Known, PassedLoad, Step, escalation, history
 from shakedown.service.power import PowerError, command_for, cycle
 from shakedown.state.findings import Finding, Verdict
@@ -658,7 +657,5 @@ def test_a_step_is_written_with_its_reason_where_it_has_one() -> None:
 
 
 def test_the_next_action_is_said_in_words() -> None:
-    said = {
-        kind: board._next(Proposal("n1", kind, "why", repair="reboot", until=0)) for kind in ("wait", "leave", "repair")
-    }
+    said = {kind: _next(Proposal("n1", kind, "why", repair="reboot", until=0)) for kind in ("wait", "leave", "repair")}
     assert said == {"wait": "reboot from 1970-01-01 00:00 on", "leave": "why", "repair": "reboot"}

@@ -23,8 +23,8 @@ from shakedown.report.formats import InService, text_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.child import Busy, Commands, alone, shown
 from shakedown.runner.repair.scheduler import after
-from shakedown.service.board import Board
-from shakedown.service.board import shown as of_node
+from shakedown.service.marks import Board
+from shakedown.service.marks import shown as of_node
 from shakedown.service.model import Step, history
 from shakedown.state.findings import Finding, Verdict
 from tests import forks

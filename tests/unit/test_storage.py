@@ -21,7 +21,7 @@ import pytest
 from shakedown import checks
 from shakedown.agent.compile import compiled
 from shakedown.checks import storage
-from shakedown.desired import DesiredState
+from shakedown.desired.models import DesiredState
 from shakedown.node import children, disks, sysctl
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.report.causes import causes

@@ -20,7 +20,7 @@ from shakedown.evidence.telemetry.kernel import read as read_kernel
 from shakedown.evidence.telemetry.kernel import timed
 from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.summary import NodeTelemetry, summary
-from shakedown.jobs.payload import sampler_files
+from shakedown.jobs.remote import sampler_files
 from shakedown.node.telemetry.sampler import Output
 from tests.libamd_smi.build import build, configure
 from tests.node_trees import make_tree

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.desired import Layer
-from shakedown.desired.layers import HostLayers
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.jobs.plan import PlanError
 from shakedown.recipes.recipe import recipes
 from shakedown.recipes.variable_words import meant

@@ -8,8 +8,9 @@ import click
 
 from shakedown.cli.output import format_of
 from shakedown.cli.words import unusable
-from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
-from shakedown.desired.cvs.document import PLACEHOLDER
+from shakedown.desired.cvs.document import PLACEHOLDER, CvsError, Imported
+from shakedown.desired.cvs.importing import import_file
+from shakedown.desired.cvs.job import Choice
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.problems import DesiredStateError, Problem
 from shakedown.report.formats import SiteLayer, write
@@ -40,7 +41,7 @@ def import_cvs(
       --thresholds mi300x_megatron_llama-3.1-8b_single_threshold.json
     """
     try:
-        imported = import_file(file, Choice(model, gpu, run, thresholds))
+        imported = import_file(file, Choice(model=model, gpu=gpu, run=run, thresholds=thresholds))
         if problems := list(_untrained(imported)):
             raise CvsError(problems, imported.remarks)
     except CvsError as error:

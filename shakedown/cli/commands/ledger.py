@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.group import Group
+from shakedown.cli.completion import Group
 from shakedown.cli.words import Since, unusable, usable
 from shakedown.common.text import counted, printable
 from shakedown.hosts import nodes

@@ -5,8 +5,8 @@ import click
 from shakedown.cli.output import format_of
 from shakedown.cli.words import Target, over_inventory, unusable
 from shakedown.common.secrets import masked
-from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import leaves
+from shakedown.desired.problems import DesiredStateError
 from shakedown.hosts import named
 from shakedown.report.formats import Desired, write
 

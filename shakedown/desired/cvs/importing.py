@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from shakedown.desired.cvs.document import (
     PLACEHOLDER,
@@ -168,16 +168,10 @@ def _missing(draft: LayerDraft, given: Mapping[str, Given], job: SelectedJob) ->
         _open(draft, Given(name, path, None), row, missing=True)
 
 
-class _Named(BaseModel):
-    """`file`: on the controller, from the working directory. The rest chooses among the file's jobs."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class _Named(Choice):
+    """A choice among the jobs of `file`, which lies on the controller, from the working directory."""
 
     file: str
-    model: str | None = None
-    gpu: str | None = None
-    run: str | None = None
-    thresholds: str | None = None
 
 
 def import_named(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
@@ -206,6 +200,6 @@ def import_named(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem
 def _import(wanted: _Named, changed: int) -> tuple[Imported | None, list[Problem]]:
     """Read once for all the hosts of a group."""
     try:
-        return import_file(wanted.file, Choice(wanted.model, wanted.gpu, wanted.run, wanted.thresholds)), []
+        return import_file(wanted.file, wanted), []
     except CvsError as error:
         return None, list(error.problems)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shakedown.common.section import Section
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import Given, Notes
 from shakedown.desired.cvs.tables import ModelFamily, other_names
@@ -25,8 +26,7 @@ _LOOPBACK = re.compile(r"127\..*|localhost|::1")
 _TOPOLOGIES = {"single_node": False, "multi_node": True}
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Section):
     """What a person chooses of a file; None where the file leaves no choice. `thresholds` is the path of a threshold
     file, where several stand beside the file and it names none."""
 

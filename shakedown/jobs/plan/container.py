@@ -1,55 +1,61 @@
 """What a node's container gets of the host: the pinned image, devices, provider library, shared data cache."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from shakedown.desired.hca import files_naming, libraries_of, library_of, with_abi
-from shakedown.desired.merging import HOME
-from shakedown.desired.models import DesiredState, Rdma, Smoke
-from shakedown.desired.problems import Problem
-from shakedown.jobs.launch import Derived
+from shakedown.desired.models import Smoke
+from shakedown.desired.resolve import HOME
 from shakedown.jobs.plan.draft import Equipment, PlanDraft
 from shakedown.jobs.plan.runtimes import refuses_shm_size
 from shakedown.recipes.options import ResolvedOptions
-from shakedown.recipes.recipe import Container, Recipe
 from shakedown.state.images import Reference, digests_of, held, long_name, parse, same
 from shakedown.state.mounts import file_system, host_path
 from shakedown.state.node import DeviceNode, Image, NodeState, Reading, Unreadable, is_unreadable
 
 
-def pin_image(
-    recipe: Recipe, desired: DesiredState, states: Mapping[str, NodeState]
-) -> tuple[str | None, list[Derived], list[Problem]]:
+def equip(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[str | None, dict[str, Equipment]]:
+    """Runtime container: the pinned image, and what each node's container gets of the host."""
+    reference = pin_image(draft)
+    if draft.recipe.family.container.privileged and not draft.smoke.privileged:
+        draft.note("privileged", "no", f"{draft.recipe.document} has it, smoke.privileged does not ask for it")
+    equipment = {name: _equipment(draft, name) for name in draft.states}
+    if draft.is_distributed:
+        note_shared_cache(draft, chosen)
+    elif draft.alone:
+        _warn_of_cache(draft, chosen)
+    return reference, equipment
+
+
+def pin_image(draft: PlanDraft) -> str | None:
     """Return the reference to start, with the digest that the nodes report for it."""
-    documented = recipe.family.container.image
-    if desired.smoke is None or desired.smoke.image is None:
+    documented = draft.recipe.family.container.image
+    if draft.smoke.image is None:
         expected = f"the name of an image in images{f' (documented: {documented})' if documented else ''}"
-        return None, [], [Problem("smoke", "smoke.image", "nothing", expected)]
-    text = desired.images[desired.smoke.image].reference
-    wanted, derived, problems = parse(text), [], []
+        draft.refuse("smoke", "smoke.image", "nothing", expected)
+        return None
+    text = draft.desired[draft.master].images[draft.smoke.image].reference
+    wanted = parse(text)
     if documented and parse(documented).name != wanted.name:
-        derived.append(Derived(name="image", value=text, why=f"the document uses {documented}"))
+        draft.note("image", text, f"the document uses {documented}")
     images_by_node: dict[str, Image] = {}
     names: dict[str, None] = {}
-    for name, state in states.items():
+    for name, state in draft.states.items():
         store, engine = state.containers.images, state.containers.engine
         if is_unreadable(store):
-            problems.append(Problem(name, "containers.images", str(store), "the images of a container engine"))
+            draft.refuse(name, "containers.images", store, "the images of a container engine")
             continue
         names |= dict.fromkeys(wanted.names(engine))
         if images := held(store, wanted, engine):
             images_by_node[name] = images[0]
     if len(set(same(images_by_node, list(names)).values())) > 1:
         shown = ", ".join(f"{name}: {_pinned(image, list(names))}" for name, image in images_by_node.items())
-        problems.append(Problem("plan", "image", shown, f"the same {text} on every node"))
+        draft.refuse("plan", "image", shown, f"the same {text} on every node")
     pinned = _common(wanted, list(images_by_node.values()), list(names)) or text
-    absent = [name for name in states if name not in images_by_node]
-    if absent:
-        derived.append(Derived(name="image", value=pinned, why=f"not there yet on {', '.join(absent)}: pull it first"))
-    else:
-        derived.append(Derived(name="image", value=pinned, why="what every node holds"))
-    return pinned, derived, problems
+    absent = [name for name in draft.states if name not in images_by_node]
+    there = f"not there yet on {', '.join(absent)}: pull it first" if absent else "what every node holds"
+    draft.note("image", pinned, there)
+    return pinned
 
 
 def _common(wanted: Reference, images: list[Image], names: list[str]) -> str | None:
@@ -75,19 +81,32 @@ def _pinned(image: Image, names: list[str]) -> str:
     return ", ".join(digests_of(image, names)) or image.id
 
 
-def container_devices(
-    name: str, documented: Container, smoke: Smoke, state: NodeState
-) -> tuple[list[str], list[str], list[Problem]]:
-    """Return the devices to give, the optional ones that the node lacks, and the requested ones that are not there."""
+def _equipment(draft: PlanDraft, name: str) -> Equipment:
+    own, state, documented = draft.desired[name], draft.states[name], draft.recipe.family.container
+    smoke = own.smoke or draft.smoke
+    devices, left_out = _devices(draft, name, smoke)
+    volumes = {**documented.volumes, **smoke.volumes}
+    if state.account.home is None and any(HOME in path for pair in volumes.items() for path in pair):
+        expected = f"a home folder of {state.account.user} in /etc/passwd, or volumes without {HOME}"
+        draft.refuse(name, "account.home", "nothing", expected)
+    for device in left_out:
+        draft.note(f"{name}: {device}", "left out", "the node has none")
+    if state.containers.engine == "podman" and refuses_shm_size("podman", documented):
+        draft.note(f"{name}: shm size", "left out", "podman refuses it with --ipc host, where /dev/shm is the host's")
+    mounts, copies = host_files(draft, name) if draft.is_distributed and own.rdma.count else ({}, {})
+    return Equipment(devices, mounts, copies)
+
+
+def _devices(draft: PlanDraft, name: str, smoke: Smoke) -> tuple[list[str], list[str]]:
+    """Return the devices to give, and the optional ones that the node lacks. Refuse requested ones that it lacks."""
+    documented, state = draft.recipe.family.container, draft.states[name]
     wanted = documented.devices if smoke.devices is None else smoke.devices
-    problems = []
     for path in wanted:
-        absent = _absent(path, state)
-        if absent:
-            problems.append(Problem(name, f"devices ({path})", absent, "the device, or smoke.devices without it"))
+        if absent := _absent(path, state):
+            draft.refuse(name, f"devices ({path})", absent, "the device, or smoke.devices without it")
     optional = documented.optional_devices if smoke.devices is None else []
     left_out = [path for path in optional if _absent(path, state)]
-    return [*wanted, *(path for path in optional if path not in left_out)], left_out, problems
+    return [*wanted, *(path for path in optional if path not in left_out)], left_out
 
 
 def _absent(path: str, state: NodeState) -> str | None:
@@ -106,90 +125,76 @@ def _absent(path: str, state: NodeState) -> str | None:
     return None
 
 
-@dataclass
-class HostFiles:
-    """`mounts`: host path -> container path. `copies`: paths in the container, copied before the job starts."""
-
-    mounts: dict[str, str] = field(default_factory=dict)
-    copies: dict[str, str] = field(default_factory=dict)
-    why: str = ""
-    problems: list[Problem] = field(default_factory=list)
-
-
-def host_files(name: str, wanted: Rdma, state: NodeState) -> HostFiles:
-    """Return what this node's containers get. Families that the image's own rdma-core serves get nothing."""
-    files = HostFiles(mounts=dict(wanted.mounts))
-    provider = wanted.provider
+def host_files(draft: PlanDraft, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what this node's containers get: mounts (host path -> container path), and copies of paths in the
+    container, made before the job starts. Families that the image's own rdma-core serves get nothing."""
+    wanted, verbs, provider = draft.desired[name].rdma, draft.states[name].verbs, draft.desired[name].rdma.provider
+    mounts, copies, reason = dict(wanted.mounts), dict[str, str](), ""
+    library = library_of(provider, verbs) if provider else None
     if provider is None or provider.host_library is None or provider.container_library is None:
-        return files
-    library = library_of(provider, state.verbs)
-    if library is None:
-        others = ", ".join(library.path for library in libraries_of(provider, state.verbs)) or "nothing"
-        expected = f"{provider.host_library}, of libibverbs' own ABI ({state.verbs.abi})"
-        files.problems.append(Problem(name, f"verbs.providers ({provider.name})", others, expected))
-        return files
-    target = with_abi(provider.container_library, library.abi)
-    files.mounts[library.path] = target
-    if provider.install_as:
-        files.copies[target] = with_abi(provider.install_as, library.abi)
-    of = f"the provider of {wanted.family or provider.name}, ABI {library.abi}"
-    files.why = f"{of}; host and container must have the very same file"
-    named = {str(PurePosixPath(file).parent) for file in files_naming(provider, state.verbs)}
-    folder = next((folder for folder in provider.config_dirs if folder in named), None)
-    if folder is None:
-        expected = f"a file in {' or '.join(provider.config_dirs)} that names {provider.name}"
-        actual = ", ".join(state.verbs.drivers) or "nothing"
-        files.problems.append(Problem(name, "verbs.drivers", actual, expected))
+        pass
+    elif library is None:
+        others = ", ".join(library.path for library in libraries_of(provider, verbs)) or "nothing"
+        expected = f"{provider.host_library}, of libibverbs' own ABI ({verbs.abi})"
+        draft.refuse(name, f"verbs.providers ({provider.name})", others, expected)
     else:
-        files.mounts[folder] = folder
-    return files
+        target = with_abi(provider.container_library, library.abi)
+        mounts[library.path] = target
+        if provider.install_as:
+            copies[target] = with_abi(provider.install_as, library.abi)
+        of = f"the provider of {wanted.family or provider.name}, ABI {library.abi}"
+        reason = f"{of}; host and container must have the very same file"
+        named = {str(PurePosixPath(file).parent) for file in files_naming(provider, verbs)}
+        folder = next((folder for folder in provider.config_dirs if folder in named), None)
+        if folder is None:
+            expected = f"a file in {' or '.join(provider.config_dirs)} that names {provider.name}"
+            draft.refuse(name, "verbs.drivers", ", ".join(verbs.drivers) or "nothing", expected)
+        else:
+            mounts[folder] = folder
+    if mounts:
+        draft.note(f"{name}: host files", ", ".join(mounts), reason or "as the NIC family needs them")
+    return mounts, copies
 
 
-def shared_cache(
-    chosen: ResolvedOptions, desired: Mapping[str, DesiredState], states: Mapping[str, NodeState]
-) -> tuple[list[Derived], list[Problem]]:
+def note_shared_cache(draft: PlanDraft, chosen: ResolvedOptions) -> None:
     """Global rank 0 writes the index cache and every rank reads it. Mock data needs none."""
     launch = chosen.recipe.family.launch
-    option = launch.cache_dir
-    if option is None:
-        return [], []
+    if launch.cache_dir is None:
+        return
     if not chosen.matches(launch.real_data):
-        return [Derived(name=option, value="not shared", why="mock data needs no cache that all nodes see")], []
-    inside = str(chosen.value(option))
-    path = f"smoke.options.{option}"
-    problems, disks = [], {}
-    for name, state in states.items():
-        smoke = desired[name].smoke
+        draft.note(launch.cache_dir, "not shared", "mock data needs no cache that all nodes see")
+        return
+    inside, path = str(chosen.value(launch.cache_dir)), f"smoke.options.{launch.cache_dir}"
+    disks = {}
+    for name, state in draft.states.items():
+        smoke = draft.desired[name].smoke
         host = host_path(inside, smoke.volumes if smoke else {})
+        disk = None if host is None or is_unreadable(state.disks) else file_system(host, state.disks)
         if host is None:
-            problems.append(Problem("smoke", path, inside, "a folder below one of smoke.volumes"))
-            continue
-        disk = None if is_unreadable(state.disks) else file_system(host, state.disks)
-        if disk is None or not disk.network:
+            draft.refuse("smoke", path, inside, "a folder below one of smoke.volumes")
+        elif disk is None or not disk.network:
             actual = f"{host} on {f'{disk.device} ({disk.fstype})' if disk else 'an unknown file system'}"
-            problems.append(Problem(name, path, actual, "a file system that every node sees, such as NFS"))
+            draft.refuse(name, path, actual, "a file system that every node sees, such as NFS")
         else:
             disks[name] = disk.device
     if len(set(disks.values())) > 1:
         shown = ", ".join(f"{name}: {device}" for name, device in disks.items())
-        problems.append(Problem("plan", path, shown, "the same file system on every node"))
-    if problems:
-        return [], problems
-    return [Derived(name=option, value=inside, why=f"every node has {next(iter(disks.values()))} there")], []
+        draft.refuse("plan", path, shown, "the same file system on every node")
+    elif len(disks) == len(draft.states):
+        draft.note(launch.cache_dir, inside, f"every node has {next(iter(disks.values()))} there")
 
 
-def cache_of_one(name: str, chosen: ResolvedOptions, desired: DesiredState, state: NodeState) -> list[Derived]:
+def _warn_of_cache(draft: PlanDraft, chosen: ResolvedOptions) -> None:
     """Warn where nodes that train alone have their cache in a folder on a network file system.
 
     The jobs write the same index at the same time there.
     """
-    folder = cache_folder(chosen, desired.smoke.volumes if desired.smoke else {})
-    disk = None if folder is None or is_unreadable(state.disks) else file_system(folder, state.disks)
-    if disk is None or not disk.network:
-        return []
-    reason = "every node writes the same index there, at the same time: give each a folder of its own with the"
-    reason += " host's smoke.volumes, or let one run fill it before"
-    return [Derived(name=f"{name}: warning", value=f"{folder} is on {disk.device}", why=reason)]
+    folder, disks = cache_folder(chosen, draft.smoke.volumes), draft.states[draft.master].disks
+    disk = None if folder is None or is_unreadable(disks) else file_system(folder, disks)
+    if disk is not None and disk.network:
+        reason = "every node writes the same index there, at the same time: give each a folder of its own with the"
+        reason += " host's smoke.volumes, or let one run fill it before"
+        draft.note(f"{draft.master}: warning", f"{folder} is on {disk.device}", reason)
 
 
 def cache_folder(chosen: ResolvedOptions, volumes: Mapping[str, str]) -> str | None:
@@ -198,40 +203,3 @@ def cache_folder(chosen: ResolvedOptions, volumes: Mapping[str, str]) -> str | N
     if launch.cache_dir is None:
         return None
     return host_path(str(chosen.value(launch.cache_dir)), volumes) if chosen.matches(launch.real_data) else None
-
-
-def equip(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[str | None, dict[str, Equipment]]:
-    """Runtime container: the pinned image, and what each node's container gets of the host."""
-    documented = draft.recipe.family.container
-    reference, derived, problems = pin_image(draft.recipe, draft.desired[draft.master], draft.states)
-    draft.add(derived, problems)
-    if documented.privileged and not draft.smoke.privileged:
-        draft.note("privileged", "no", f"{draft.recipe.document} has it, smoke.privileged does not ask for it")
-    equipment = {name: _equipment(draft, name) for name in draft.states}
-    if draft.is_distributed:
-        draft.add(*shared_cache(chosen, draft.desired, draft.states))
-    elif draft.alone:
-        draft.derived += cache_of_one(draft.master, chosen, draft.desired[draft.master], draft.states[draft.master])
-    return reference, equipment
-
-
-def _equipment(draft: PlanDraft, name: str) -> Equipment:
-    own, state = draft.desired[name], draft.states[name]
-    documented = draft.recipe.family.container
-    devices, left_out, problems = container_devices(name, documented, own.smoke or draft.smoke, state)
-    draft.problems += problems
-    volumes = {**documented.volumes, **(own.smoke or draft.smoke).volumes}
-    if state.account.home is None and any(HOME in path for pair in volumes.items() for path in pair):
-        expected = f"a home folder of {state.account.user} in /etc/passwd, or volumes without {HOME}"
-        draft.refuse(name, "account.home", "nothing", expected)
-    for device in left_out:
-        draft.note(f"{name}: {device}", "left out", "the node has none")
-    if state.containers.engine == "podman" and refuses_shm_size("podman", documented):
-        draft.note(f"{name}: shm size", "left out", "podman refuses it with --ipc host, where /dev/shm is the host's")
-    if not (draft.is_distributed and own.rdma.count):
-        return Equipment(devices)
-    files = host_files(name, own.rdma, state)
-    draft.problems += files.problems
-    if files.mounts:
-        draft.note(f"{name}: host files", ", ".join(files.mounts), files.why or "as the NIC family needs them")
-    return Equipment(devices, files.mounts, files.copies)

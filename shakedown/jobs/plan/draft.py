@@ -1,6 +1,6 @@
 """A plan in the making: what is known, what was derived and why, what is wrong so far, and the job that it becomes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shakedown.desired.models import DesiredState, Smoke
@@ -55,11 +55,6 @@ class PlanDraft:
     def refuse(self, where: str, path: str, value: object, expected: str) -> None:
         """Something that cannot be, or does not fit."""
         self.problems.append(Problem(where, path, str(value), expected))
-
-    def add(self, derived: Iterable[Derived], problems: Iterable[Problem]) -> None:
-        """Take over what another part of the plan found."""
-        self.derived += derived
-        self.problems += problems
 
 
 @dataclass(frozen=True)

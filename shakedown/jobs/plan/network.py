@@ -2,13 +2,11 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_interface
 
 from shakedown.common.text import counted
 from shakedown.desired.hca import devices_of, none_there
-from shakedown.desired.models import Rdma
-from shakedown.desired.problems import Problem
 from shakedown.jobs.launch import NodePlan
 from shakedown.jobs.plan.draft import Equipment, NodeAssignment, PlanDraft
 from shakedown.state.gid import NoGid, addresses_of, gid_index
@@ -27,14 +25,6 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Rendezvous:
-    """Where all ranks meet, and why there."""
-
-    endpoints: dict[str, Endpoint]
-    why: str
-
-
-@dataclass(frozen=True)
 class _Path:
     """The way from a node to an address: the connected network, or a gateway."""
 
@@ -43,21 +33,47 @@ class _Path:
     direct: bool
 
 
-def find_rendezvous(
-    states: Mapping[str, NodeState], interface: str | None = None
-) -> tuple[Rendezvous | None, list[Problem]]:
-    """Find the address of the first node that all others route to, each by its own interface.
+def rendezvous_of(draft: PlanDraft) -> dict[str, Endpoint]:
+    """Return where all ranks meet: an address of the first node that all others route to, and each node's own end.
 
-    `states` are in rank order. `interface` is the site's choice, taken as it is on every node. Directly connected
-    networks are preferred to gateways, then the one with the master's default route.
+    There are none where they cannot meet.
+
+    The site's choice of an interface is taken as it is on every node. Directly connected networks are preferred to
+    gateways, then the one with the master's default route.
     """
-    if len(states) == 1 and interface is None:
-        name = next(iter(states))
-        return Rendezvous(
-            {name: Endpoint("lo", "127.0.0.1")}, "one node: everything stays on the loopback interface"
-        ), []
+    interface, states = draft.smoke.interface, draft.states
     if interface is not None:
-        return _by_name(states, interface)
+        endpoints, reason = _by_name(draft, interface), "as the desired state says"
+    elif not draft.is_distributed:
+        endpoints = {draft.master: Endpoint("lo", "127.0.0.1")}
+        reason = "one node: everything stays on the loopback interface"
+    else:
+        endpoints, reason = _by_routes(draft)
+    if len(endpoints) < len(states):
+        return {}
+    endpoint = endpoints[draft.master]
+    draft.note("master address", endpoint.address, f"{draft.master}, {endpoint.interface}: {reason}")
+    way = "as the desired state says" if interface else "the one that routes to the master"
+    for name in [name for name in states if name != draft.master]:
+        endpoint = endpoints[name]
+        draft.note(f"{name}: interface", f"{endpoint.interface} {endpoint.address}", way)
+    return endpoints
+
+
+def _by_name(draft: PlanDraft, interface: str) -> dict[str, Endpoint]:
+    endpoints = {}
+    for name, state in draft.states.items():
+        addresses = [str(own.ip) for link, own in _addresses(state) if link == interface]
+        if addresses:
+            endpoints[name] = Endpoint(interface, addresses[0])
+        else:
+            expected = f"an interface that is up and has an IPv4 address ({_shown(state)})"
+            draft.refuse(name, "smoke.interface", interface, expected)
+    return endpoints
+
+
+def _by_routes(draft: PlanDraft) -> tuple[dict[str, Endpoint], str]:
+    states = draft.states
     master, *others = states
     candidates = _candidates(states, master)
     reached = {
@@ -65,7 +81,8 @@ def find_rendezvous(
     }
     complete = [address for address in candidates if len(reached[address]) == len(others)]
     if not complete:
-        return None, _nowhere(states, candidates, reached)
+        _refuse_lost(draft, candidates, reached)
+        return {}, ""
     default = _path(states[master], "192.0.2.1")  # an address that no host has: the way is the default route
 
     def rank(address: str) -> tuple[bool, bool]:
@@ -76,36 +93,7 @@ def find_rendezvous(
     endpoints = {master: Endpoint(candidates[best], best)}
     endpoints |= {name: Endpoint(path.interface, path.source) for name, path in reached[best].items()}
     way = "through a gateway" if rank(best)[0] else "directly"
-    return Rendezvous({name: endpoints[name] for name in states}, f"every other node reaches it {way}"), []
-
-
-def free_port(state: NodeState, run_id: str, requested: int | None) -> tuple[int, str]:
-    """Return a TCP port that nothing listens on, the same for the same run. Raise ValueError where there is none."""
-    if is_unreadable(state.listening):
-        raise ValueError(f"a list of the ports in use, which is {state.listening}")
-    taken = set(state.listening)
-    if requested is not None:
-        if requested in taken:
-            raise ValueError("a port that nothing listens on")
-        return requested, "as the desired state says; nothing listens there"
-    start = zlib.crc32(run_id.encode()) % len(PORTS)
-    for step in range(len(PORTS)):
-        port = PORTS[(start + step) % len(PORTS)]
-        if port not in taken:
-            return port, f"nothing listens there; chosen from {PORTS[0]} to {PORTS[-1]} by the run's id"
-    raise ValueError(f"a free port from {PORTS[0]} to {PORTS[-1]}")
-
-
-def _by_name(states: Mapping[str, NodeState], interface: str) -> tuple[Rendezvous | None, list[Problem]]:
-    endpoints, problems = {}, []
-    for name, state in states.items():
-        addresses = [str(own.ip) for link, own in _addresses(state) if link == interface]
-        if addresses:
-            endpoints[name] = Endpoint(interface, addresses[0])
-        else:
-            expected = f"an interface that is up and has an IPv4 address ({_shown(state)})"
-            problems.append(Problem(name, "smoke.interface", interface, expected))
-    return (None, problems) if problems else (Rendezvous(endpoints, "as the desired state says"), [])
+    return {name: endpoints[name] for name in states}, f"every other node reaches it {way}"
 
 
 def _candidates(states: Mapping[str, NodeState], master: str) -> dict[str, str]:
@@ -144,20 +132,17 @@ def _path(state: NodeState, target: str) -> _Path | None:
     return None
 
 
-def _nowhere(
-    states: Mapping[str, NodeState], candidates: Mapping[str, str], reached: Mapping[str, Mapping[str, _Path]]
-) -> list[Problem]:
-    master, *others = states
+def _refuse_lost(draft: PlanDraft, candidates: Mapping[str, str], reached: Mapping[str, Mapping[str, _Path]]) -> None:
+    states = draft.states
     if not candidates:
         expected = "an interface that is up, with an IPv4 address that no other node has"
-        return [Problem(master, "interfaces", _shown(states[master]), expected)]
+        draft.refuse(draft.master, "interfaces", _shown(states[draft.master]), expected)
+        return
     best = max(candidates, key=lambda address: len(reached[address]))
-    lost: Sequence[str] = [name for name in others if name not in reached[best]]
     where = ", ".join(f"{address} ({interface})" for address, interface in candidates.items())
-    return [
-        Problem(name, "routes", _shown(states[name]), f"a route to {master}, whose addresses are {where}")
-        for name in lost
-    ]
+    for name in [name for name in states if name != draft.master and name not in reached[best]]:
+        expected = f"a route to {draft.master}, whose addresses are {where}"
+        draft.refuse(name, "routes", _shown(states[name]), expected)
 
 
 def _shown(state: NodeState) -> str:
@@ -166,88 +151,85 @@ def _shown(state: NodeState) -> str:
     return ", ".join(f"{name} {own}" for name, own in _addresses(state)) or "no IPv4 address"
 
 
-@dataclass
-class Hcas:
-    """What NCCL_IB_HCA and NCCL_IB_GID_INDEX become, and what a reader should know of it."""
-
-    names: list[str] = field(default_factory=list)
-    gid_index: int | None = None
-    why: str = ""
-    problems: list[Problem] = field(default_factory=list)
-
-
-def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
-    """Return the devices of the wanted family. A node that wants none uses sockets."""
-    if wanted.count == 0:
-        return Hcas(why="no RDMA devices are asked for (rdma.count is 0): sockets")
-    if is_unreadable(state.interfaces):
-        return Hcas(problems=[Problem(name, "interfaces", str(state.interfaces), "a list of the network interfaces")])
-    if is_unreadable(state.rdma):
-        return Hcas(problems=[Problem(name, "rdma", str(state.rdma), "a list of the RDMA devices")])
-    family = devices_of(wanted, state.rdma)
-    active = [device for device in family if device.state == "ACTIVE"]
-    if len(active) < wanted.count:
-        down = [f"{device.name} {device.state}" for device in family if device.state != "ACTIVE"]
-        reason = ", ".join(down) if family else none_there(wanted)
-        actual = f"{len(active)} ACTIVE" + (f" ({reason})" if reason else "")
-        expected = counted(wanted.count, f"ACTIVE {wanted.family or 'RDMA'} device")
-        return Hcas([d.name for d in active], problems=[Problem(name, "rdma", actual, expected)])
-    hcas = Hcas([device.name for device in active], why=f"{len(active)} ACTIVE devices in PCI order")
-    by_device = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in active}
-    indices = {index for index in by_device.values() if isinstance(index, int)}
-    for index in by_device.values():
-        if isinstance(index, NoGid):
-            hcas.problems.append(Problem(name, "rdma.gids", str(index), "a RoCE v2 GID of its address"))
-    if len(indices) > 1:
-        shown = ", ".join(f"{device}: {index}" for device, index in by_device.items())
-        hcas.problems.append(Problem(name, "rdma.gids", shown, "one index for all devices (NCCL takes only one)"))
-    if not hcas.problems:
-        hcas.gid_index = indices.pop()
-        usual = wanted.usual_gid_index
-        if usual is not None and usual != hcas.gid_index:
-            hcas.why += f"; the usual GID index of {wanted.family} is {usual}, the tables say {hcas.gid_index}"
-    return hcas
-
-
-def rendezvous_of(draft: PlanDraft) -> Rendezvous | None:
-    """Master address, and every node's interface."""
-    rendezvous, problems = find_rendezvous(draft.states, draft.smoke.interface)
-    draft.problems += problems
-    if rendezvous is None:
-        return None
-    endpoint = rendezvous.endpoints[draft.master]
-    draft.note("master address", endpoint.address, f"{draft.master}, {endpoint.interface}: {rendezvous.why}")
-    way = "as the desired state says" if draft.smoke.interface else "the one that routes to the master"
-    for name, endpoint in rendezvous.endpoints.items():
-        if name != draft.master:
-            draft.note(f"{name}: interface", f"{endpoint.interface} {endpoint.address}", way)
-    return rendezvous
-
-
 def master_port(draft: PlanDraft) -> int | None:
-    """Return a free port of the master."""
-    requested = draft.smoke.master_port
-    try:
-        port, reason = free_port(draft.states[draft.master], draft.run_id, requested)
-    except ValueError as error:
-        path = "listening" if requested is None else "smoke.master_port"
-        draft.refuse(draft.master, path, requested or "unknown", str(error))
+    """Return a TCP port of the master that nothing listens on, the same for the same run."""
+    listening, port = draft.states[draft.master].listening, draft.smoke.master_port
+    path, value = ("listening", "unknown") if port is None else ("smoke.master_port", str(port))
+    if is_unreadable(listening):
+        draft.refuse(draft.master, path, value, f"a list of the ports in use, which is {listening}")
+        return None
+    taken, reason = set(listening), "as the desired state says; nothing listens there"
+    if port in taken:
+        draft.refuse(draft.master, path, value, "a port that nothing listens on")
+        return None
+    if port is None:
+        start = zlib.crc32(draft.run_id.encode()) % len(PORTS)
+        port = next((port for port in (*PORTS[start:], *PORTS[:start]) if port not in taken), None)
+        reason = f"nothing listens there; chosen from {PORTS[0]} to {PORTS[-1]} by the run's id"
+    if port is None:
+        draft.refuse(draft.master, path, value, f"a free port from {PORTS[0]} to {PORTS[-1]}")
         return None
     draft.note("master port", port, reason)
     return port
 
 
+@dataclass(frozen=True)
+class Hcas:
+    """What NCCL_IB_HCA and NCCL_IB_GID_INDEX become; without names sockets are used."""
+
+    names: Sequence[str] = ()
+    gid_index: int | None = None
+
+
 def hcas_of(draft: PlanDraft) -> dict[str, Hcas]:
     """Only for a job that spans nodes: on one node what is missing is a finding, and no reason not to train."""
-    if not draft.is_distributed:
-        return {name: Hcas() for name in draft.states}
-    by_node = {name: find_hcas(name, draft.desired[name].rdma, state) for name, state in draft.states.items()}
-    for name, hcas in by_node.items():
-        draft.problems += hcas.problems
-        draft.note(f"{name}: HCA list", ",".join(hcas.names) or "none", hcas.why)
-        if hcas.gid_index is not None:
-            draft.note(f"{name}: GID index", hcas.gid_index, "the RoCE v2 entry of each device's own address")
-    return by_node
+    return {name: find_hcas(draft, name) if draft.is_distributed else Hcas() for name in draft.states}
+
+
+def find_hcas(draft: PlanDraft, name: str) -> Hcas:
+    """Return the devices of the wanted family. A node that wants none uses sockets."""
+    names, index, reason = _active(draft, name)
+    draft.note(f"{name}: HCA list", ",".join(names) or "none", reason)
+    if index is not None:
+        draft.note(f"{name}: GID index", index, "the RoCE v2 entry of each device's own address")
+    return Hcas(names, index)
+
+
+def _active(draft: PlanDraft, name: str) -> tuple[list[str], int | None, str]:
+    """Return the names of the devices, their GID index, and what a reader should know of them."""
+    wanted, state, before = draft.desired[name].rdma, draft.states[name], len(draft.problems)
+    if wanted.count == 0:
+        return [], None, "no RDMA devices are asked for (rdma.count is 0): sockets"
+    if is_unreadable(state.interfaces):
+        draft.refuse(name, "interfaces", state.interfaces, "a list of the network interfaces")
+        return [], None, ""
+    if is_unreadable(state.rdma):
+        draft.refuse(name, "rdma", state.rdma, "a list of the RDMA devices")
+        return [], None, ""
+    family = devices_of(wanted, state.rdma)
+    active = [device for device in family if device.state == "ACTIVE"]
+    names = [device.name for device in active]
+    if len(active) < wanted.count:
+        down = [f"{device.name} {device.state}" for device in family if device.state != "ACTIVE"]
+        lacking = ", ".join(down) if family else none_there(wanted)
+        actual = f"{len(active)} ACTIVE" + (f" ({lacking})" if lacking else "")
+        draft.refuse(name, "rdma", actual, counted(wanted.count, f"ACTIVE {wanted.family or 'RDMA'} device"))
+        return names, None, ""
+    reason = f"{len(active)} ACTIVE devices in PCI order"
+    by_device = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in active}
+    indices = {index for index in by_device.values() if isinstance(index, int)}
+    for index in by_device.values():
+        if isinstance(index, NoGid):
+            draft.refuse(name, "rdma.gids", index, "a RoCE v2 GID of its address")
+    if len(indices) > 1:
+        shown = ", ".join(f"{device}: {index}" for device, index in by_device.items())
+        draft.refuse(name, "rdma.gids", shown, "one index for all devices (NCCL takes only one)")
+    if len(draft.problems) > before:
+        return names, None, reason
+    (own,), usual = indices, wanted.usual_gid_index
+    if usual not in (None, own):
+        reason += f"; the usual GID index of {wanted.family} is {usual}, the tables say {own}"
+    return names, own, reason
 
 
 def assignment_of(
@@ -265,7 +247,7 @@ def assignment_of(
         address=endpoint.address,
         names=_names(draft.states[name], endpoint.address),
         interface=endpoint.interface,
-        hca=hcas[name].names,
+        hca=list(hcas[name].names),
         gid_index=hcas[name].gid_index,
         links=_links(draft.states[name], endpoint.interface, hcas[name].names),
         command=[],

@@ -1,6 +1,6 @@
 """Who takes part, how the ranks divide the work, and whether recipe and memory are made for so many nodes and GPUs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shakedown.common.text import counted
@@ -8,7 +8,6 @@ from shakedown.desired.models import EACH, DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.desired.values import format_size
 from shakedown.hosts import few
-from shakedown.jobs.launch import Derived
 from shakedown.jobs.plan.draft import PlanDraft
 from shakedown.jobs.plan.environment import chosen_gpus
 from shakedown.recipes.options import ResolvedOptions, documented, model_parallel
@@ -107,11 +106,9 @@ def least_gpu_bytes(model: Model, sizes: Split, sharded: bool) -> float:
     return share * (resident + OPTIMIZER / replicas)
 
 
-def memory_needed(
-    name: str, chosen: ResolvedOptions, sizes: Split, ranks: int, desired: DesiredState, state: NodeState
-) -> tuple[list[Derived], list[Problem]]:
+def _check_memory(draft: PlanDraft, name: str, chosen: ResolvedOptions, sizes: Split, ranks: int) -> None:
     """Compare the least that is needed with what the node has; what cannot be compared is noted."""
-    derived, problems = [], []
+    desired, state = draft.desired[name], draft.states[name]
     for model in chosen.recipe.family.models:
         if state.gpus == [] or not chosen.matches(model.when):
             continue
@@ -119,25 +116,24 @@ def memory_needed(
         least = least_gpu_bytes(model, sizes, sharded)
         vram, source = _vram(desired, state)
         if vram is None:
-            derived.append(Derived(name=f"{name}: GPU memory", value="not checked", why="its size is not known"))
+            draft.note(f"{name}: GPU memory", "not checked", "its size is not known")
         elif least > vram:
             shape = f"TP {sizes.tensor}, PP {sizes.pipeline}, DP {sizes.data}{', sharded' if sharded else ''}"
             expected = f"at least {format_size(least)} for {model.parameters / 1e9:.1f}e9 parameters with {shape}"
-            problems.append(Problem(name, "gpus.vram_bytes", format_size(vram), expected))
+            draft.refuse(name, "gpus.vram_bytes", format_size(vram), expected)
         else:
             value = f"at least {format_size(least)} of {format_size(vram)}"
             reason = f"weights, gradients and optimizer; activations come on top; size {source}"
-            derived.append(Derived(name=f"{name}: GPU memory", value=value, why=reason))
+            draft.note(f"{name}: GPU memory", value, reason)
     per_rank = chosen.recipe.family.host_bytes_per_rank
     if per_rank is not None:
         least, free = per_rank * ranks, state.memory.available_bytes
         if least > free:
             expected = f"at least {format_size(least)} for {counted(ranks, 'rank')}"
-            problems.append(Problem(name, "memory.available_bytes", format_size(free), expected))
+            draft.refuse(name, "memory.available_bytes", format_size(free), expected)
         else:
             value = f"about {format_size(least)} of {format_size(free)} available"
-            derived.append(Derived(name=f"{name}: memory", value=value, why=f"{format_size(per_rank)} for each rank"))
-    return derived, problems
+            draft.note(f"{name}: memory", value, f"{format_size(per_rank)} for each rank")
 
 
 def _vram(desired: DesiredState, state: NodeState) -> tuple[int | None, str]:
@@ -155,7 +151,7 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
     draft.problems += problems
     if sizes is None:
         return None
-    draft.note("world size", sizes.world_size, f"{_count(nodes, 'node')} x {_count(ranks, 'rank')}")
+    draft.note("world size", sizes.world_size, f"{counted(nodes, 'node')} x {counted(ranks, 'rank')}")
     parts = f"tensor {sizes.tensor} x pipeline {sizes.pipeline} x context {sizes.context}"
     draft.note("data parallel", sizes.data, f"world size / ({parts})")
     draft.note("global batch", sizes.global_batch, _batch_reason(chosen, sizes))
@@ -165,8 +161,8 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
             sizes.tensor,
             f"more than the {counted(ranks, 'rank')} of a node: layers wait for the network",
         )
-    for name, state in draft.states.items():
-        draft.add(*memory_needed(name, chosen, sizes, ranks, draft.desired[name], state))
+    for name in draft.states:
+        _check_memory(draft, name, chosen, sizes, ranks)
     return sizes
 
 
@@ -177,10 +173,6 @@ def _batch_reason(chosen: ResolvedOptions, sizes: Split) -> str:
     if option in chosen.requested:
         return f"as smoke.options.{option} says: {product}; {documented(chosen.recipe).source}"
     return f"{product}, at any size; {documented(chosen.recipe).source}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # What may differ from node to node: each is about that node alone.
@@ -255,56 +247,46 @@ def ranks_of(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> int | None:
     return (len(gpus) if gpus else None) or smoke.ranks_per_node or recipe.ranks_per_node or desired.gpu.count or None
 
 
-def ranks_per_node(
-    recipe: Recipe, smoke: Smoke, states: Mapping[str, NodeState], problems: list[Problem], derived: list[Derived]
-) -> int | None:
+def ranks_per_node(draft: PlanDraft) -> int | None:
     """As asked for, as the recipe says, or one for each GPU; the same everywhere."""
-    counts = {name: None if is_unreadable(state.gpus) else len(state.gpus) for name, state in states.items()}
+    smoke, recipe = draft.smoke, draft.recipe
+    counts = {name: None if is_unreadable(state.gpus) else len(state.gpus) for name, state in draft.states.items()}
     gpus, wrong = chosen_gpus(smoke.environment)
-    problems += [
-        Problem("smoke", f"smoke.environment.{name}", smoke.environment[name], expected)
-        for name, expected in wrong.items()
-    ]
+    for name, expected in wrong.items():
+        draft.refuse("smoke", f"smoke.environment.{name}", smoke.environment[name], expected)
     requested = smoke.ranks_per_node or recipe.ranks_per_node
     if gpus is not None:
-        problems += _beyond(gpus, requested, counts)
-        return _within(recipe, len(gpus), f"one for each of the GPUs {','.join(map(str, gpus))}", problems, derived)
-    if requested is None:
+        _refuse_beyond(draft, gpus, requested, counts)
+        ranks, reason = len(gpus), f"one for each of the GPUs {','.join(map(str, gpus))}"
+    elif requested is None:
         for name, count in counts.items():
             if not count:
-                actual = str(states[name].gpus) if count is None else "0"
-                expected = "GPUs, one for each rank, or smoke.ranks_per_node"
-                problems.append(Problem(name, "gpus", actual, expected))
+                actual = draft.states[name].gpus if count is None else 0
+                draft.refuse(name, "gpus", actual, "GPUs, one for each rank, or smoke.ranks_per_node")
         if len(set(counts.values())) > 1 and all(counts.values()):
             shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
-            problems.append(Problem("plan", "gpus", shown, "the same number on every node, or smoke.ranks_per_node"))
+            draft.refuse("plan", "gpus", shown, "the same number on every node, or smoke.ranks_per_node")
         ranks, reason = min(count or 0 for count in counts.values()), "one for each GPU"
     else:
         ranks, reason = requested, "as the desired state says" if smoke.ranks_per_node else f"as {recipe.name} says"
         for name, count in counts.items():
             if count and count < ranks:
-                problems.append(Problem(name, "gpus", str(count), f"at least {ranks}, one for each rank"))
-    return _within(recipe, ranks, reason, problems, derived)
-
-
-def _within(recipe: Recipe, ranks: int, reason: str, problems: list[Problem], derived: list[Derived]) -> int | None:
-    """Return the number, where the program has no other of its own."""
+                draft.refuse(name, "gpus", count, f"at least {ranks}, one for each rank")
     limits = recipe.family.limits
     if ranks and limits is not None and limits.ranks_per_node not in (None, ranks):
-        expected = f"{limits.ranks_per_node}: {limits.why}"
-        problems.append(Problem("smoke", "smoke.ranks_per_node", str(ranks), expected))
-    derived.append(Derived(name="ranks per node", value=str(ranks), why=reason))
+        draft.refuse("smoke", "smoke.ranks_per_node", ranks, f"{limits.ranks_per_node}: {limits.why}")
+    draft.note("ranks per node", ranks, reason)
     return ranks or None
 
 
-def _beyond(gpus: list[int], requested: int | None, counts: Mapping[str, int | None]) -> Iterator[Problem]:
-    """GPUs that a node has not, and as many ranks as there are GPUs."""
-    shown = ",".join(map(str, gpus))
+def _refuse_beyond(draft: PlanDraft, gpus: list[int], requested: int | None, counts: Mapping[str, int | None]) -> None:
+    """Refuse GPUs that a node has not, and another number of ranks than of GPUs."""
     if requested is not None and requested != len(gpus):
-        yield Problem("smoke", "visible GPUs", shown, f"{requested} of them, one for each rank of a node")
+        expected = f"{requested} of them, one for each rank of a node"
+        draft.refuse("smoke", "visible GPUs", ",".join(map(str, gpus)), expected)
     for name, count in counts.items():
         if count is not None and max(gpus) >= count:
-            yield Problem(name, "gpus", str(count), f"at least {max(gpus) + 1}: GPU {max(gpus)} was chosen")
+            draft.refuse(name, "gpus", count, f"at least {max(gpus) + 1}: GPU {max(gpus)} was chosen")
 
 
 def node_count(draft: PlanDraft) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from shakedown.ledger.reliability import Reliability
     from shakedown.report.preview import Preview
     from shakedown.runs.records import RunRecord
-    from shakedown.service.board import Board
+    from shakedown.service.marks import Board
 
     Part = str | RenderableType
 

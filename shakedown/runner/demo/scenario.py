@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from shakedown.catalogue import entry
 from shakedown.common.frozen import Frozen
-from shakedown.desired import DesiredState
 from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.models import DesiredState
 from shakedown.runner.features import resolve
 from shakedown.state.node import NodeState
 

@@ -13,12 +13,11 @@ from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
 from shakedown.desired.models import DesiredState
-from shakedown.jobs.remote import Interrupted, Where
 from shakedown.runner.jobs.connection import allocation_of, connected, names_of, same, scheduler_of, settings_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.schedulers import registry
-from shakedown.schedulers.interface import Remote, SchedulerError
+from shakedown.schedulers.interface import Allocation, Interrupted, Remote, SchedulerError
 from shakedown.state.findings import Verdict
 
 
@@ -160,7 +159,7 @@ def via_of(current: Session) -> str:
         raise PyinfraError(str(error)) from None
 
 
-def where_of(current: Session, via: str) -> Where | None:
+def where_of(current: Session, via: str) -> Allocation | None:
     """Return the way of all jobs of a run to their nodes; None: pyinfra's own connections. Raise PyinfraError."""
     if via == "ssh":
         return None
@@ -174,24 +173,21 @@ def where_of(current: Session, via: str) -> Where | None:
         raise PyinfraError(str(error)) from None
 
 
-def _once(current: Session, via: str, make: Callable[[], Where]) -> Where:
+def _once(current: Session, via: str, make: Callable[[], Allocation]) -> Allocation:
     with current.lock:
         if via not in current.shared:
             made = make()
             current.shared[via] = _UntilTheEnd(made)
             current.closing.append(made.end)
             atexit.register(made.end, cancel=True)  # of a run that is never closed
-        return cast(Where, current.shared[via])
+        return cast(Allocation, current.shared[via])
 
 
-class _Held:
-    """The allocation through which the hosts are connected. It ends when the last host is disconnected."""
+class _Held(Allocation):
+    """The allocation through which the hosts are connected: it ends when the last host is disconnected."""
 
-    def __init__(self, allocation: Where) -> None:
+    def __init__(self, allocation: Allocation) -> None:
         self._allocation = allocation
-
-    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
-        """Do nothing: a host outside of the allocation was not connected."""
 
     def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
         """Open a step for one job."""
@@ -200,9 +196,6 @@ class _Held:
     def lost(self) -> str | None:
         """Return what the scheduler says."""
         return self._allocation.lost()
-
-    def end(self, cancel: bool = False) -> None:
-        """Do nothing: the last host's connection ends it."""
 
 
 class _UntilTheEnd(_Held):

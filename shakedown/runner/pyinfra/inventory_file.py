@@ -20,10 +20,9 @@ from pyinfra.api.util import raise_if_bad_type
 
 from shakedown.common.secrets import MASK, is_secret
 from shakedown.common.text import printable
-from shakedown.desired import DesiredStateError, Layer, Problem
-from shakedown.desired.layers import HostLayers
-from shakedown.desired.merging import KEYS
-from shakedown.desired.problems import shown
+from shakedown.desired.layers import HostLayers, Layer
+from shakedown.desired.problems import DesiredStateError, Problem, shown
+from shakedown.desired.resolve import KEYS
 from shakedown.runner.pyinfra import ansible
 
 _HOSTS = 'a list of hosts, as ["node01", "node02"] or nodes("node[01-02]")'

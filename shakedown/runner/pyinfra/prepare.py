@@ -13,7 +13,8 @@ from pyinfra.api import State
 from pyinfra.context import ctx_inventory, ctx_state
 
 from shakedown.common.log import LOG_FORMAT, configure
-from shakedown.desired import DesiredState, DesiredStateError, Problem
+from shakedown.desired.models import DesiredState
+from shakedown.desired.problems import DesiredStateError, Problem
 from shakedown.hosts import globs
 from shakedown.recipes.recipe import families
 from shakedown.runner.ending import finish, watch

@@ -16,9 +16,8 @@ from shakedown.operations.reboot import boot_id_here
 from shakedown.runner.repair.child import Commands, shown
 from shakedown.runner.repair.scheduler import AHEAD_S, after, carry_out
 from shakedown.runner.repair.service import Picture, loads, partners_of
-from shakedown.service.board import when
 from shakedown.service.decide import Proposal
-from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, is_only_partner
+from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, is_only_partner, when
 from shakedown.service.model import LOAD, Done, Incident, Known, Outcome, Step, history
 from shakedown.service.power import PowerError, command_for, cycle
 

@@ -19,10 +19,9 @@ from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, read_scheduler, services_of
 from shakedown.schedulers.interface import Node
 from shakedown.service import decide
-from shakedown.service.board import Board, shown
 from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
 from shakedown.service.evidence import SMOKE, from_findings
-from shakedown.service.marks import Mark, is_managed, unmanaged_reason
+from shakedown.service.marks import Board, Mark, is_managed, shown, unmanaged_reason
 from shakedown.service.model import LOAD, History, Known, history
 from shakedown.state.findings import FixedBy, Verdict
 from shakedown.state.node import NodeState, is_unreadable

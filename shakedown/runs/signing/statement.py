@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 import shakedown
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import load_json, printable, shallow
-from shakedown.desired import DesiredState
+from shakedown.desired.models import DesiredState
 from shakedown.runs.archive.read import UNPACKED_LIMIT
 from shakedown.runs.directory import STATEMENT, RunDirectory
 from shakedown.runs.folder import run_ids

@@ -30,7 +30,7 @@ _FED = 'size=$1; shift; head -c "$size" | exec "$@"'
 _STDOUT, _STDERR = 1, 2
 
 
-class Pods:
+class Pods(interface.Allocation):
     """One pod on each node. `names`: those in plans -> the cluster's."""
 
     def __init__(self, server: Server, names: Mapping[str, str], settings: Settings, title: str = "shakedown") -> None:
@@ -151,10 +151,6 @@ class Pods:
         if missing := [name for name in among if name not in self._pods]:
             raise KubernetesError(f"there is no pod on {', '.join(missing)}")
         yield Commands(self._server, self._settings.namespace, {name: self._pods[name] for name in among})
-
-    def lost(self) -> str | None:
-        """Return None: a pod that is evicted or deleted in mid-run is one node's, whose commands fail."""
-        return None
 
     def end(self, cancel: bool = False) -> None:
         """Delete the pods. Raise nothing: a pod that stays ends alone in a day."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown.common.text import printable
+from shakedown.schedulers import interface
 from shakedown.schedulers.slurm import commands, nodes, relay
 from shakedown.schedulers.slurm.commands import Absent, SlurmError
 from shakedown.schedulers.slurm.nodes import Node
@@ -62,7 +63,7 @@ def state_of(job: int) -> State:
     return State(printable(state.strip(), 40), printable(reason.strip(), 200)) if state else State("GONE")
 
 
-class Allocation:
+class Allocation(interface.Allocation):
     """One job of Slurm's over nodes of an inventory, made when it is needed. `names`: those in plans -> Slurm's."""
 
     def __init__(self, names: Mapping[str, str], settings: Settings, title: str = "shakedown") -> None:
