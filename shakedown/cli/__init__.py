@@ -112,7 +112,6 @@ class Commands(Group):
 
 
 def _help(name: str) -> str:
-    """Return the help text of a command, without loading its file."""
     functions = {node.name: node for node in ast.parse(_source(name)).body if isinstance(node, ast.FunctionDef)}
     return ast.get_docstring(functions[name.replace("-", "_")]) or ""
 

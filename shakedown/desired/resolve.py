@@ -51,7 +51,6 @@ def merge_host(host: HostLayers, imported: Imported | None = None) -> tuple[Merg
 
 
 def _named_profiles(chosen: Merged) -> tuple[list[Layer], list[Problem]]:
-    """Load the profiles that a site's layers name."""
     layers, problems = [], []
     for section, (kind, key, fallback) in _PROFILES.items():
         part = chosen.values.get(section)
@@ -362,10 +361,8 @@ def asks(host: HostLayers) -> bool:
 
 
 def _check(features: Sequence[Feature], state: DesiredState, merged: Merged) -> list[Problem]:
-    """Run the features' own checks of one host."""
     return [_with_layer(problem, merged) for feature in features for problem in feature.of_host(state)]
 
 
 def _with_layer(problem: Problem, merged: Merged) -> Problem:
-    """Add the layer that the problem's value came from."""
     return replace(problem, where=merged.origin_of(problem.path))

@@ -207,7 +207,6 @@ class Member:
             self._rest()
 
     def _find(self) -> bool:
-        """Stop the run by its id, where it is not certain whether it was prepared."""
         if self.stop:
             try:
                 self._node.stop(self.stop)
@@ -219,7 +218,6 @@ class Member:
         return False
 
     def _visit(self) -> bool:
-        """Exchange commands with the node once. Return whether more of the log waits."""
         if self.stop and not self._stop_sent and not self.status.over:
             self._node.stop(self.stop)
             self._stop_sent = True

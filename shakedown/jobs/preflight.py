@@ -74,7 +74,6 @@ def _of_program(chosen: ResolvedOptions) -> Iterator[Problem]:
 
 
 def _data_paths(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
-    """Refuse data that no volume brings into the container."""
     if any(HOME in target for target in smoke.volumes.values()):
         return
     for name, path in chosen.data():

@@ -75,12 +75,10 @@ class _Screen:
 class Progress:
     """Takes a job's events and writes to standard error; standard output belongs to results.
 
-    Plain lines come for the first and the last iteration and at most every `every_s` seconds in between. `tokens` is
-    what one GPU works on in one iteration, for logs that do not give tokens per second.
+    Plain lines come for the first and the last iteration and at most every `every_s` seconds in between.
     """
 
-    def __init__(self, tokens: float | None = None, every_s: float = 5.0, console: Console | None = None) -> None:
-        self._tokens = tokens
+    def __init__(self, every_s: float = 5.0, console: Console | None = None) -> None:
         self._screen = _Screen(every_s, console)
         self._shown: tuple[str | None, int] | None = None  # node and number of the last iteration that was taken in
         self._pace = Pace()
@@ -102,14 +100,11 @@ class Progress:
         self._screen.now(self._line(iteration), always=first or last)
 
     def _line(self, iteration: Iteration) -> str:
-        tokens = iteration.tokens_per_gpu_per_s
-        if tokens is None and self._tokens and iteration.elapsed_ms:
-            tokens = self._tokens * 1000 / iteration.elapsed_ms
         parts = [
             f"    smoke: iteration {iteration.iteration}/{iteration.total_iterations}",
             "loss missing" if iteration.lm_loss is None else f"loss {loss_text(iteration.lm_loss)}",
             figure_text(iteration.tflops_per_gpu, "TFLOP/s/GPU"),
-            figure_text(tokens, "tokens/s/GPU"),
+            figure_text(iteration.tokens_per_gpu_per_s, "tokens/s/GPU"),
             figure_text(iteration.elapsed_ms, "ms"),
             self._pace.eta(iteration),
         ]

@@ -95,7 +95,6 @@ class _Supervisor:
     # -- the three parts of a job ----------------------------------------------------------------------------------
 
     def _prepare(self) -> bool:
-        """Wait until every node is ready. Return whether all are."""
         deadline = self._clock.now() + self._timeouts.prepare_s
         while not all(member.ready for member in self._members):
             for member in self._members:

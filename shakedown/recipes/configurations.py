@@ -81,7 +81,7 @@ def read_experiment(text: str, keys: Callable[[str], bool]) -> Experiment:
     if len(text) > MOST:
         raise ValueError(f"an experiment file of at most {MOST} characters")
     try:
-        document = _document(text)
+        document = yaml.load(text, _Loader)
         if "extends" in document or "extends" in document["modules"][TRAINER]:
             raise ValueError("a file without `extends`: values of other files are not read here")
         module = document["modules"][TRAINER]
@@ -107,10 +107,6 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         if len(names) > len(set(names)):
             raise yaml.YAMLError(f"{max(names, key=names.count)[:40]!r} stands there twice")
         return super().construct_mapping(node, deep)
-
-
-def _document(text: str) -> Any:
-    return yaml.load(text, _Loader)
 
 
 def _options(overrides: dict[str, Any], keys: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:

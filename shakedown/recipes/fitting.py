@@ -90,7 +90,6 @@ def _own(
 
 
 def _missing(recipe: Recipe, smoke: Smoke, config: str, expected: str) -> Iterator[Problem]:
-    """Require every size and parallelism of a file that cannot be read here."""
     roles = recipe.family.role_options
     for role in ("micro_batch", "global_batch", "seq_length", "tensor_parallel", "pipeline_parallel"):
         if roles[role] not in smoke.options:

@@ -130,8 +130,6 @@ def option_of(family: Family, name: str) -> Option | None:
 
 
 def _translate(rule: Rule, family: Family) -> Rule | None:
-    """Return a rule with the family's options; None where its condition cannot hold."""
-
     def own(name: str) -> str:
         return family.names.get(name, name.replace("-", "_") if family.in_file else name)
 

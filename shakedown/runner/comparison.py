@@ -45,7 +45,6 @@ def compare_with_alone(current: Session, job: JobRecord, plan_alone: PlanAlone) 
 
 
 def _smoke(current: Session, job: JobRecord) -> Smoke | None:
-    """Return the smoke section of a job that trains."""
     return None if job.plan is None or job.trials else current.examination.desired[job.plan.driver].smoke
 
 

@@ -248,7 +248,6 @@ class _Rounds:
         return found
 
     def _job(self, group: Group) -> Job:
-        """With an id and a folder that no earlier try of the same group had."""
         name = f"{group.id}-{secrets.token_hex(2)}"
         examination = self._current.examination
         run_id = f"{self._isolation.run_id}-{name}"

@@ -248,7 +248,6 @@ class Waiting:
             self._say(f"{slow[0]}: waiting for {sum(what == slow[0] for what, _ in at)} nodes")
 
     def _longest(self, now: float) -> tuple[str, float, str] | None:
-        """Return the longest wait, with all hosts that are at the same operation."""
         at = dict(self._kept.waits)
         what, since = min(at.values(), key=lambda wait: wait[1], default=("", now))
         if now - since < FIRST_S or self._kept.job_runs():

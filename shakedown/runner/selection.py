@@ -151,7 +151,6 @@ def round_of(
 
 
 def _reason(node: str, held: Sequence[Series], last: Read | None, now: float, stale_s: float) -> str:
-    """Return why a node is connected to; nothing for a node that may be left out."""
     if last is None:
         return "never read"
     if not last.verdict.passes:

@@ -32,12 +32,11 @@ from shakedown.report.formats import Findings, Run
 from shakedown.report.preview import Preview
 from shakedown.runner.examine import examine, secret_values, show_findings, without_secrets
 from shakedown.runner.inventory import hosts_in_limit
-from shakedown.runner.kept_check import keep_check
 from shakedown.runner.progress import HostRun, RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.scheduler import after_run
-from shakedown.runner.run_nodes import run_nodes
+from shakedown.runner.run_nodes import keep_check, run_nodes
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, RunRecord, desired_digest, new_run_id, now
 from shakedown.runs.signing.nodes import LogSigner

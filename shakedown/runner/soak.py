@@ -156,7 +156,6 @@ def _read(path: Path) -> RunRecord:
 
 
 def _same(current: Session, earlier: RunRecord, record: SoakRecord) -> bool:
-    """Tell whether an earlier run was of the same command over the same nodes in the same desired state."""
     kept, digest = earlier.soak, desired_digest(dict(current.examination.desired))
     if kept is None or (earlier.inventory, earlier.desired_digest) != (invocation.inventory, digest):
         return False
@@ -274,7 +273,6 @@ def _plan(current: Session, stage: str, seconds: float, run_id: str) -> LaunchPl
 
 
 def _judged(current: Session) -> SoakRecord:
-    """Judge what was done so far, and keep it in the record."""
     record, directory = current.record, current.directory
     assert record is not None and directory is not None
     current.save()  # the evidence has the logs now
@@ -284,7 +282,6 @@ def _judged(current: Session) -> SoakRecord:
 
 
 def _clean(current: Session, record: SoakRecord) -> bool:
-    """Tell whether nothing was found that more load could make worse."""
     wrong = [text for texts in record.wrong.values() for text in texts if "wrong result" in text]
     return not (record.rose or wrong or any(growth.uncorrectable and growth.grown for growth in record.growth))
 

@@ -256,7 +256,6 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
 
 
 def _keep_report(current: Session, plan: LaunchPlan, reported: Results) -> None:
-    """Keep what the job's own program reports of its node, and show its figures."""
     assert current.directory is not None
     current.directory.write(f"benchmark/{file_name(plan.driver)}.json", reported.model_dump_json(indent=1) + "\n")
     for figure in reported.figures:

@@ -45,8 +45,6 @@ from shakedown.trials.plan import (
 
 @dataclass
 class _Stage:
-    """What the trials of one run share."""
-
     wanted: Trials
     names: list[str]
     began: float  # by the controller's clock

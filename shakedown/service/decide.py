@@ -89,7 +89,6 @@ def proposals(
 
 
 def _limited(proposal: Proposal, facts: Facts, limits: Limits, out: set[str]) -> Proposal:
-    """Return the proposal, or the reason against carrying it out now."""
     reason = ""
     if limits.stopped:
         reason = limits.stopped
@@ -196,7 +195,6 @@ def _budgets(incidents: Sequence[Incident]) -> list[Budget]:
 
 
 def _impossible(repair: str, facts: Facts, allowed: Allowed) -> str:
-    """Return why a repair cannot be tried on the node."""
     if repair not in allowed.repairs:
         return f"service.rungs does not allow {repair}"
     if repair == "power cycle":
@@ -275,6 +273,5 @@ def too_many_failed(known: Mapping[str, Known], now: int, allowed: int) -> str:
 
 
 def _last_outcome(known: Known, since: int) -> str:
-    """Return the outcome of the last attempt that was not interrupted."""
     tried = (step for step in reversed(known.steps) if step.done == "ended" and step.rung in (*REPAIRS, LOAD))
     return next((step.outcome for step in tried if step.outcome != "interrupted" and step.at >= since), "")

@@ -60,7 +60,9 @@ def _fit(text: str) -> str:
 def is_managed(node: Node, steps: Sequence[Step]) -> bool:
     """Return whether Shakedown drained the node: the reason is the one in the ledger."""
     drained = next((step for step in reversed(steps) if step.done in ("drained", "resumed")), None)
-    return node.drained and drained is not None and drained.done == "drained" and _same(node.reason, drained.why)
+    if drained is None or drained.done != "drained" or not node.reason.startswith(PREFIX):
+        return False
+    return node.drained and node.reason.strip() == drained.why.strip()
 
 
 def is_only_partner(history: History, known: Known) -> bool:
@@ -69,10 +71,6 @@ def is_only_partner(history: History, known: Known) -> bool:
     if drained is None or (drained.done, drained.name) != ("drained", PARTNER):
         return False
     return all(incident.drift or incident.at < drained.at for incident in history.incidents)
-
-
-def _same(reason: str, recorded: str) -> bool:
-    return reason.startswith(PREFIX) and reason.strip() == recorded.strip()
 
 
 def unmanaged_reason(node: Node, steps: Sequence[Step]) -> str:

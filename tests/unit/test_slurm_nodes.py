@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -38,15 +37,13 @@ def test_both_versions_say_the_same_in_both_forms(file, monkeypatch):
     assert [node.name for node in found] == ["node1", "node2", "node3", "node4"]
     idle, drained, down, busy = found
     assert [node.states for node in found] == [["IDLE"], ["IDLE", "DRAIN"], ["DOWN"], ["MIXED"]]
-    assert idle.idle and not (drained.idle or down.idle or busy.idle)
+    assert not idle.why_not() and all(node.why_not() for node in (drained, down, busy))
     assert drained.drained and drained.reason == REASON and drained.reason_by == "root"
-    assert drained.reason_at is not None and datetime(2026, 11, 23, tzinfo=UTC) < drained.reason_at
     assert drained.why_not() == f"idle+drain: {REASON} [root]"
     assert down.down and down.why_not() == "down: No power [root]"
     assert busy.allocated and busy.allocated_cpus == 1 and busy.why_not() == "mixed: a job is on it"
     assert not busy.why_not(allow_allocated=True)
-    assert {node.version for node in found} == {file[: file.rindex(".")]}
-    assert all(node.partitions == ["main"] and node.cpus == 2 for node in found)
+    assert all(node.partitions == ["main"] for node in found)
 
 
 def test_marks_flags_and_gpus():
@@ -58,22 +55,23 @@ def test_marks_flags_and_gpus():
 
     assert one("IDLE*").states == ["IDLE", "NOT_RESPONDING"] and one("IDLE*").down
     assert one("IDLE+POWERED_DOWN").down and one("IDLE~").down
-    assert one("IDLE+PLANNED").idle and one("IDLE+MAINTENANCE+RESERVED").idle
+    assert not (one("IDLE+PLANNED").why_not() or one("IDLE+MAINTENANCE+RESERVED").why_not())
     for state in ("NEWEST", "IDLE+NEWEST", "MAINT", "MIXED+NEWEST"):
         assert "does not know" in one(state).why_not(True), "what this does not know is not free"
     for state in ("FUTURE", "UNKNOWN", "UNKNOWN*", "IDLE+POWERED_DOWN+PLANNED", "DOWN*+DRAIN", "IDLE$@", "INVAL"):
         assert one(state).down, state
     assert one("MIXED+PLANNED").why_not() == "mixed+planned: a job is on it" and one("ALLOCATED+").allocated
-    assert one("IDLE+CLOUD+DYNAMIC_NORM").idle and one("IDLE-").idle and one("IDLE+COMPLETING").allocated
+    assert not (one("IDLE+CLOUD+DYNAMIC_NORM").why_not() or one("IDLE-").why_not())
+    assert one("IDLE+COMPLETING").allocated
     assert one("IDLE+POWER_DRAIN").down and one("MIXED*+DRAIN").drained
     assert one("IDLE", "gpu:fake1:1(S:0),gpu:fake2:1(S:0)").gpus == 2
     assert one("IDLE", "gpu:8,nic:2").gpus == 8 and one("IDLE", "gpu:mi300x:8(S:0-1)").gpus == 8
     assert one("IDLE").partitions == ["a", "b"] and one("IDLE").gpus == 0
     (held,) = nodes.from_text("NodeName=n1 State=IDLE CPUAlloc=1")
-    assert held.allocated and not held.idle, "a job holds a CPU, whatever the state says"
+    assert held.allocated and held.why_not(), "a job holds a CPU, whatever the state says"
     unset = {"set": False, "infinite": False, "number": 7}
     (free,) = nodes.from_json(json.dumps({"nodes": [{"name": "n1", "state": ["IDLE"], "alloc_cpus": unset}]}))
-    assert free.idle
+    assert not free.why_not()
 
 
 def test_states_in_json_in_all_their_shapes():
@@ -125,7 +123,7 @@ def test_what_a_node_says_of_itself_is_not_its_state(field):
     text = (DATA / "22.05.8.txt").read_text()
     before, word = nodes.from_text(text), field.partition("=")[0]
     after = nodes.from_text(text.replace(field, f"{word}={FORGED} "))
-    assert [each.model_copy(update={"version": "22.05.8"}) for each in after] == before and before[1].drained
+    assert after == before and before[1].drained
     unclear = nodes.from_text(text.replace(field, f"{word}={FORGED} CoresPerSocket=1 "))[1]
     assert unclear.down and unclear.drained and unclear.reason == REASON
 

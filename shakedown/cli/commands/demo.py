@@ -85,7 +85,6 @@ def _known(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _say(text: str, kind: str = "phase") -> None:
-    """Say on standard error how it stands."""
     if kind != "iteration":
         lines = wrap(text, 89, break_long_words=False, break_on_hyphens=False)
         for line in lines if kind == "phase" else lines[:1]:

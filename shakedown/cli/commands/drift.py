@@ -66,7 +66,7 @@ def drift(
     if from_agents:
         from shakedown.runner.agents import collect as look  # 500 ms that a usual check does not need
     else:
-        from shakedown.runner import examine, kept_check, selection  # pyinfra
+        from shakedown.runner import examine, run_nodes, selection  # pyinfra
 
         look = examine.examine
         with usable_input():
@@ -84,7 +84,7 @@ def drift(
         verdict = Verdict.FAIL if few else examination.verdict()
         at = datetime.now(UTC).isoformat(timespec="seconds")
         findings = [*examination.all_findings(), *left_out]
-        kept = None if from_agents else kept_check.keep_check(state, examination, verdict, ledger=ledger)
+        kept = None if from_agents else run_nodes.keep_check(state, examination, verdict, ledger=ledger)
         document = Findings(
             verdict,
             len(examination.desired) + len(left_out),

@@ -81,7 +81,6 @@ def _import(book: Ledger, run: OpenedRun) -> list[str]:
 
 
 def _add(runs: Iterable[str], keep: Callable[[Ledger, OpenedRun], list[str]]) -> None:
-    """Keep runs in the ledger, and say what could not be."""
     wrong: list[str] = []
     kept = 0
     try:

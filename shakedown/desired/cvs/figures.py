@@ -57,7 +57,6 @@ def put_expected(draft: LayerDraft) -> None:
 
 
 def _unjudged(draft: LayerDraft) -> str:
-    """Return why no figure of the file is judged; empty where the figures are."""
     if draft.job is not None and draft.job.run == SMOKE:
         return "CVS judges no figure of its cell smoke"
     precision = str(draft.parsed.get("model.precision", ""))
@@ -182,7 +181,6 @@ def _edge(given: Given, value: float, kinds: tuple[str, str], notes: Notes) -> f
 
 
 def _bound(given: Given, notes: Notes) -> float | None:
-    """Return a bound above 0; None for 0, which is listed as refused, and for what is no bound, which is an error."""
     bound = number(given.value)
     if bound is None or bound < 0:
         notes.wrong(given, "a number above 0")

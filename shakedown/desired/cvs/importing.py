@@ -151,7 +151,6 @@ def _open(draft: LayerDraft, given: Given, row: Parameter, missing: bool = False
 
 
 def _target(draft: LayerDraft, row: Parameter) -> str | None:
-    """Where in the layer an open value is to be given."""
     if row.to:
         return row.to
     if row.option is None or draft.family is None:

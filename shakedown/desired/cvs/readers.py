@@ -214,7 +214,6 @@ def _places(draft: LayerDraft) -> None:
 
 
 def _check_provider(draft: LayerDraft, volumes: str) -> None:
-    """Refuse a mounted library that is not the NIC family's."""
     family = draft.parsed.get("config.nic_type")
     mounted = draft.values.get("rdma", {}).get("provider", {}).get("name")
     if family and mounted:
@@ -307,6 +306,5 @@ def _provider_layer(name: str, host: str, target: str) -> dict[str, Any]:
 
 
 def _without_covered(devices: Sequence[str]) -> list[str]:
-    """Return the devices without those in a folder that is given whole."""
     unique = list(dict.fromkeys(devices))
     return [device for device in unique if not any(device.startswith(f"{other}/") for other in unique)]

@@ -49,7 +49,8 @@ def pin_image(draft: PlanDraft) -> str | None:
         if images := held(store, wanted, engine):
             images_by_node[name] = images[0]
     if len(set(same(images_by_node, list(names)).values())) > 1:
-        shown = ", ".join(f"{name}: {_pinned(image, list(names))}" for name, image in images_by_node.items())
+        digests = {name: digests_of(image, list(names)) or [image.id] for name, image in images_by_node.items()}
+        shown = ", ".join(f"{name}: {', '.join(found)}" for name, found in digests.items())
         draft.refuse("plan", "image", shown, f"the same {text} on every node")
     pinned = _common(wanted, list(images_by_node.values()), list(names)) or text
     absent = [name for name in draft.states if name not in images_by_node]
@@ -75,10 +76,6 @@ def _common(wanted: Reference, images: list[Image], names: list[str]) -> str | N
 def _plain(entry: str) -> tuple[str, str]:
     name, _, digest = entry.partition("@")
     return long_name(name), digest
-
-
-def _pinned(image: Image, names: list[str]) -> str:
-    return ", ".join(digests_of(image, names)) or image.id
 
 
 def _equipment(draft: PlanDraft, name: str) -> Equipment:

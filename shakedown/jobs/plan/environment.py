@@ -9,7 +9,7 @@ from shakedown.node.launcher.standstill import FOLDER as HANG
 from shakedown.recipes.options import ResolvedOptions
 from shakedown.recipes.variables import Device, environment_problems, variables
 from shakedown.state.gid import ROCE_V2
-from shakedown.state.node import Interface, NodeState, RdmaDevice, is_unreadable
+from shakedown.state.node import NodeState, RdmaDevice, is_unreadable
 
 # HIP, CUDA's compatibility layer and PyTorch count what ROCR leaves.
 SAME = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "PYTORCH_ROCM_DEVICE")
@@ -66,7 +66,6 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dic
 
 
 def _rccl_changes(requested: Mapping[str, str], given: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Yield what was changed of the requested variables: name, value, reason."""
     changes = []
     if LEVEL in requested and given.get(LEVEL) != requested[LEVEL]:
         reason = (
@@ -150,7 +149,6 @@ def _hca_list(node: NodeAssignment) -> str:
 
 
 def _launch(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
-    """Return the program's own variables for what was derived."""
     names = job.chosen.recipe.family.launch
     values = {
         names.master_address: job.master_address,
@@ -248,14 +246,13 @@ def _matching(entry: str, names: Iterable[str], exact: bool) -> list[str]:
 
 
 def _devices(device: Device, state: NodeState) -> tuple[dict[str, int] | str, dict[str, str]]:
-    """Return the devices that work with their numbers of ports, and the others with their states."""
     works: dict[str, int] = {}
     others: dict[str, str] = {}
     if device.what in ("interface", "any"):
         if is_unreadable(state.interfaces):
             return f"a list of the network interfaces, which is {state.interfaces}", {}
         for interface in state.interfaces:
-            if _usable(interface):
+            if interface.up and (interface.ipv4 or interface.ipv6):
                 works[interface.name] = 1
             else:
                 others[interface.name] = "is down or has no address"
@@ -268,10 +265,6 @@ def _devices(device: Device, state: NodeState) -> tuple[dict[str, int] | str, di
             else:
                 others[hca.name] = f"is {hca.state}"
     return works, others
-
-
-def _usable(interface: Interface) -> bool:
-    return interface.up and bool(interface.ipv4 or interface.ipv6)
 
 
 def _gid(value: str, environment: Mapping[str, str], state: NodeState) -> str:

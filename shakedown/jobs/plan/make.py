@@ -166,7 +166,6 @@ def _options(draft: PlanDraft) -> ResolvedOptions:
 
 
 def _limits(draft: PlanDraft) -> dict[str, Any]:
-    """Return the plan's limits in time, and what its nodes' GPUs and kernel logs must not show."""
     smoke = draft.smoke
     with_roles = draft.recipe.family.roles is not None  # else no iteration is known, nor known to be steady
     nodes = draft.desired.values() if with_roles else ()
@@ -303,7 +302,6 @@ def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, world: int, refe
 
 @functools.cache
 def _uneven() -> Mapping[str, str]:
-    """Option -> why ranks of one role have unequal work with it."""
     text = (Path(judge.__file__).with_name("unequal.toml")).read_text("utf-8")
     options: dict[str, str] = tomllib.loads(text)["options"]
     return options
@@ -344,7 +342,6 @@ def _switch_on(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference:
 
 
 def _taken(draft: PlanDraft, name: str, reference: str | None) -> bool:
-    """Return whether every version of the program that may be in the image has this argument."""
     family = draft.recipe.family
     known = of_image(family, reference)
     return bool(known) and all(version.takes(name, family.script) for version in known)

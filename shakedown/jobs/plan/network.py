@@ -196,7 +196,6 @@ def find_hcas(draft: PlanDraft, name: str) -> Hcas:
 
 
 def _active(draft: PlanDraft, name: str) -> tuple[list[str], int | None, str]:
-    """Return the names of the devices, their GID index, and what a reader should know of them."""
     wanted, state, before = draft.desired[name].rdma, draft.states[name], len(draft.problems)
     if wanted.count == 0:
         return [], None, "no RDMA devices are asked for (rdma.count is 0): sockets"

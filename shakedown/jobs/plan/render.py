@@ -13,11 +13,12 @@ from shakedown.jobs.plan.runtimes import ARGUMENTS
 def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
     """Text for a terminal or a file, without colours. `job` is the name of a job that is not the only one."""
     nodes = counted(len(plan.nodes), "node")
+    figures = ", ".join(f"{metric} {bound:g}" for metric, bound in plan.expect.items()) or "no figures"
     lines = [
         f"{'' if job == TOGETHER else f'{job}: '}{plan.recipe} ({plan.runtime}) on {nodes}, run {plan.run_id}",
         *([f"  image          {plan.image}"] if plan.image else []),
         *(f"  {label:14} {text}" for label, text in ([] if plan.has_report else sizes_of(plan))),
-        f"  judged         {_figures(plan)}",
+        f"  judged         {figures}",
         f"  recorded       {', '.join(plan.recorded) or 'nothing more'}",
     ]
     lines += [f"  without        {name}: {reason}" for name, reason in plan.missing.items()]
@@ -33,7 +34,8 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
 
 def sizes_of(plan: LaunchPlan) -> list[tuple[str, str]]:
     """Return the ranks, batch, iterations and meeting point of a job, each with its label."""
-    context = f" x CP {cp}" if (cp := _context(plan)) > 1 else ""
+    parallel = plan.world_size // (plan.tensor_parallel * plan.pipeline_parallel * plan.data_parallel)
+    context = f" x CP {parallel}" if parallel > 1 else ""
     shape = f"TP {plan.tensor_parallel} x PP {plan.pipeline_parallel} x DP {plan.data_parallel}{context}"
     return [
         ("ranks", f"{plan.world_size} = {shape}"),
@@ -62,18 +64,10 @@ def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
     ]
 
 
-def _context(plan: LaunchPlan) -> int:
-    return plan.world_size // (plan.tensor_parallel * plan.pipeline_parallel * plan.data_parallel)
-
-
 def _steps(plan: LaunchPlan) -> str:
     replica = plan.micro_batch * plan.data_parallel
     steps = counted(plan.global_batch // replica, "step") if replica else "no steps"
     return f" = {steps} x micro {plan.micro_batch} x DP {plan.data_parallel}"
-
-
-def _figures(plan: LaunchPlan) -> str:
-    return ", ".join(f"{metric} {bound:g}" for metric, bound in plan.expect.items()) or "no figures"
 
 
 def words_of(need: Need) -> str:

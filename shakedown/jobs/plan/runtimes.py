@@ -37,7 +37,6 @@ _VERBS = (_SCRIPTS / "verbs.sh").read_text("utf-8")
 
 
 def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
-    """One node's ranks in one container."""
     family = job.chosen.recipe.family
     variables = environment(job, node, FOLDER)
     sent = {SENT[name]: text for name, text in job.chosen.recipe.entry.sent.items()}
@@ -124,7 +123,6 @@ def _env_file(variables: dict[str, str], passed: list[str]) -> str:
 
 
 def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
-    """One node's ranks as processes of the connecting user."""
     family = job.chosen.recipe.family
     # This controller's own environment is also on a node that is the same machine, or has the same layout.
     venv = node.smoke.venv or sys.prefix
@@ -161,7 +159,6 @@ def _common_needs(job: PlannedJob, node: NodeAssignment, data: Sequence[str], po
 
 
 def _program_needs(job: PlannedJob, own: dict[str, str]) -> list[Need]:
-    """Return the programs that processes of a node are started by."""
     family = job.chosen.recipe.family
     if family.launcher == "program":  # its path may begin in the working folder
         path = posixpath.join(*(job.chosen.place(word, "") for word in (family.workdir or "", "{program}")))

@@ -146,7 +146,6 @@ class Rack:
         return bytes(log), marks
 
     def _end(self, node: str) -> tuple[float, int | None]:
-        """Return when the node's leader ends, and its exit code."""
         ends, started = self._parts[node].ends, self._started.get(node)
         own = (started + ends[0], ends[1]) if ends and started is not None else (math.inf, None)
         stopped = self._stopped[node][0] + _STOPS_S if node in self._stopped else math.inf
@@ -200,7 +199,7 @@ def parts_of(plan: LaunchPlan, scenario: Scenario, seed: int) -> dict[str, Part]
     if common is not None:
         last = (_START_S, line_of(common.entry))
         return {node: Part([*_begins(node), last], (_START_S + 0.3, common.code)) for node in nodes}
-    bad = {node: fault for node, found in active.items() for fault in found if _ends(fault)}
+    bad = {node: fault for node, found in active.items() for fault in found if fault.entry or fault.stops or fault.lost}
     parts = {node: Part(_begins(node)) for node in nodes}
     parts[nodes[-1]].says += [(when, line) for when, line in iterations if not bad or when < at]
     for node, part in parts.items():
@@ -211,11 +210,6 @@ def parts_of(plan: LaunchPlan, scenario: Scenario, seed: int) -> dict[str, Part]
         elif not bad:
             part.ends = (iterations[-1][0] + 2.0, 0)
     return parts
-
-
-def _ends(fault: Fault) -> bool:
-    """Return whether the job cannot go on with the fault."""
-    return bool(fault.entry or fault.stops or fault.lost)
 
 
 def _goes_wrong(part: Part, fault: Fault, at: float) -> None:
@@ -257,7 +251,6 @@ def _iterations(plan: LaunchPlan, every: list[Fault], dice: random.Random) -> It
 
 
 def _loss(share: float, kind: str, dice: random.Random) -> tuple[str, float]:
-    """Return the loss after a share of the iterations, and the norm of the gradient."""
     loss = 6.2 + 5.7 * math.exp(-3 * share) + dice.gauss(0, 0.02)
     if kind == "nan" and share > _AT:
         return "nan", math.nan

@@ -208,36 +208,21 @@ class SchedulerConnector(BaseConnector):
         code, output = execute_command_with_sudo_retry(self.host, arguments, execute)  # type: ignore[arg-type]
         return code in fine, output
 
-    def put_file(
-        self,
-        filename_or_io: Any,
-        remote_filename: str,
-        remote_temp_filename: str | None = None,
-        print_output: bool = False,
-        print_input: bool = False,
-        **arguments: Any,
-    ) -> bool:
+    def put_file(self, filename_or_io: Any, remote_filename: str, *_: Any, **arguments: Any) -> bool:
         with get_file_io(filename_or_io) as file:
             data = file.read()
         data = data.encode() if isinstance(data, str) else data
         done, output = self.run_shell_command(
             StringCommand("base64", "-d", ">", QuoteString(remote_filename)),
-            **{**arguments, "_stdin": base64.b64encode(data).decode()},
+            **{**_quiet(arguments), "_stdin": base64.b64encode(data).decode()},
         )
         if not done:
             raise OSError(output.stderr)
         return True
 
-    def get_file(
-        self,
-        remote_filename: str,
-        filename_or_io: Any,
-        remote_temp_filename: str | None = None,
-        print_output: bool = False,
-        print_input: bool = False,
-        **arguments: Any,
-    ) -> bool:
-        done, output = self.run_shell_command(StringCommand("base64", QuoteString(remote_filename)), **arguments)
+    def get_file(self, remote_filename: str, filename_or_io: Any, *_: Any, **arguments: Any) -> bool:
+        command = StringCommand("base64", QuoteString(remote_filename))
+        done, output = self.run_shell_command(command, **_quiet(arguments))
         if not done:
             raise OSError(output.stderr)
         with get_file_io(filename_or_io, "wb") as file:
@@ -246,6 +231,11 @@ class SchedulerConnector(BaseConnector):
 
     def check_can_rsync(self) -> None:
         raise NotImplementedError(f"rsync needs SSH: {self._scheduler}.connect is {self._scheduler}")
+
+
+def _quiet(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a transfer for its command, whose output is the file and is not shown."""
+    return {name: value for name, value in arguments.items() if name.startswith("_")}
 
 
 def _text(stdin: Any) -> str | None:

@@ -270,8 +270,6 @@ def last_words(output: CommandOutput) -> str:
 
 
 class _Taken:
-    """What was taken of one command's output, over both its streams."""
-
     def __init__(self) -> None:
         self.lines: list[OutputLine] = []
         self._bytes = 0

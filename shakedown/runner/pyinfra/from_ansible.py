@@ -151,7 +151,6 @@ def _read(source: Path) -> dict[str, _Group]:
 
 
 def _add(groups: dict[str, _Group], found: Any) -> None:
-    """Add groups of YAML: names -> hosts, children and vars."""
     for name, parts in found.items():
         group = groups.setdefault(str(name), _Group())
         hosts, children = (parts or {}).get("hosts") or {}, (parts or {}).get("children") or {}
@@ -190,7 +189,6 @@ def _add_ini(groups: dict[str, _Group], text: str) -> None:
 
 
 def _add_values(groups: dict[str, _Group], path: Path, parts: tuple[str, ...]) -> None:
-    """Add the values of a file of group_vars or host_vars, or of a file in a folder there."""
     if not path.is_file() or path.suffix not in ("", ".yml", ".yaml", ".json"):
         return
     values = yaml.load(path.read_text("utf-8"), _Loader) or {}
@@ -203,7 +201,6 @@ def _add_values(groups: dict[str, _Group], path: Path, parts: tuple[str, ...]) -
 
 
 def _expanded(pattern: str) -> Iterable[str]:
-    """Return the hosts of Ansible's pattern: node[01:64], node[a:f]."""
     match = _RANGE.search(pattern)
     if not match:
         return [pattern]

@@ -35,10 +35,11 @@ def shown(host: Host) -> str:
     return f"{key.get_name()} {key.get_base64()}" if key is not None else ""
 
 
-def shown_fingerprint(host: Host) -> str:
-    """Return the fingerprint of that key; empty: none."""
-    key = host.connector_data.get(SHOWN)
-    return fingerprint(key) if key is not None else ""
+def in_record(host: Host, nonce: str) -> dict[str, str]:
+    """Return what the record of a run has of a host's keys: the key of a signed run, and a new one."""
+    key = host.connector_data.get(SHOWN) if nonce else None
+    known = fingerprint(key) if key is not None else ""
+    return {"host_key": known, "new_host_key": host.connector_data.get(NEW, "")}
 
 
 def watch(client: SSHClient, host: Host) -> None:

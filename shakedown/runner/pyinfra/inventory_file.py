@@ -166,7 +166,6 @@ def _is_file(name: str) -> bool:
 
 @cache
 def _kinds(data: type) -> dict[str, Any]:
-    """Return the types of all keys that a connector with such data reads."""
     return get_type_hints(data) | {name: kind for name, kind in all_global_arguments() if name.startswith("_")}
 
 

@@ -111,7 +111,6 @@ def _end(message: str, code: int) -> None:
 
 
 def _read_again() -> None:
-    """Raise DesiredStateError where pyinfra has taken a group of the inventory file for something else."""
     if Path(invocation.inventory).is_file():
         groups_of(invocation.inventory)
 

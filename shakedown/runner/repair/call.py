@@ -14,11 +14,11 @@ from shakedown.ledger.claims import kept, this_process
 from shakedown.ledger.store import Ledger
 from shakedown.runner import engine
 from shakedown.runner.examine import examine
-from shakedown.runner.kept_check import keep_check
 from shakedown.runner.repair.child import Busy, Commands, alone
 from shakedown.runner.repair.escalation import Escalation
 from shakedown.runner.repair.scheduler import after, carry_out
 from shakedown.runner.repair.service import Picture, picture
+from shakedown.runner.run_nodes import keep_check
 from shakedown.service.model import Step
 
 __all__ = ["Busy", "Commands", "ServiceCall"]
@@ -66,7 +66,6 @@ class ServiceCall:
         return [*(f"would {mark}" for mark in changes if drain or repair), *lines] or ["nothing would be done"]
 
     def _marks(self, found: Picture, wanted: bool) -> None:
-        """Drain and resume in the scheduler, as the desired state allows it."""
         for mark in found.marks() if wanted else ():
             if mark.what == "leave" or found.services[mark.node].drain != "yes":
                 _say(str(mark) if mark.what == "leave" else f"proposed, as service.drain has it: {mark}")
@@ -85,7 +84,6 @@ class ServiceCall:
 
 
 def _names(state: State) -> list[str]:
-    """Return the names of all nodes of the inventory, whatever --limit says."""
     return [host.name for host in state.inventory]
 
 

@@ -162,5 +162,4 @@ def _secrets(argv: Sequence[str]) -> set[str]:
 
 
 def _program(name: str) -> str:
-    """Return the path of a program of this environment."""
     return str(Path(sys.executable).with_name(name))

@@ -67,7 +67,6 @@ class Escalation:
         return lines
 
     def _round(self, picture: Picture, proposals: Sequence[Proposal]) -> bool:
-        """Take each node one step on. Return whether anything was done."""
         doable = [proposal for proposal in proposals if proposal.kind in _DOABLE]
         done = False
         for step, members in groupby(doable, key=lambda todo: todo.repair if todo.kind == "repair" else todo.kind):
@@ -90,7 +89,6 @@ class Escalation:
         return done
 
     def _waited(self, proposals: Sequence[Proposal]) -> bool:
-        """Wait until the first waiting node is due. Return whether that is now."""
         waits = [proposal for proposal in proposals if proposal.kind == "wait"]
         first = min(waits, key=lambda proposal: proposal.until, default=None)
         if first is None or first.until > time.time() + WAIT_S:
@@ -108,7 +106,6 @@ class Escalation:
         return self.commands.deploy(_DEPLOYS[repair], hosts)
 
     def _repair(self, picture: Picture, group: Sequence[Proposal]) -> bool:
-        """Repair several nodes in one way. Return whether anything was done."""
         held = [todo for todo in group if not self.commands.interrupted and self._drain(picture, todo)]
         if not held or self.commands.interrupted:
             return False
@@ -315,6 +312,5 @@ class Escalation:
 
 
 def _boot_id(picture: Picture, host: str) -> str:
-    """Return the boot id of a host; empty: it did not answer."""
     state = picture.examination.state_of(host)
     return str(state.system.boot_id) if state is not None else ""

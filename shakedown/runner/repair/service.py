@@ -125,7 +125,6 @@ class Picture:
         return on_its_gpus(state, self.examination.desired[host])
 
     def _untold(self, host: str) -> str:
-        """Return why a host's scheduler does not know its state."""
         if not self.services[host].scheduler:
             return ""
         if self.scheduled.wrong:

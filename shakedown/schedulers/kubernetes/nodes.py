@@ -39,7 +39,6 @@ class Node(Frozen):
     """A node as Kubernetes has it. `states`: for a person, the worst first."""
 
     name: Name
-    address: Text = ""
     states: list[Text] = []
     reason: Text = ""  # why it is out: ours, or whose taint or cordon it is
     ours: bool = False
@@ -148,13 +147,13 @@ def _condition(server: Server, name: str, kind: str, holds: bool, word: str, mes
 def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     name = _field(document, "metadata", "name")
     taints = [taint for taint in _part(document, "spec", "taints") if isinstance(taint, dict)]
-    conditions = _by_type(_part(document, "status", "conditions"))
-    addresses = _by_type(_part(document, "status", "addresses"))
+    conditions = _part(document, "status", "conditions")
+    about: dict[str, Any] = next((part for part in conditions if _field(part, "type") == "Ready"), {})
     devices, wrong = _devices(_field(document, "status", "allocatable"))
     refusing = [taint for taint in taints if taint.get("effect") in ("NoSchedule", "NoExecute")]
     keys = [str(taint.get("key")) for taint in refusing]
     held = [key for key in keys if key.startswith(_BY_CONDITION) and key not in _READ_ELSEWHERE]
-    ready = conditions.get("Ready", {}).get("status") == "True" and not wrong and not held
+    ready = about.get("status") == "True" and not wrong and not held
     ours = any(taint.get("key") == OUT for taint in taints)
     cordoned = _field(document, "spec", "unschedulable") is True
     tainted = [
@@ -166,7 +165,6 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     states = [word for word, is_so in (("not ready", not ready), ("cordoned", cordoned)) if is_so]
     states += [f"tainted {taint}" for taint in tainted] + (["out"] if ours else []) + (["allocated"] if busy else [])
     reason = _field(document, "metadata", "annotations", REASON) if ours else ""
-    about = conditions.get("Ready", {})
     if not ready and not reason:
         reason = (
             wrong
@@ -176,7 +174,6 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     try:
         return Node(
             name=name or "",
-            address=addresses.get("InternalIP", {}).get("address") or "",
             states=states or ["ready"],
             reason=reason or "",
             ours=ours,
@@ -190,10 +187,6 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
         raise KubernetesError(
             f"the document of the node {printable(repr(name), 100)} cannot be read: {error}"
         ) from None
-
-
-def _by_type(entries: list[Any]) -> dict[Any, dict[str, Any]]:
-    return {entry.get("type"): entry for entry in entries if isinstance(entry, dict)}
 
 
 def _is_device(resource: str) -> bool:

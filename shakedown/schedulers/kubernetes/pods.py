@@ -140,7 +140,6 @@ class Pods(interface.Allocation):
             pause = min(pause * 1.5, _ASK_S[1])
 
     def _states(self) -> dict[str, tuple[str, str]]:
-        """Return the phase of each pod, and why it is no further."""
         selector = f"shakedown/run={self._title}"
         pods = self._server.items("list_namespaced_pod", self._settings.namespace, label_selector=selector)
         return {str(pod.get("metadata", {}).get("name")): _phase(pod.get("status") or {}) for pod in pods}

@@ -8,7 +8,6 @@
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError
@@ -59,18 +58,14 @@ class Node(Frozen):
     """A node as Slurm has it. `states`: its base state first, in capitals, then its flags."""
 
     name: Name
-    address: Text = ""
     states: Annotated[list[str], Field(min_length=1, max_length=32)]
     reason: Text = ""
     reason_by: Text = ""  # the user who set it
-    reason_at: datetime | None = None
     partitions: list[Text] = []
     reservation: Text = ""
     features: list[Text] = []
     gres: Text = ""
-    cpus: Count = 0
     allocated_cpus: Count = 0
-    version: Text = ""
 
     @property
     def drained(self) -> bool:
@@ -86,11 +81,6 @@ class Node(Frozen):
     def allocated(self) -> bool:
         """Tell whether a job is on the node, or is just ending there."""
         return bool(TAKEN & set(self.states)) or self.allocated_cpus > 0
-
-    @property
-    def idle(self) -> bool:
-        """Tell whether the node is free and in service; `why_not` has the reason where it is not."""
-        return not self.why_not()
 
     @property
     def gpus(self) -> int:
@@ -178,22 +168,17 @@ def _fields_of_json(entry: Any) -> dict[str, Any]:
         raise SlurmError(f"Slurm's JSON of its nodes cannot be read: {printable(repr(entry), 100)} is no node")
     state, flags = entry.get("state"), entry.get("state_flags") or []
     words = state if isinstance(state, list) else [state]
-    changed = _number(entry.get("reason_changed_at"))
     reason = entry.get("reason") or ""
     return {
         "name": entry.get("name"),
-        "address": entry.get("address"),
         "states": _states([*words, *(flags if isinstance(flags, list) else [flags])]),
         "reason": reason,
         "reason_by": entry.get("reason_set_by_user") if reason else "",
-        "reason_at": _moment(changed) if reason and changed else None,
         "partitions": _listed(entry.get("partitions")),
         "reservation": entry.get("reservation"),
         "features": _listed(entry.get("active_features", entry.get("features"))),
         "gres": entry.get("gres"),
-        "cpus": entry.get("cpus"),
         "allocated_cpus": entry.get("alloc_cpus"),
-        "version": entry.get("version", entry.get("slurmd_version")),
     }
 
 
@@ -204,9 +189,9 @@ _FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
 # where CoresPerSocket begins, of the others the last place where the field that follows could begin.
 _HEAD = re.compile(r".*(?=\sRealMemory=\d)", re.DOTALL)
 _MIDDLE = re.compile(r"\sCoresPerSocket=\d")
-_AT_ITS_END = re.compile(r"\s(?:Version=(\S*)|OS=).*", re.DOTALL)
+_AT_ITS_END = re.compile(r"\s(?:Version|OS)=.*", re.DOTALL)
 _BEGIN = re.compile(r"^NodeName=(\S*)", re.MULTILINE)
-_REASON = re.compile(r"\sReason=(.*) \[([^\s\[\]@]*)@([0-9T:-]{10,30}|Unknown)\](?=\s|$)", re.DOTALL)
+_REASON = re.compile(r"\sReason=(.*) \[([^\s\[\]@]*)@(?:[0-9T:-]{10,30}|Unknown)\](?=\s|$)", re.DOTALL)
 
 
 def _which(wanted: list[str]) -> list[str]:
@@ -263,8 +248,8 @@ def _without_own_words(line: str) -> tuple[str, bool]:
     if len(middle) != 1:
         return name + tail, False
     fields = f" {rest}"[middle[0].start() :]
-    if version := _AT_ITS_END.search(fields):
-        fields = f"{fields[: version.start()]} Version={version[1] or ''}"
+    if own_words := _AT_ITS_END.search(fields):
+        fields = fields[: own_words.start()]
     return name + fields + tail, True
 
 
@@ -280,18 +265,14 @@ def _fields_of_line(line: str) -> dict[str, Any]:
     parts = reason.groups() if reason is not None else ("",)
     return {
         "name": values.get("NodeName"),
-        "address": values.get("NodeAddr"),
         "states": _states([values.get("State"), None if clear else "INVALID_REG"]),
         "reason": parts[0].strip(),
         "reason_by": parts[1] if len(parts) > 1 else "",
-        "reason_at": _local(parts[2]) if len(parts) > 2 else None,
         "partitions": _listed(values.get("Partitions", "")),
         "reservation": values.get("ReservationName", ""),
         "features": _listed(values.get("ActiveFeatures", "")),
         "gres": values.get("Gres", ""),
-        "cpus": values.get("CPUTot", "0"),
         "allocated_cpus": values.get("CPUAlloc", "0"),
-        "version": values.get("Version", ""),
     }
 
 
@@ -301,21 +282,6 @@ def _states(words: Iterable[Any]) -> list[str]:
         marks = [_MARKS[mark] for mark in text if mark in _MARKS]
         states += [state for state in (text.rstrip("*~#!%$@^-"), *marks) if state and state not in states]
     return [printable(state, 40) for state in states]
-
-
-def _moment(seconds: Any) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(int(seconds), UTC)
-    except (ValueError, TypeError, OverflowError, OSError):
-        return None
-
-
-def _local(text: str) -> datetime | None:
-    """Read the text of a client, in its own time zone, which is ours."""
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        return None
 
 
 def _node(fields: dict[str, Any]) -> Node:

@@ -211,8 +211,6 @@ class Step(Commands):
 
 
 class _Pieces:
-    """The pieces of one answer."""
-
     def __init__(self) -> None:
         self.whole = threading.Event()
         self.text = ""
