@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,7 @@ def test_the_threshold_file_is_found_or_its_absence_told(tmp_path: Path) -> None
     second = tmp_path / "bb_threshold.json"
     second.write_text(other.read_text().replace("0.85", "0.95"))
     assert "aa_threshold.json, bb_threshold.json" in errors(unnamed, RUN)["threshold_json"]
-    chosen = replace(RUN, thresholds=str(second))
+    chosen = RUN.model_copy(update={"thresholds": str(second)})
     assert import_file(unnamed, chosen).values["smoke"]["expect"]["mem_usage"] == 0.95
     own.write_text(other.read_text().replace("0.85", "0.75"))
     assert import_file(unnamed, RUN).values["smoke"]["expect"]["mem_usage"] == 0.75, "the file's own name"
