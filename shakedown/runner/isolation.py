@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pyinfra import logger
-from pyinfra.api import Host, State
+from pyinfra.api import Host
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
-from pyinfra.operations import python
 
 from shakedown.common.text import counted
 from shakedown.desired.models import TOGETHER
@@ -21,7 +20,7 @@ from shakedown.jobs.launch import Job, LaunchPlan
 from shakedown.operations import smoke as smoke_operations
 from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Session, session
+from shakedown.runner.session import Session, call_once, session
 from shakedown.runner.training import judge_jobs, secrets_of
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Training, short
@@ -65,7 +64,7 @@ def conclude() -> None:
     """Close the record of a run that was a search; hosts that are suspect, or undecided, fail."""
     current = session()
     if current.examination.desired[current_host.name].smoke is not None:
-        python.call(name="Judge the search", function=_conclude)
+        call_once("Judge the search", _close, _passes)
 
 
 def _begin(current: Session) -> None:
@@ -270,9 +269,7 @@ def show(current: Session, isolation: Isolation) -> None:
         current.out.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _conclude(state: State, host: Host) -> bool:
-    current = session()
-    current.once("isolation: close", lambda: _close(current))
+def _passes(current: Session, host: Host) -> bool:
     result = current.record.isolation.result if current.record and current.record.isolation else None
     verdict, why = verdict_of(host.name, result)
     if verdict == Verdict.OK:

@@ -18,6 +18,7 @@ from pyinfra.api import Host, State
 from pyinfra.api.arguments_typed import PyinfraOperation
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
+from pyinfra.operations import python
 
 from shakedown.checks.examination import Examination
 from shakedown.common.secrets import masked
@@ -351,6 +352,22 @@ def session() -> Session:
             fixable = {host.name: current.fixable(host.name) for host in current.hosts}
             show_findings(current.out, current.examination, fixable)
         return current
+
+
+def call_once(
+    name: str,
+    work: Callable[[Session], None],
+    passes: Callable[[Session, Host], bool] = lambda current, host: True,
+) -> None:
+    """Declare a call on the current host: the `work` is done once, whichever host gets there first, and a host fails
+    that does not pass then."""
+
+    def function(state: State, host: Host) -> bool:
+        current = session()
+        current.once(name, lambda: work(current))
+        return passes(current, host)
+
+    python.call(name=name, function=function)
 
 
 def opened(state: State) -> Session | None:

@@ -4,10 +4,9 @@ import os
 from pathlib import Path
 
 from pyinfra import logger
-from pyinfra.api import Host, State
+from pyinfra.api import Host
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
-from pyinfra.operations import python
 
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import counted, printable
@@ -23,7 +22,7 @@ from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Session, session
+from shakedown.runner.session import Session, call_once, session
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import own, run_ids
 from shakedown.runs.judging import judge_job, judge_soak, throttled
@@ -74,7 +73,7 @@ def run() -> None:
 def conclude() -> None:
     """Judge the soak and close its record; nodes with a failure fail."""
     if session().record is not None:
-        python.call(name="Judge the soak", function=_conclude)
+        call_once("Judge the soak", _judge_all, _passes)
 
 
 def _wanted(current: Session) -> Soak:
@@ -289,9 +288,7 @@ def _clean(current: Session, record: SoakRecord) -> bool:
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
-def _conclude(state: State, host: Host) -> bool:
-    current = session()
-    current.once("soak: judge", lambda: _judge_all(current))
+def _passes(current: Session, host: Host) -> bool:
     gates = current.record.gates if current.record else []
     failed = [gate for gate in gates if gate.node == host.name and gate.verdict == Verdict.FAIL]
     for gate in failed:

@@ -22,7 +22,7 @@ from shakedown.runner.examine import logs_in, reread
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Session, session
+from shakedown.runner.session import Session, call_once, session
 from shakedown.runner.training import UNDECIDED, came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
 from shakedown.state.findings import Finding, FixedBy, Risk, Verdict, worst
 
@@ -129,7 +129,7 @@ def smoke() -> None:
     where = where_of(current, via_of(current))
     if alone := [job for job in training if job.node is not None]:
         smoke_operations.run(name="Smoke run, each node alone", jobs=alone, where=where)
-        python.call(name="Judge each node alone", function=_judge_each)
+        call_once("Judge each node alone", judge_each)  # one that failed is reported at the end
     if together := [job for job in training if job.node is None]:
         smoke_operations.run(name="Smoke run", jobs=together, where=where)
         if smoke.isolate:
@@ -278,14 +278,6 @@ def _fix_now(current: Session, host: Host, finding: Finding) -> bool:
     except Exception as error:  # of an operation's own check of its arguments: pyinfra would show a traceback
         host.log_styled(f"{finding.name}: {type(error).__name__}: {error}", fg="red")
         return False
-    return True
-
-
-def _judge_each(state: State, host: Host) -> bool:
-    """Judge the single-node jobs. A node that failed is reported at the end of the deploy, when its evidence is
-    complete."""
-    current = session()
-    current.once("judge each node", lambda: judge_each(current))
     return True
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyinfra import logger
-from pyinfra.api import Host, State
+from pyinfra.api import Host
 from pyinfra.context import host as current_host
-from pyinfra.operations import python
 
 from shakedown.common.text import counted
 from shakedown.desired.models import Trials
@@ -24,7 +23,7 @@ from shakedown.runner import training
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Session, session
+from shakedown.runner.session import Session, call_once, session
 from shakedown.runs.judging import judge_job, judge_trials, past_by_node
 from shakedown.runs.records import JobRecord
 from shakedown.state.findings import Verdict
@@ -80,12 +79,12 @@ def measure(always: bool = False) -> None:
         smoke_operations.run(name="Trials, each node alone", jobs=stage.alone, where=where)
     if stage.between:
         smoke_operations.run(name="Trials between nodes", jobs=stage.between, where=where)
-    python.call(name="Choose what is measured again", function=_choose)
+    call_once("Choose what is measured again", _measure_again)
     if stage.alone:
         smoke_operations.run(name="Fresh trials of what stood out, beside others", jobs=stage.alone_again, where=where)
     if stage.between:
         smoke_operations.run(name="Fresh trials between nodes that stood out", jobs=stage.between_again, where=where)
-    python.call(name="Judge the trials", function=_judge)
+    call_once("Judge the trials", _judge_all, _passes)
 
 
 def _stage(current: Session) -> _Stage:
@@ -182,12 +181,6 @@ def _plan(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
     return plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, names)
 
 
-def _choose(state: State, host: Host) -> bool:
-    current = session()
-    current.once("trials: again", lambda: _measure_again(current))
-    return True
-
-
 def _measure_again(current: Session) -> None:
     """Measure again, in a fresh run, what the first run names, beside others that it does not name."""
     record, directory, stage = current.record, current.directory, _stage(current)
@@ -277,10 +270,8 @@ def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
     return plan
 
 
-def _judge(state: State, host: Host) -> bool:
+def _passes(current: Session, host: Host) -> bool:
     """Fail a named node; the others go on."""
-    current = session()
-    current.once("trials: judge", lambda: _judge_all(current))
     record = current.record
     own = [gate for gate in record.gates if shown.of_trials(gate) and gate.node == host.name] if record else []
     wrong = [gate for gate in own if gate.verdict != Verdict.OK]
@@ -326,10 +317,4 @@ def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> Non
 def conclude() -> None:
     """Close the record of a run that has trials and nothing after them."""
     if session().examination.states:
-        python.call(name="Close the record", function=_conclude)
-
-
-def _conclude(state: State, host: Host) -> bool:
-    current = session()
-    current.once("trials: close", current.close)
-    return current.record is not None
+        call_once("Close the record", Session.close, lambda current, host: current.record is not None)

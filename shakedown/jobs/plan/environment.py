@@ -65,19 +65,6 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dic
     return result
 
 
-def _rccl_changes(requested: Mapping[str, str], given: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    changes = []
-    if LEVEL in requested and given.get(LEVEL) != requested[LEVEL]:
-        reason = (
-            f"{requested[LEVEL] or 'an empty value'} was requested, and would keep back the warnings that are judged"
-        )
-        changes.append((LEVEL, given[LEVEL], reason))
-    if FILE in requested and FILE not in given:
-        reason = f"{requested[FILE]} was requested: RCCL's lines would not be in the logs that are judged"
-        changes.append((FILE, "left out", reason))
-    return changes
-
-
 def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
     """Everything the program finds in its environment; RCCL's warnings are always in its log.
 
@@ -181,8 +168,14 @@ def note_environment(draft: PlanDraft, chosen: ResolvedOptions) -> None:
 def note_rccl_changes(draft: PlanDraft, job: PlannedJob, assignments: Sequence[NodeAssignment]) -> None:
     """Where the environment asked for less of RCCL's log than the gates need."""
     for node in assignments:
-        for name, value, reason in _rccl_changes(requested_environment(job, node, ""), environment(job, node, "")):
-            draft.note(f"{node.plan.name}: {name}", value, reason)
+        requested, given = requested_environment(job, node, ""), environment(job, node, "")
+        if LEVEL in requested and given.get(LEVEL) != requested[LEVEL]:
+            before = requested[LEVEL] or "an empty value"
+            reason = f"{before} was requested, and would keep back the warnings that are judged"
+            draft.note(f"{node.plan.name}: {LEVEL}", given[LEVEL], reason)
+        if FILE in requested and FILE not in given:
+            reason = f"{requested[FILE]} was requested: RCCL's lines would not be in the logs that are judged"
+            draft.note(f"{node.plan.name}: {FILE}", "left out", reason)
 
 
 AUTOMATIC = "-1"  # a GID index that RCCL chooses

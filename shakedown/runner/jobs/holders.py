@@ -7,15 +7,14 @@ from contextlib import AbstractContextManager
 from typing import cast
 
 from pyinfra import logger
-from pyinfra.api import Host, State
+from pyinfra.api import Host
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
-from pyinfra.operations import python
 
 from shakedown.desired.models import DesiredState
 from shakedown.runner.jobs.connection import allocation_of, connected, names_of, same, scheduler_of, settings_of
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Session, session
+from shakedown.runner.session import Session, call_once, session
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Allocation, Interrupted, Remote, SchedulerError
 from shakedown.state.findings import Verdict
@@ -33,7 +32,7 @@ def leave_alone() -> bool:
         current.fail(host, reason)
         return False
     if not invocation.dry:
-        python.call(name="Ask the scheduler who holds the nodes", function=_still_free)
+        call_once("Ask the scheduler who holds the nodes", _ask_again, _still_free)
     return True
 
 
@@ -139,10 +138,11 @@ def _reasons(current: Session, when: str) -> dict[str, str]:
     return reasons if isinstance(reasons, dict) else {}
 
 
-def _still_free(state: State, host: Host) -> bool:
-    current = session()
-    active = {other.name for other in state.active_hosts}
-    current.once("schedulers: who holds the nodes now", lambda: _ask(current, "now", active))
+def _ask_again(current: Session) -> None:
+    _ask(current, "now", {host.name for host in current.state.active_hosts})
+
+
+def _still_free(current: Session, host: Host) -> bool:
     reason = _reasons(current, "now").get(host.name)
     if reason:
         host.log_styled(reason, fg="red", log_func=logger.error)
