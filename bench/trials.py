@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shakedown.evidence import peers
-from shakedown.ledger.odds import lemon_odds
-from shakedown.ledger.reliability import LEMON
+from shakedown.ledger.reliability import LEMON, lemon_odds
 from shakedown.trials import judge, matrix, plan
 from shakedown.trials.models import Named
 

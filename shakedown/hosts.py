@@ -19,6 +19,7 @@ from typing import Any
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
+from shakedown.common.lists import grouped
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import SchedulerError
 
@@ -97,10 +98,9 @@ def scheduled(scheduler: str, *conditions: str, allow_allocated: bool = False, *
 
 def _left_out(reasons: dict[str, str]) -> list[str]:
     """Yield a line for each reason, with the nodes that have it."""
-    having: dict[str, list[str]] = {}
-    for name, reason in reasons.items():
-        having.setdefault(reason, []).append(name)
-    return [f"{named(names)}: {reason}" for reason, names in having.items()]
+    return [
+        f"{named(names)}: {reason}" for reason, names in grouped((why, name) for name, why in reasons.items()).items()
+    ]
 
 
 @functools.cache  # an inventory may be read more than once
@@ -279,12 +279,12 @@ class _Choice:
     @functools.cached_property
     def _beginnings(self) -> dict[str, list[str]]:
         """Hosts by what their names may be shortened to: whole labels, but no part of an address."""
-        hosts: dict[str, list[str]] = {}
-        for name in self._names:
-            labels = name.split(".")
-            for count in range(1, len(labels) if not labels[0].isdigit() else 1):
-                hosts.setdefault(".".join(labels[:count]), []).append(name)
-        return hosts
+        names = [(name, name.split(".")) for name in self._names]
+        return grouped(
+            (".".join(labels[:count]), name)
+            for name, labels in names
+            for count in range(1, len(labels) if not labels[0].isdigit() else 1)
+        )
 
     def _nearest(self, missing: Sequence[str]) -> str:
         numbers = {_numbers(name.rstrip("*")) for name in missing}

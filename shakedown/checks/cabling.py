@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shakedown.checks import NICS, check
 from shakedown.checks.compare import data, unknown
+from shakedown.common.lists import grouped
 from shakedown.desired.hca import devices_of
 from shakedown.desired.models import DesiredState
 from shakedown.state.findings import Comparison, Finding, Remedy, Verdict
@@ -80,9 +81,8 @@ def _ports(desired: DesiredState, state: NodeState, plan: Mapping[str, End]) -> 
     devices = _devices(desired, state)
     interface_of = {device.name: interface for interface, device in devices.items()}
     interfaces = {} if is_unreadable(state.interfaces) else {entry.name: entry.up for entry in state.interfaces}
-    heard: dict[str, list[Neighbour]] = {}
-    for neighbour in () if is_unreadable(state.neighbours) else state.neighbours:
-        heard.setdefault(neighbour.interface, []).append(neighbour)
+    neighbours = () if is_unreadable(state.neighbours) else state.neighbours
+    heard = grouped((neighbour.interface, neighbour) for neighbour in neighbours)
     hearing = {device.driver for interface, device in devices.items() if interface in heard}
     ends = {interface_of.get(port, port): end for port, end in plan.items()}
     found = {}

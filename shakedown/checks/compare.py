@@ -1,5 +1,5 @@
-"""What the checks share: unreadable becomes unknown, and the comparison of a setting's three values, of several devices
-with one wanted value, and of PCIe links."""
+"""What the checks share: unreadable becomes unknown, and the comparison of a setting's three values, and of several
+devices with one wanted value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ _READ_AGAIN = {
     "malformed": Remedy(text="read it on the node, and compare it with a healthy node"),
     "failed": Remedy(text="repair what the reason names, then check again"),
 }
-MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
 NOT_SET = "not set"  # nothing on the node writes a value down for the next boot
 NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions", by=FixedBy.LOGIN)
 
@@ -184,15 +183,3 @@ def common(values: Mapping[str, Any]) -> Any:
 def missing(reading: object) -> bool:
     """Tell whether the reading says that the thing itself is not there, which is knowledge, not ignorance."""
     return isinstance(reading, Unreadable) and reading.unreadable == "missing"
-
-
-def pcie_link(gts: float | None, width: int | None, compare: Callable[..., Comparison]) -> list[Comparison]:
-    """Compare the rate and the width of PCIe links now, as far as they are wanted (a link trains down when a lane is
-    bad). `compare` takes the wanted value, the reading of a link, the rule and the unit."""
-    findings = []
-    if gts is not None:
-        findings.append(compare(gts, lambda link: link.speed_gts, lambda speed: speed >= gts, "GT/s").about("speed"))
-    if width is not None:
-        wide = range(width, MOST_LANES + 1).__contains__
-        findings.append(compare(width, lambda link: link.width, wide, "lanes").about("width"))
-    return findings

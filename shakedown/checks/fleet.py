@@ -14,16 +14,17 @@ from statistics import median
 
 from shakedown.checks import machines
 from shakedown.checks.compare import read_again
-from shakedown.checks.device_values import different, of_gpus
 from shakedown.checks.fleet_facts import (
     NONE,
     Facts,
     Values,
+    different,
     equal_facts,
     is_advice,
     is_asked,
     knowledge,
     needs_majority,
+    of_gpus,
     own_values,
 )
 from shakedown.common.text import counted

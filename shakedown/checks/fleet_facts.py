@@ -3,19 +3,55 @@
 `fleet.py` compares them; `fleet.toml` says which differences are advice and which amounts may differ by how much.
 """
 
+from __future__ import annotations
+
 import functools
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_interface, ip_network
+from operator import attrgetter
 from pathlib import Path
 from socket import AF_INET, AF_INET6, inet_aton, inet_ntoa, inet_pton
 from typing import Any
 
-from shakedown.checks.device_values import different, in_order, of_gpus, text_of
+from shakedown.common.lists import grouped
 from shakedown.desired.models import DesiredState
-from shakedown.state.node import Gpu, Interface, NodeState, RdmaDevice, Reading, Setting, Unreadable, is_unreadable
+from shakedown.state.node import Gpu, Interface, NodeState, Reading, Setting, is_unreadable
+
+
+def text_of(reading: Reading[Any]) -> Reading[str]:
+    """Return a reading as text."""
+    return reading if is_unreadable(reading) else f"{reading:g}" if isinstance(reading, float) else str(reading)
+
+
+def different(readings: Iterable[Reading[Any]]) -> Reading[str]:
+    """Return the different values of one node's devices as one text; unreadable where one of them is."""
+    return _joined(list(readings), ", ", lambda texts: sorted(set(texts)))
+
+
+def of_gpus(gpus: Sequence[Gpu], read: Callable[[Gpu], Reading[Any]]) -> Reading[str]:
+    """Return the different values of one node's GPUs as one text: what most have, and before it what others have, each
+    with their slots. Unreadable where one of them is."""
+    values = [(text_of(read(gpu)), gpu.bdf) for gpu in gpus]
+    (usual, count), *_ = Counter(map(str, (value for value, _ in values))).most_common()
+    if count * 2 <= len(gpus) or any(is_unreadable(value) for value, _ in values):
+        return different(value for value, _ in values)
+    others = grouped((str(value), bdf) for value, bdf in values if str(value) != usual)
+    return ", ".join([*(f"{value} ({' '.join(slots)})" for value, slots in sorted(others.items())), usual])
+
+
+def in_order(readings: Iterable[Reading[Any]]) -> Reading[str]:
+    """Return the values of one node's devices in their order; unreadable where one of them is."""
+    return _joined(list(readings), " ", lambda texts: texts)
+
+
+def _joined(readings: list[Reading[Any]], mark: str, arrange: Callable[[list[str]], Sequence[str]]) -> Reading[str]:
+    unread = next((reading for reading in readings if is_unreadable(reading)), None)
+    return unread or mark.join(arrange([str(text_of(reading)) for reading in readings]))
+
 
 Values = dict[str, Reading[str]]  # subject -> reading of this node
 
@@ -74,21 +110,15 @@ def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
     return facts
 
 
+def _fact(holder: Any, path: str) -> Reading[Any]:
+    """Return the reading at a dotted path; of a path that ends with "?", "none" for a thing that is not there."""
+    reading = attrgetter(path.removesuffix("?"))(holder)
+    return _or_none(reading) if path.endswith("?") else reading
+
+
 def _machine(state: NodeState, facts: Facts) -> None:
-    facts.texts |= {
-        "kernel": state.system.kernel,
-        "bios": state.system.bios_version,
-        "product": state.system.product,
-        "os": state.system.os_name,
-        "arch": state.system.arch,
-        "service_manager": state.system.service_manager,
-        "python": state.probe.python,
-        "account": state.probe.user,
-        "cpu_model": state.cpu.model,
-        "cpu_count": str(state.cpu.count),
-        "numa_nodes": text_of(state.numa.nodes),
-        "hugepages": _hugepages(state),
-    }
+    facts.texts |= {name: text_of(_fact(state, path)) for name, path in knowledge()["facts"]["node"].items()}
+    facts.texts["hugepages"] = _hugepages(state)
     facts.amounts["memory"] = state.memory.total_bytes
 
 
@@ -102,16 +132,6 @@ def _hugepages(state: NodeState) -> Reading[str]:
 
 
 def _software(state: NodeState, desired: DesiredState | None, facts: Facts) -> None:
-    facts.texts |= {
-        "rocm": state.rocm_version,
-        "gpu_tool": state.gpu_tool,
-        "rccl": _or_none(state.software.rccl),
-        "mpi": _or_none(state.software.mpi),
-        "container_engine": _or_none(state.containers.engine),
-        "container_version": _or_none(state.containers.version),
-        "container_root": _or_none(state.containers.root),
-        "clock_service": _or_none(state.clock.service),
-    }
     by_provider: dict[str, list[str]] = {}
     for library in state.verbs.providers:
         digest = "unread" if is_unreadable(library.sha256) else library.sha256[:16]
@@ -142,17 +162,10 @@ def _gpus(state: NodeState, facts: Facts) -> None:
     facts.texts["gpu_count"] = str(len(gpus))
     if not gpus:
         return
-    readers: dict[str, Callable[[Gpu], Reading[Any]]] = {
-        "gpu_model": lambda gpu: gpu.pci_id,
-        "gpu_name": lambda gpu: gpu.model,
-        "gpu_driver": lambda gpu: gpu.driver,
-        "gpu_compute_partition": lambda gpu: gpu.compute_partition,
-        "gpu_memory_partition": lambda gpu: gpu.memory_partition,
-        "gpu_xgmi": lambda gpu: gpu.xgmi_links,
-        "gpu_link": lambda gpu: _pair(gpu.link.speed_gts, gpu.link.width),
-        "gpu_link_max": lambda gpu: _pair(gpu.link.max_speed_gts, gpu.link.max_width),
-    }
-    facts.texts |= {name: of_gpus(gpus, read) for name, read in readers.items()}
+    paths = knowledge()["facts"]["gpu"]
+    facts.texts |= {name: of_gpus(gpus, functools.partial(_fact, path=path)) for name, path in paths.items()}
+    facts.texts["gpu_link"] = of_gpus(gpus, lambda gpu: _pair(gpu.link.speed_gts, gpu.link.width))
+    facts.texts["gpu_link_max"] = of_gpus(gpus, lambda gpu: _pair(gpu.link.max_speed_gts, gpu.link.max_width))
     facts.texts["gpu_numa"] = in_order(gpu.numa_node for gpu in gpus)
     facts.texts["gpu_slots"] = in_order(gpu.bdf for gpu in gpus)
     sizes = [gpu.vram_bytes for gpu in gpus]
@@ -168,22 +181,16 @@ def _nics(state: NodeState, facts: Facts) -> None:
     facts.texts["nic_count"] = str(len(devices))
     if not devices:
         return
-    readers: dict[str, Callable[[RdmaDevice], Reading[Any]]] = {
-        "nic_vendor": lambda device: device.vendor or NONE,
-        "nic_driver": lambda device: device.driver or NONE,
-        "nic_firmware": lambda device: device.firmware,
-        "nic_ports": lambda device: device.ports,
-        "nic_state": lambda device: device.state,
-        "nic_rate": lambda device: device.rate_gbps,
-        "nic_link_layer": lambda device: device.link_layer,
-        "nic_gids": lambda device: (
-            device.gids if is_unreadable(device.gids) else different([gid.type for gid in device.gids] or [NONE])
-        ),
-        "nic_max_read_request": lambda device: device.max_read_request,
-        "nic_link": lambda device: _pair(device.link.speed_gts, device.link.width) if device.link else NONE,
-        "nic_link_max": lambda device: _pair(device.link.max_speed_gts, device.link.max_width) if device.link else NONE,
+    paths = knowledge()["facts"]["nic"]
+    facts.texts |= {name: different(_fact(device, path) for device in devices) for name, path in paths.items()}
+    gids = [device.gids for device in devices]
+    types = [held if is_unreadable(held) else different([gid.type for gid in held] or [NONE]) for held in gids]
+    links = [device.link for device in devices]
+    facts.texts |= {
+        "nic_gids": different(types),
+        "nic_link": different(_pair(link.speed_gts, link.width) if link else NONE for link in links),
+        "nic_link_max": different(_pair(link.max_speed_gts, link.max_width) if link else NONE for link in links),
     }
-    facts.texts |= {name: different(map(read, devices)) for name, read in readers.items()}
     facts.texts["nic_numa"] = in_order(device.numa_node for device in devices)
     facts.texts["nic_slots"] = in_order(device.bdf or NONE for device in devices)
     facts.texts["nic_names"] = in_order(device.name for device in devices)
@@ -362,7 +369,7 @@ def _running(setting: Setting) -> Reading[str]:
 
 def _or_none(reading: Reading[Any]) -> Reading[Any]:
     """Return "none" for a thing that is not there, which is knowledge about the node."""
-    return NONE if isinstance(reading, Unreadable) and reading.unreadable == "missing" else reading
+    return NONE if reading in (None, "") or (is_unreadable(reading) and reading.unreadable == "missing") else reading
 
 
 def _pair(speed: Reading[float], width: Reading[int]) -> Reading[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import translate
 
 from shakedown.checks.fleet_facts import knowledge
+from shakedown.common.lists import some
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import NodeState, Reading, is_unreadable
 
@@ -135,6 +136,4 @@ def findings(known: Mapping[str, Identities], several: Mapping[str, Repeated]) -
 
 
 def _names(names: list[str], node: str) -> str:
-    others = [name for name in names if name != node]
-    more = len(others) - _MOST_NAMES
-    return ", ".join(others[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return some([name for name in names if name != node], _MOST_NAMES)

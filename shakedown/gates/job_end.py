@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from shakedown.catalogue import advice
+from shakedown.common.lists import grouped, some
 from shakedown.common.text import counted
-from shakedown.gates.model import Gate, Outcome, some
+from shakedown.gates.model import Gate, Outcome
 from shakedown.gates.observed import Expected, JobEnd, LogCopies, Training, line_count, logs_of
 from shakedown.gates.registry import gate
 from shakedown.hosts import few
@@ -67,10 +68,8 @@ def after_origin(gate: Gate, origin: Collection[str]) -> Gate:
     began = f"after the failure began on {few(origin)}"
     gone = {_ended(name, code) for name, code in after.items()}
     kept = [text for text in gate.evidence.split("; ") if text not in gone and not text.endswith(began)]
-    alike: dict[int, list[str]] = {}
-    for name, code in after.items():
-        alike.setdefault(code, []).append(name)
     own = [text for text in kept if " ended with " in text]
+    alike = grouped((code, name) for name, code in after.items())
     others = [f"{few(names)} ended with {code}{_signal(code)} {began}" for code, names in alike.items()]
     return gate.model_copy(update={"evidence": "; ".join([*own, *others, *(text for text in kept if text not in own)])})
 

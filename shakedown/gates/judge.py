@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shakedown.catalogue import advice
-from shakedown.gates.model import Gate, Outcome, ranges, some
+from shakedown.common.lists import some
+from shakedown.gates.model import Gate, Outcome, ranges
 from shakedown.gates.observed import (
     RESUME_RTOL,
     Expected,

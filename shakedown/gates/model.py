@@ -1,6 +1,6 @@
 """What a gate says, and the thresholds of the gates over iteration lines (data: `thresholds.toml`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -9,10 +9,9 @@ from pydantic import ConfigDict, ValidationInfo, field_validator
 
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
+from shakedown.common.lists import some
 from shakedown.desired.models import TOGETHER
 from shakedown.state.findings import Verdict, worst
-
-QUOTED = 8  # items of a list that are named in evidence before it says how many more there are
 
 
 class Outcome(Frozen):
@@ -37,22 +36,13 @@ class Outcome(Frozen):
         return None if outcome.data.get("verdict") is Verdict.OK else remedy
 
 
-class Gate(Frozen):
-    """One condition on a smoke run, and its outcome.
-
-    The fields of Outcome stand here again because `name` comes first in run.json, and pydantic puts those of a base
-    before it.
-    """
-
-    model_config = ConfigDict(ser_json_inf_nan="strings")
-
+class _Named(Frozen):
     name: str
-    verdict: Literal[Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN]
-    wanted: Any = None
-    actual: Any = None
-    unit: str | None = None
-    evidence: str = ""
-    remedy: str | None = None
+
+
+class Gate(Outcome, _Named):
+    """One condition on a smoke run, and its outcome. Its name comes first in run.json."""
+
     job: str = TOGETHER  # which job of the run it judges (jobs/job.py names them)
     node: str | None = None  # the node that had this job for itself
 
@@ -71,12 +61,6 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             rows.append([number])
     return some(["-".join(str(number) for number in row) for row in rows])
-
-
-def some(items: Sequence[Any]) -> str:
-    """Format the items, the first few of many."""
-    text = ", ".join(str(item) for item in items[:QUOTED])
-    return f"{text} and {len(items) - QUOTED} more" if len(items) > QUOTED else text
 
 
 @dataclass(frozen=True)

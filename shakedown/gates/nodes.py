@@ -8,11 +8,12 @@ from typing import Any, TypeGuard
 
 from shakedown.catalogue import advice
 from shakedown.common.data import read_toml
+from shakedown.common.lists import some
 from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence.stragglers.model import NOT_SEEN, Stragglers, sentence
 from shakedown.evidence.telemetry.kernel import KernelWindow, Reported, reported
 from shakedown.evidence.telemetry.summary import STEADY
-from shakedown.gates.model import Outcome, some
+from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Counters, JobEnd, NodeWatch
 from shakedown.gates.registry import gate
 from shakedown.state.findings import Verdict, worst

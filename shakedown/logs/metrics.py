@@ -38,24 +38,11 @@ def metric_of(name: str) -> Metric:
     return METRICS[name.removesuffix(MEAN)]
 
 
-METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric(name="throughput_per_gpu", unit="TFLOP/s/GPU", direction="at least", source="tflops_per_gpu"),
-        Metric(name="tokens_per_gpu", unit="tokens/s/GPU", direction="at least", source="tokens_per_gpu_per_s"),
-        Metric(name="elapsed_time_per_iteration", unit="ms", direction="at most", source="elapsed_ms", zero=False),
-        Metric(name="mem_usage", unit="fraction", direction="at most", source="memory_fraction"),
-    )
+METRICS_OF = {
+    parser: {name: Metric(name=name, **entry) for name, entry in entries.items()}
+    for parser, entries in read_toml("shakedown.logs", "metrics.toml").items()
 }
-
-_OF_MAD = (
-    METRICS["tokens_per_gpu"],
-    METRICS["throughput_per_gpu"],
-    Metric(name="frames_per_gpu", unit="frames/s/GPU", direction="at least", source=""),
-    Metric(name="memory_alloc", unit="GiB", direction="at most", source=""),
-)
-METRICS_OF = {"training": METRICS, "mad": {metric.name: metric for metric in _OF_MAD}}
-"""What each parser of gates/parsers.py can measure."""
+METRICS = METRICS_OF["training"]
 
 
 PRECISIONS = ("fp4", "fp8", "bf16", "fp16")  # the fastest first

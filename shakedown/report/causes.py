@@ -3,21 +3,67 @@
 Which finding follows from which is data of the checks (`follows` of a check, and of `checks/fleet.toml`).
 """
 
+from __future__ import annotations
+
 import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shakedown import checks
 from shakedown.checks.fleet_facts import knowledge
 from shakedown.checks.missing import in_words, missing_devices
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
-from shakedown.report.fold import NAME, without_name
 from shakedown.report.terminal import shown_values, value_text
 from shakedown.state.findings import Finding, FixedBy, Risk, Verdict
+
+if TYPE_CHECKING:
+    from shakedown.gates import Gate
+
+
+NAME = "NODE"
+"""What stands in the texts of a row over several nodes where each had its own name."""
+
+
+@dataclass(frozen=True)
+class FoldedGate:
+    """A gate that several nodes' own jobs came to; without `nodes` it is one of the job over all of them."""
+
+    gate: Gate
+    nodes: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        """The nodes as ranges; nothing for the job over all of them."""
+        return folded(self.nodes)
+
+
+def fold_gates(gates: Iterable[Gate]) -> list[FoldedGate]:
+    """Return gates of the nodes' own jobs that came to the same as one; those of the job over all nodes as they are."""
+    groups: dict[Hashable, tuple[Gate, dict[str, None]]] = {}
+    for gate in gates:
+        job = gate.job if gate.node is None else ""  # that of a node by itself has the node's name in it
+        values = repr((gate.wanted, gate.actual))
+        same = (gate.node is None, gate.name, gate.verdict, values, gate.unit, gate.evidence, gate.remedy, job)
+        _, nodes = groups.setdefault(same, (gate, {}))
+        if gate.node is not None:
+            nodes[gate.node] = None
+    return [FoldedGate(first, tuple(nodes)) for first, nodes in groups.values()]
+
+
+def without_name(text: str, node: str) -> str:
+    """Return the text with NODE where the node's own name stood as a word."""
+    return _word(node).sub(NAME, text) if node and node in text else text
+
+
+@functools.lru_cache(maxsize=4096)
+def _word(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)")
+
 
 REACHABLE = "reachable"
 VALUES = 3
@@ -180,10 +226,7 @@ def _parts(finding: Finding) -> set[str]:
 
 def _groups(found: Sequence[Cause], key: Callable[[Cause], Hashable]) -> list[list[Cause]]:
     """Return the causes in groups of one verdict, one way to fix them and one key."""
-    groups: dict[Hashable, list[Cause]] = {}
-    for cause in found:
-        groups.setdefault((cause.verdict, cause.note, key(cause)), []).append(cause)
-    return list(groups.values())
+    return list(grouped(((cause.verdict, cause.note, key(cause)), cause) for cause in found).values())
 
 
 def _merged(found: Sequence[Cause], key: Callable[[Cause], Hashable]) -> list[Cause]:
@@ -286,11 +329,8 @@ def _is_statement(finding: Finding) -> bool:
 
 def _of_parts(values: Mapping[str, Any], unit: str | None) -> str:
     """Return the parts that differ with what they have, those with one value together."""
-    alike: dict[str, list[str]] = {}
-    for part, value in values.items():
-        alike.setdefault(value_text(value, unit), []).append(str(part))
     texts = []
-    for value, parts in alike.items():
+    for value, parts in grouped((value_text(value, unit), str(part)) for part, value in values.items()).items():
         names = folded(parts)
         texts.append(f"{names if len(names) <= LONGEST_DETAIL else counted(len(parts), 'device')}: {value}")
     return ", ".join(texts)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import printable
 from shakedown.evidence.diagnosis import words
 from shakedown.evidence.diagnosis.model import Diagnosis
@@ -12,8 +13,8 @@ from shakedown.gates import Gate
 from shakedown.gates.consequences import split
 from shakedown.hosts import few
 from shakedown.isolation.tree import result_lines
+from shakedown.report.causes import FoldedGate, fold_gates
 from shakedown.report.files import FILES
-from shakedown.report.fold import FoldedGate, fold_gates
 from shakedown.report.summary import PAGE, HostOutcome, OutcomeKind, Summary
 from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Verdict
@@ -110,10 +111,7 @@ def _named_by_search(record: RunRecord) -> str:
 
 def of_run(record: RunRecord, directory: Path | None) -> Summary:
     """Return the summary of a run out of its record alone."""
-    alike: dict[str, list[str]] = {}
-    for node in record.nodes:
-        for note in node.notes:
-            alike.setdefault(note, []).append(node.name)
+    alike = grouped((note, node.name) for node in record.nodes for note in node.notes)
     summary = Summary(
         verdict=record.verdict,
         outcomes=[_outcome(node) for node in record.nodes],

@@ -9,6 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence.diagnosis.words import grounds, headline
 from shakedown.evidence.diagnosis.words import lines as diagnosis_lines
@@ -21,8 +22,7 @@ from shakedown.isolation import tree
 from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import METRICS
 from shakedown.report import failure, screen, telemetry, trials
-from shakedown.report.causes import causes
-from shakedown.report.fold import FoldedGate, fold_gates
+from shakedown.report.causes import FoldedGate, causes, fold_gates
 from shakedown.report.formats import Judged
 from shakedown.report.summary import fitted, summary_lines
 from shakedown.report.terminal import COLOURS, safe, table, value_text, verdict_text
@@ -89,10 +89,7 @@ def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool
     }
     columns = {metric: f"{metric} [{METRICS[metric].unit}]" for metric, values in found.items() if values}
     made = table("single node", "verdict", "gates", *map(safe, columns.values()))
-    of_node: dict[str, list[Gate]] = {}
-    for gate in gates:
-        if gate.node is not None:
-            of_node.setdefault(gate.node, []).append(gate)
+    of_node = grouped((gate.node, gate) for gate in gates if gate.node is not None)
     rows: dict[tuple[str, ...], list[str]] = {}
     for node, node_gates in of_node.items():
         wrong = [gate.name for gate in node_gates if not gate.verdict.passes]
@@ -132,10 +129,7 @@ def outcome(verdict: Verdict) -> str:
 def closing(gates: Sequence[Gate], alone: str = "each node alone") -> Iterator[str]:
     """Yield what a run came to, in a line for the nodes' own jobs (`alone`) and one for the job over all of them."""
 
-    nodes: dict[str, list[Gate]] = {}
-    for gate in gates:
-        if gate.node is not None:
-            nodes.setdefault(gate.node, []).append(gate)
+    nodes = grouped((gate.node, gate) for gate in gates if gate.node is not None)
     bad = [node for node, own in nodes.items() if verdict_of(own) != Verdict.OK]
     if nodes:
         verdict = outcome(verdict_of(gate for gate in gates if gate.node is not None))
@@ -237,10 +231,7 @@ def report(
     if record.rolling is not None:
         yield safe(record.rolling.words())
     yield _run_nodes(record.nodes, show_all)
-    notes: dict[tuple[str, str], list[str]] = {}
-    for node in record.nodes:
-        for note in node.notes:
-            notes.setdefault((note, node.name if show_all else ""), []).append(node.name)
+    notes = grouped(((note, show_all and node.name), node.name) for node in record.nodes for note in node.notes)
     yield from (safe(f"{folded(names)}: {note}") for (note, _), names in notes.items())
     yield from [] if seen and not show_all else _findings(record, show_all)
     if record.trials is not None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shakedown.checks.examination import resting
+from shakedown.common.lists import grouped, some
 from shakedown.common.secrets import masked_model
 from shakedown.common.text import counted, printable
 from shakedown.evidence.diagnosis import words
 from shakedown.gates.consequences import split
 from shakedown.hosts import few, folded
-from shakedown.report.causes import causes
+from shakedown.report.causes import causes, fold_gates
 from shakedown.report.failure import next_command, own_reason, sentence
-from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Findings, Judged, Remembered, Run
 from shakedown.report.screen import command_after
 from shakedown.report.terminal import value_text
@@ -291,10 +291,8 @@ def _suspects(search: Result | None) -> Iterator[Action]:
                 "Look at the cables, ports and switches between them, and measure them: shakedown trials --only pairs."
             )
         yield Action(Verdict.FAIL, f"suspect {suspect.kind}", suspect.nodes, remedy, printable(evidence, TEXT))
-    undecided: dict[str, list[str]] = {}
-    for node, why in (search.undecided if search else {}).items():
-        undecided.setdefault(why, []).append(node)
-    for why, nodes in undecided.items():
+    undecided = search.undecided if search else {}
+    for why, nodes in grouped((why, node) for node, why in undecided.items()).items():
         yield Action(Verdict.UNKNOWN, "undecided", tuple(nodes), "", printable(why, TEXT))
 
 
@@ -320,9 +318,8 @@ def _gates(count: int) -> str:
 def _not_held(gates: Sequence[Gate]) -> Iterator[str]:
     bad = [gate for gate in gates if not gate.verdict.passes]
     if bad:
-        names = list(dict.fromkeys(gate.name for gate in bad))
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        yield f"{len(bad)} of {counted(len(gates), 'gate')} did not hold ({', '.join(names[:NAMED])}{more})"
+        names = some(list(dict.fromkeys(gate.name for gate in bad)), NAMED)
+        yield f"{len(bad)} of {counted(len(gates), 'gate')} did not hold ({names})"
 
 
 def _differing(findings: Sequence[Finding], total: int) -> Iterator[str]:

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from shakedown.common.frozen import Frozen
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
 from shakedown.hosts import few, folded
 from shakedown.jobs.launch import LaunchPlan
@@ -65,10 +66,10 @@ def changes_of(findings: Sequence[Finding]) -> list[Change]:
         wanted, was = shown_values(finding)
         operation = (finding.remedy.operation if finding.remedy else None) or ""
         by_name.setdefault((finding.name, operation, wanted), {})[finding.node] = was
-    alike: dict[tuple[str, str, str, tuple[tuple[str, str], ...]], list[str]] = {}
-    for (name, operation, wanted), was_of in by_name.items():
-        same = (name.partition(".")[0], operation, wanted, tuple(was_of.items()))
-        alike.setdefault(same, []).append(name)
+    alike = grouped(
+        ((name.partition(".")[0], operation, wanted, tuple(was_of.items())), name)
+        for (name, operation, wanted), was_of in by_name.items()
+    )
     return [
         Change(
             names=names,
@@ -87,10 +88,7 @@ def lines(preview: Preview, nodes: int, dry: str = "dry run: nothing is changed"
     yield from _changes(preview.changes, nodes)
     for label, text in _course(preview).items():
         yield from _labelled(label, text)
-    shown: dict[str, list[str]] = {}
-    for name in preview.jobs:
-        shown.setdefault(name.partition("/")[0], []).append(name)
-    for names in shown.values():
+    for names in grouped((name.partition("/")[0], name) for name in preview.jobs).values():
         yield ""
         yield from _job(preview.jobs[names[0]], len(names), whole)
     if preview.hindrances:
@@ -204,10 +202,7 @@ def _labelled(label: str, text: str, most: int = 3, placeholder: str = " ...") -
     )
 
 
-def grouped(texts: Mapping[str, Sequence[str]]) -> list[Lacking]:
+def gaps(texts: Mapping[str, Sequence[str]]) -> list[Lacking]:
     """Return what the nodes lack, in the order of how many lack the same. `texts`: of each node."""
-    found: dict[str, list[str]] = {}
-    for node, own in texts.items():
-        for text in own:
-            found.setdefault(text, []).append(node)
+    found = grouped((text, node) for node, own in texts.items() for text in own)
     return [Lacking(text=text, nodes=nodes) for text, nodes in sorted(found.items(), key=lambda item: -len(item[1]))]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
 from shakedown.hosts import few
 from shakedown.state.findings import Verdict
@@ -100,11 +101,7 @@ def _course(summary: Summary, headline: bool) -> Iterator[str]:
         yield from summary.next_steps if number == 0 and not headline else []
     yield from _warnings(summary.warnings)
     yield from _changes(summary)
-    back: dict[str, list[str]] = {}
-    for node, lines in summary.restored.items():
-        for line in lines:
-            back.setdefault(line, []).append(node)
-    for line, nodes in back.items():
+    for line, nodes in grouped((line, node) for node, lines in summary.restored.items() for line in lines).items():
         yield f"{'would restore' if summary.dry else 'restored'}: {_listed(nodes)}: {printable(line, WHY)}"
     if summary.interrupted and any(outcome.kind == "interrupted" and outcome.under_way for outcome in summary.outcomes):
         yield "what was under way on those nodes ends there within its time limit"
@@ -160,11 +157,7 @@ def _outcomes(summary: Summary) -> Iterator[str]:
 
 def _warnings(warnings: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """How many warnings, and of what; none of them has a part in the verdict."""
-    nodes: dict[str, list[str]] = {}
-    for node, names in warnings.items():
-        for name in names:
-            nodes.setdefault(name, []).append(node)
-    if nodes:
+    if nodes := grouped((name, node) for node, names in warnings.items() for name in names):
         what = "; ".join(f"{printable(name)}: {_listed(warned)}" for name, warned in nodes.items())
         yield f"  warnings, beside the verdict: {sum(map(len, nodes.values()))} ({what})"
 

@@ -8,7 +8,7 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from shakedown.report import formats, past, screen, service
+from shakedown.report import formats, past, screen
 from shakedown.report.formats import Findings, Judged, Run, Waivers
 
 
@@ -46,7 +46,7 @@ _PARTS: dict[type, Callable[[Any], Iterator[RenderableType]]] = {
     formats.Compared: lambda document: past.comparison(document.comparison),
     formats.Calibrated: lambda document: past.calibration(document.rows, document.runs),
     formats.Reliable: lambda document: past.reliability(document.answer),
-    formats.InService: lambda document: service.board(document.board, document.show_all),
+    formats.InService: lambda document: past.board(document.board, document.show_all),
 }
 
 

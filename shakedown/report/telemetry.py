@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.table import Table
 
+from shakedown.common.lists import grouped, some
 from shakedown.common.text import counted, decimal
+from shakedown.evidence.telemetry.summary import Channel, NodeTelemetry, Spread, channels
 from shakedown.report import terminal
 from shakedown.report.terminal import safe
 
-if TYPE_CHECKING:
-    from shakedown.evidence.telemetry.summary import NodeTelemetry, Spread
-
 MOST = 8  # nodes that have a line of their own; with more, those alone of which there is something to say
-# Column -> channel, scale, and whether its middle or its end is what tells.
-_COLUMNS = {
-    "GPU W": ("gpu/*/power_w", 1.0),
-    "GPU °C": ("gpu/*/temperature_c", 1.0),
-    "GPU MHz": ("gpu/*/gfx_clock_mhz", 1.0),
-    "GPU %": ("gpu/*/busy_pct", 1.0),
-    "VRAM GiB": ("gpu/*/vram_used_bytes", 2.0**-30),
-    "RDMA tx Gb/s": ("rdma/*/tx_bytes", 1.0),
-    "net tx Gb/s": ("net/*/tx_bytes", 1.0),
-    "CPUs busy": ("cpu/busy_s", 1.0),
-    "free GiB": ("memory/available_bytes", 2.0**-30),
-    "CPU wait %": ("pressure/cpu_some_s", 1.0),
-}
 
 
 def table(nodes: Mapping[str, NodeTelemetry]) -> Table | None:
@@ -45,7 +30,8 @@ def table(nodes: Mapping[str, NodeTelemetry]) -> Table | None:
 def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]]]:
     """Return the same as texts: the columns' titles, and the rows; none where nothing was sampled."""
     seen = {name: node for name, node in nodes.items() if node.samples}
-    columns = {title: where for title, where in _COLUMNS.items() if any(where[0] in n.channels for n in seen.values())}
+    sampled = {name for node in seen.values() for name in node.channels}
+    columns = [channel for name, channel in channels().items() if channel.column and name in sampled]
     if not columns:
         return [], []
     windows = sorted({node.window for node in seen.values()})
@@ -53,27 +39,23 @@ def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]
     rows = []
     if len(seen) > MOST:
         shown = [name for name in seen if any(_noted(seen[name]))]
-        spreads = [_of_all([node.channels[where] for node in seen.values() if where in node.channels])
-                   for where, _ in columns.values()]  # fmt: skip
-        of_all = map(_cell, spreads, (scale for _, scale in columns.values()))
+        of_all = [
+            _cell(channel, _of_all([node.channels.get(channel.name) for node in seen.values()])) for channel in columns
+        ]
         rows.append([f"all {counted(len(seen), 'node')}", *of_all, ""])
     for name in shown:
-        row = [_cell(seen[name].channels.get(where), scale) for where, scale in columns.values()]
+        row = [_cell(channel, seen[name].channels.get(channel.name)) for channel in columns]
         rows.append([name, *row, "; ".join(_noted(seen[name]))])
-    return [f"telemetry of {' and '.join(windows)}", *columns, "noted"], rows
+    return [f"telemetry of {' and '.join(windows)}", *(channel.column for channel in columns), "noted"], rows
 
 
 def lines(nodes: Mapping[str, NodeTelemetry]) -> Iterator[str]:
     """Yield what could not be read, and on which nodes."""
-    reasons: dict[str, list[str]] = {}
+    reasons = {name: [f"{kind}: {why}" for kind, why in node.unreadable.items()] for name, node in nodes.items()}
     for name, node in nodes.items():
-        for kind, why in node.unreadable.items():
-            reasons.setdefault(f"{kind}: {why}", []).append(name)
-        if node.incomplete:
-            reasons.setdefault(f"samples: {node.incomplete}", []).append(name)
-    for why, names in reasons.items():
-        shown = ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
-        yield f"not sampled on {shown}: {why}"
+        reasons[name] += [f"samples: {node.incomplete}"] if node.incomplete else []
+    for why, names in grouped((why, name) for name, own in reasons.items() for why in own).items():
+        yield f"not sampled on {some(names, MOST)}: {why}"
 
 
 def _noted(node: NodeTelemetry) -> Iterator[str]:
@@ -88,19 +70,17 @@ def _noted(node: NodeTelemetry) -> Iterator[str]:
         yield counted(len(node.risen) - 3, "more counter")
 
 
-def _cell(spread: Spread | None, scale: float) -> str:
+def _cell(channel: Channel, spread: Spread | None) -> str:
     if spread is None:
         return "-"
-    low, middle, high = (value * scale for value in (spread.min, spread.median, spread.max))
+    low, middle, high = (value / channel.divisor for value in (spread.min, spread.median, spread.max))
     span = f" ({decimal(low, 4)}..{decimal(high, 4)})" if decimal(low, 3) != decimal(high, 3) else ""
     return f"{decimal(middle, 4)}{span}"
 
 
-def _of_all(spreads: Sequence[Any]) -> Any:
-    if not spreads:
-        return None
-    first = spreads[0]
-    return first.model_copy(
+def _of_all(found: Iterable[Spread | None]) -> Spread:
+    spreads = [spread for spread in found if spread]
+    return spreads[0].model_copy(
         update={
             "min": min(spread.min for spread in spreads),
             "median": statistics.median(spread.median for spread in spreads),

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import decimal, in_unit, printable
 from shakedown.desired.values import format_size
 from shakedown.hosts import folded
@@ -76,12 +77,11 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        alike: dict[str, list[str]] = {}
-        for key, item in value.items():
-            alike.setdefault(value_text(item, None, digits), []).append(str(key))
+        texts = {str(key): value_text(item, None, digits) for key, item in value.items()}
         if len(value) > FOLDED:  # the exit codes of a rack are mostly one
+            alike = grouped((text, key) for key, text in texts.items())
             return ", ".join(f"{folded(keys)}={text}" for text, keys in alike.items())
-        return ", ".join(f"{key}={value_text(item, None, digits)}" for key, item in value.items())
+        return ", ".join(f"{key}={text}" for key, text in texts.items())
     if isinstance(value, Sequence):
         return " ".join(value_text(item, None, digits) for item in value) or "none"
     if isinstance(value, float):

@@ -16,7 +16,7 @@ from shakedown.ledger.compared import earlier
 from shakedown.operations import images
 from shakedown.operations.smoke import Remote
 from shakedown.recipes.recipe import recipes
-from shakedown.report.preview import Duration, Preview, changes_of, grouped, in_words, lines
+from shakedown.report.preview import Duration, Preview, changes_of, gaps, in_words, lines
 from shakedown.runner.examine import logs_in
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
@@ -65,7 +65,7 @@ def _made(current: Session, changes: bool, trains: bool) -> Preview:
         jobs=jobs,
         hindrances=hindrances,
         looked_at=looked_at,
-        lacking=grouped(texts),
+        lacking=gaps(texts),
     )
 
 

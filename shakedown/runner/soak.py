@@ -8,11 +8,11 @@ from pyinfra.api import Host
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 
+from shakedown.common.lists import some
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import counted, printable
 from shakedown.desired.models import Soak, Trials
 from shakedown.gates import Gate
-from shakedown.gates.model import some
 from shakedown.hosts import folded
 from shakedown.jobs.launch import Event, Job, LaunchPlan
 from shakedown.operations import smoke as smoke_operations

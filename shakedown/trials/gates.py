@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from shakedown.common.lists import some
 from shakedown.common.text import counted, decimal
 from shakedown.evidence import peers
 from shakedown.gates import Gate
-from shakedown.gates.model import some
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import NODES, PAIRS, Judged, Matrix, TrialsRecord
 from shakedown.trials.workload.registry import PAIRS as ON_PAIRS

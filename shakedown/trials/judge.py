@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from shakedown.common.lists import some
 from shakedown.common.text import counted, decimal
 from shakedown.evidence import peers
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import MINIMUM, Baseline, Past
-from shakedown.gates.model import some
 from shakedown.trials.matrix import Cell, read
 from shakedown.trials.models import MEASURED, Judged, Limits, Matrix, Named, Reading, Standing, TrialsRecord, references
 from shakedown.trials.workload.registry import LOWER, PAIRS, Trial, trials

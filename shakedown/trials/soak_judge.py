@@ -8,9 +8,9 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
+from shakedown.common.lists import some
 from shakedown.common.text import counted, decimal, load_json, printable
 from shakedown.gates import Gate
-from shakedown.gates.model import some
 from shakedown.state.findings import Verdict
 from shakedown.trials.soak import KIND, Figure, Growth, SoakRecord, SoakStage, catalogue, length, tools_of
 from shakedown.trials.workload.soak import MARK

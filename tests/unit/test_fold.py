@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from shakedown.gates import Gate
 from shakedown.hosts import folded, nodes
 from shakedown.report import formats, terminal
-from shakedown.report.causes import causes
-from shakedown.report.fold import fold_gates, without_name
+from shakedown.report.causes import causes, fold_gates, without_name
 from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Finding, Remedy, Verdict
 

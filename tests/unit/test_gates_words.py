@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from shakedown.catalogue import advice
+from shakedown.common.lists import QUOTED, some
 from shakedown.gates import Gate, NodeLog, judge_log, read_log
 from shakedown.gates.job_end import exit_codes, logs_complete
-from shakedown.gates.model import QUOTED, some
 from shakedown.gates.nodes import nothing_left
 from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.logs.iterations import Iteration

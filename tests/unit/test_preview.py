@@ -22,7 +22,7 @@ from shakedown.jobs.launch import Need
 from shakedown.jobs.remote import lacking
 from shakedown.ledger.history import JobRow, RunRow
 from shakedown.node.launcher import needs
-from shakedown.report.preview import WIDTH, Duration, Preview, changes_of, grouped, lines
+from shakedown.report.preview import WIDTH, Duration, Preview, changes_of, gaps, lines
 from shakedown.runner import preview as preview_module
 from shakedown.runner.preview import _published_s
 from shakedown.runner.training import preview_of
@@ -154,7 +154,7 @@ def test_equal_changes_are_one_line_and_all_fits_on_a_screen() -> None:
         duration=Duration(seconds=700, source="median of 5 earlier passed runs"),
         jobs=plans,
         looked_at=list(found.desired),
-        lacking=grouped({node: ["/opt/nope/bin/python is missing"] for node in found.desired}),
+        lacking=gaps({node: ["/opt/nope/bin/python is missing"] for node in found.desired}),
     )
     shown = list(lines(preview, 64))
     assert max(map(len, shown)) <= WIDTH and len(shown) <= 40
@@ -185,7 +185,7 @@ def test_logins_and_reboots_that_a_person_has_to_make_are_named() -> None:
 
 
 def test_a_single_node_that_lacks_something_is_named_and_no_common_fault() -> None:
-    preview = Preview(looked_at=["n1", "n2", "n3"], lacking=grouped({"n2": ["x is missing"]}))
+    preview = Preview(looked_at=["n1", "n2", "n3"], lacking=gaps({"n2": ["x is missing"]}))
     text = "\n".join(lines(preview, 3))
     assert "2 of 3 nodes have what the job needs" in text and "n2: x is missing\n" in f"{text}\n"
 

@@ -26,10 +26,9 @@ from shakedown.cli import main
 from shakedown.common.secret_file import SecretError
 from shakedown.node.sign import NAMESPACE
 from shakedown.runs.directory import STATEMENT, RunDirectory
-from shakedown.runs.signing import envelope, nodes, sshsig, statement
+from shakedown.runs.signing import envelope, nodes, openssh, statement
 from shakedown.runs.signing.envelope import NotSigned
-from shakedown.runs.signing.known_hosts import KnownHosts
-from shakedown.runs.signing.sshsig import fingerprint
+from shakedown.runs.signing.openssh import KnownHosts, fingerprint
 from tests import forks, sshd
 from tests.archives import a_run, contents
 from tests.docs.blocks import DOCS
@@ -673,17 +672,17 @@ def test_signatures_of_ssh_keygen_are_verified_as_it_does(tmp_path: Path, kind: 
     command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", tmp_path / "key"]
     armour = subprocess.run(command, input="text", capture_output=True, text=True, check=True).stdout
     key = " ".join((tmp_path / "key.pub").read_text().split()[:2])
-    sshsig.check(b"text", armour, key, NAMESPACE)
+    openssh.check(b"text", armour, key, NAMESPACE)
     lines = armour.splitlines()
     raw = bytearray(base64.b64decode("".join(lines[1:-1])))
     for place in (7, 30, len(raw) - 1):
         bad = bytearray(raw)
         bad[place] ^= 1
         with pytest.raises(ValueError):
-            sshsig.check(b"text", "\n".join([lines[0], base64.b64encode(bad).decode(), lines[-1]]), key, NAMESPACE)
+            openssh.check(b"text", "\n".join([lines[0], base64.b64encode(bad).decode(), lines[-1]]), key, NAMESPACE)
     for words in ((b"other", armour, key, NAMESPACE), (b"text", armour, key, "file"), (b"text", "", key, NAMESPACE)):
         with pytest.raises(ValueError):
-            sshsig.check(*words)
+            openssh.check(*words)
     said = subprocess.run(["ssh-keygen", "-l", "-f", tmp_path / "key.pub"], capture_output=True, text=True, check=True)
     assert fingerprint(key).split()[1] in said.stdout
 

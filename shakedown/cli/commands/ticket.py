@@ -7,7 +7,7 @@ import click
 from shakedown import ledger as memory
 from shakedown.cli.words import unusable, usable
 from shakedown.hosts import select
-from shakedown.report.ticket import candidates, text_of
+from shakedown.report.markdown import candidates, text_of
 from shakedown.runs.archive.read import opened_run
 from shakedown.runs.archive.redact import Redactor
 from shakedown.service.model import Step

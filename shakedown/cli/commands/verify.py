@@ -8,7 +8,7 @@ import click
 from shakedown.cli.words import EXIT_CODES, reason, unusable
 from shakedown.common.text import counted, printable
 from shakedown.runs.signing.envelope import NotSigned, hint, public_key
-from shakedown.runs.signing.known_hosts import KnownHosts
+from shakedown.runs.signing.openssh import KnownHosts
 from shakedown.runs.signing.verify import Verified, verified
 from shakedown.state.findings import Verdict
 

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Literal
 
 from shakedown.common.frozen import Frozen
+from shakedown.common.lists import some
 
 Why = Literal["missing", "other collective", "other sizes", "no answer", "all entered", "link", "open"]
 
@@ -304,6 +305,4 @@ def _stand(count: int) -> str:
 
 
 def _ranks(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:_NAMED]))
-    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return f"rank{'' if len(numbers) == 1 else 's'} {shown}{more}"
+    return f"rank{'' if len(numbers) == 1 else 's'} {some(numbers, _NAMED)}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from shakedown.common.lists import some
 from shakedown.common.text import counted
 from shakedown.evidence import peers
 from shakedown.evidence.stragglers.model import Level, Limits, Measured, Own, Slow, Stragglers, Window
@@ -68,9 +69,9 @@ def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limi
         own += beside
         unknown += [why] if why else []
     if silent:
-        unknown.append(f"not every rank of {_few(silent)} reported its own time")
+        unknown.append(f"not every rank of {some(silent)} reported its own time")
     if cut := sorted(name for name, log in measured.items() if log and log.beyond):
-        unknown.append(f"more windows than are kept in {_few(cut)}")
+        unknown.append(f"more windows than are kept in {some(cut)}")
     return Stragglers(
         ranks=len(times),
         windows=max(len(spans) for spans in times.values()),
@@ -247,7 +248,3 @@ def _spans(spans: Sequence[_Span]) -> str:
             rows.append([first, last])
     text = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in rows[:_ROWS])
     return text + (" and more" if len(rows) > _ROWS else "")
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_ROWS]) + (f" and {len(names) - _ROWS} more" if len(names) > _ROWS else "")

@@ -1,5 +1,7 @@
 """What ranks report of their own time, how that is read from a log, and what it comes to, in words too."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Iterator
@@ -182,3 +184,21 @@ def lines(found: Stragglers) -> Iterator[str]:
         yield f"stragglers: {counted(found.ranks, 'rank')} over {counted(found.windows, 'window')}; {NOT_SEEN}"
     if found.unknown:
         yield f"stragglers: not known: {found.unknown}"
+
+
+OWN_TIMES_HEADER = ("standing", "node", "ranks", "beside the median of its peers", "least and most of a window")
+
+
+def own_times_rows(found: Stragglers) -> list[tuple[str, ...]]:
+    """Return a row for each node in each role, the slowest first."""
+    levels = {(times.node, times.role): times.level for times in found.slow}
+    return [
+        (
+            levels.get((times.node, times.role), "ok"),
+            times.node,
+            times.role or "all",
+            f"{times.slower:+.1%}",
+            f"{times.least:+.0%} to {times.most:+.0%}",
+        )
+        for times in found.own
+    ]

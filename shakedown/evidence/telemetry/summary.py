@@ -33,6 +33,9 @@ class Channel(Frozen):
     scale: float = 1.0
     odd: Literal["high", "low"] | None = None
     least: Annotated[float, Field(ge=0)] = 0.0
+    column: str = ""
+    plot: str = ""
+    divisor: float = 1.0
 
     @property
     def odd_unit(self) -> str:

@@ -3,7 +3,7 @@
 A supplier and a buyer sign the printed page. The page proves nothing: `shakedown verify` does.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,9 +13,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import decimal, printable
 from shakedown.logs.metrics import METRICS
-from shakedown.report.fold import fold_gates
+from shakedown.report.causes import fold_gates
 from shakedown.report.formats import Run
 from shakedown.report.overview import overview
 from shakedown.report.page import render
@@ -24,7 +25,6 @@ from shakedown.runs.records import RunRecord
 from shakedown.runs.signing.statement import digest
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState, is_unreadable
-from shakedown.trials.models import Judged
 
 MOST = 20_000  # rows of a table: 512 nodes with 8 GPUs, 10 NICs and 10 drives have 15,000 parts
 _UNREAD = "not read"
@@ -60,9 +60,7 @@ def page_of(document: Run) -> str:
     waived = [finding for finding in record.findings if finding.waiver]
     differing = [finding for finding in record.findings if finding.verdict != Verdict.OK and not finding.waiver]
     measured = [*_figures(document), *_trials(record), *_soak(record)]
-    models: dict[tuple[str, str], list[str]] = defaultdict(list)  # the node of each part
-    for part in parts:
-        models[part.kind, part.model].append(part.node)
+    models = grouped(((part.kind, part.model), part.node) for part in parts)  # the node of each part
     template = render.environment().get_template("acceptance.html")
     return template.render(
         shown=shown,
@@ -135,9 +133,8 @@ def _figures(document: Run) -> Iterator[Figure]:
 
 def _trials(record: RunRecord) -> Iterator[Figure]:
     """Yield each figure of the trials over all parts: the range, and the limits that parts were held against."""
-    groups: dict[tuple[str, str, str], list[Judged]] = {}
-    for part in record.trials.judged if record.trials else ():
-        groups.setdefault((part.trial, part.figure, part.unit), []).append(part)
+    judged = record.trials.judged if record.trials else ()
+    groups = grouped(((part.trial, part.figure, part.unit), part) for part in judged)
     for (trial, figure, unit), found in groups.items():
         values = [part.median for part in found if part.median is not None]
         value = f"{decimal(min(values), 4)} to {decimal(max(values), 4)}" if values else "nothing"

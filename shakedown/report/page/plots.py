@@ -10,9 +10,10 @@ from datetime import datetime
 from statistics import median
 from typing import TYPE_CHECKING
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence.results import Timing
-from shakedown.evidence.telemetry.summary import each_device
+from shakedown.evidence.telemetry.summary import channels, each_device
 from shakedown.gates.baselines.model import Baseline
 from shakedown.gates.registry import OF_THE_END
 from shakedown.logs.metrics import METRICS
@@ -199,15 +200,12 @@ def weeks(history: History | None) -> list[Plot]:
     """Return what a ledger's runs measured: for each figure the jobs over all nodes, those of one recipe on as many
     nodes as one line. Runs that did not pass are in it as well: that is what is looked for here."""
     made: list[Plot] = []
-    for name, metric in METRICS.items() if history else ():
-        assert history is not None
-        lines: dict[str, list[Run]] = {}
-        for row in reversed(history.runs):
-            for job in row.jobs:
-                if name in job.figures:
-                    what = f"{printable(job.recipe, 60)}, {counted(job.nodes, 'node')}"
-                    lines.setdefault(what, []).append((row.at, job.figures[name]))
-        if lines:
+    runs = reversed(history.runs) if history else ()
+    jobs = [
+        (f"{printable(job.recipe, 60)}, {counted(job.nodes, 'node')}", row.at, job) for row in runs for job in row.jobs
+    ]
+    for name, metric in METRICS.items():
+        if lines := grouped((what, (at, job.figures[name])) for what, at, job in jobs if name in job.figures):
             made.append(_over_weeks(f"{name} [{metric.unit}]", dict(list(lines.items())[:LINES])))
     return made
 
@@ -223,18 +221,7 @@ def _over_weeks(title: str, lines: Mapping[str, Sequence[Run]]) -> Plot:
     return Plot(title, f"{title} over time; {'; '.join(ends)}", chart.image())
 
 
-# Channel -> title and scale: what people look at first. Of a node with several devices the mean of them.
-CHANNELS = {
-    "gpu/*/power_w": ("GPU power [W]", 1.0),
-    "gpu/*/temperature_c": ("GPU temperature [°C]", 1.0),
-    "gpu/*/gfx_clock_mhz": ("GPU clock [MHz]", 1.0),
-    "gpu/*/vram_used_bytes": ("GPU memory in use [GiB]", 2.0**-30),
-    "rdma/*/tx_bytes": ("RDMA, sent [Gb/s]", 1.0),
-    "cpu/busy_s": ("CPUs busy", 1.0),
-    "memory/available_bytes": ("memory available [GiB]", 2.0**-30),
-    "pressure/cpu_some_s": ("waiting for a CPU [%]", 1.0),
-}
-MARKS = 6  # iterations that are named above a plot
+MARKS = 6  # iterations that are named above a plot of telemetry, which shows the mean of a node's devices
 
 
 @dataclass(frozen=True)
@@ -258,7 +245,7 @@ def of_telemetry(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot
             lines: dict[str, dict[str, list[Point]]] = {}
             for name, samples in series.items():
                 clock = kept.timing.clocks.get(name)
-                for kind in CHANNELS:
+                for kind in (channel.name for channel in channels().values() if channel.plot):
                     points = _mean(list(each_device(samples, kind).values()))
                     if points and clock is not None and zero is not None:
                         lines.setdefault(kind, {})[name] = [(clock.at(when) - zero, value) for when, value in points]
@@ -271,7 +258,7 @@ def of_telemetry(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot
 def _chosen(shown: Overview, job: JobRecord) -> list[str]:
     """Return the nodes that have a line: those of a diagnosis, and those that are furthest from the others."""
     names = [sign.node for sign in shown.signs if sign.node in job.telemetry]
-    for kind in CHANNELS:
+    for kind in (channel.name for channel in channels().values() if channel.plot):
         known = sorted(
             (node.channels[kind].median, name) for name, node in job.telemetry.items() if kind in node.channels
         )
@@ -281,10 +268,7 @@ def _chosen(shown: Overview, job: JobRecord) -> list[str]:
 
 def _mean(devices: Sequence[Sequence[Point]]) -> list[Point]:
     """Over the devices of a node, at the times at which all of them told."""
-    values: dict[float, list[float]] = {}
-    for points in devices:
-        for when, value in points:
-            values.setdefault(when, []).append(value)
+    values = grouped(point for points in devices for point in points)
     return [
         (when, sum(readings) / len(readings))
         for when, readings in sorted(values.items())
@@ -309,19 +293,19 @@ def _moments(shown: Overview, job: JobRecord, timing: Timing) -> Iterator[_Momen
 def _plot(
     kind: str, lines: Mapping[str, Sequence[Point]], moments: Sequence[_Moment], timing: Timing, few: str
 ) -> Plot:
-    title, scale = CHANNELS[kind]
+    channel = channels()[kind]
     zero = timing.started_at or 0.0
     chart = Chart("seconds since the job began")
     for number, (name, points) in enumerate(lines.items()):
-        chart.line([(when, value * scale) for when, value in points], number, name, marked=len(points) == 1)
+        chart.line([(when, value / channel.divisor) for when, value in points], number, name, marked=len(points) == 1)
     for failure in moments:
         chart.mark(failure.at, failure.words)
     if timing.iterations:
         step = max(len(timing.iterations) // MARKS, 1)
         chart.above = [(when - zero, str(number)) for number, when in timing.iterations[step - 1 :: step]]
         chart.above_label = "iteration"
-    spans = {name: [value * scale for _, value in points] for name, points in lines.items()}
+    spans = {name: [value / channel.divisor for _, value in points] for name, points in lines.items()}
     ends = [f"{name} {decimal(min(span), 4)} to {decimal(max(span), 4)}" for name, span in spans.items()]
-    alt = f"{title} over time{few}: {'; '.join(ends)}"
+    alt = f"{channel.plot} over time{few}: {'; '.join(ends)}"
     alt += "".join(f"; {failure.words} at {failure.at:.0f} s" for failure in moments)
-    return Plot(f"{title}{few}", printable(alt, 2000), chart.image(legend=len(lines) > 1))
+    return Plot(f"{channel.plot}{few}", printable(alt, 2000), chart.image(legend=len(lines) > 1))

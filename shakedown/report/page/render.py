@@ -1,29 +1,157 @@
-"""From an overview to the page's text."""
+"""From an overview to the page's text, with some lines around the first failure and a link to the whole log."""
 
 import base64
 import hashlib
 import json
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from statistics import median
+from urllib.parse import quote
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from shakedown.common.secrets import masked
 from shakedown.common.text import counted, decimal, printable
+from shakedown.evidence.stragglers import model
 from shakedown.evidence.stragglers.model import lines
+from shakedown.gates.registry import OF_THE_END
 from shakedown.isolation.tree import result_lines, tree
+from shakedown.logs.lines import LineSplitter
 from shakedown.logs.metrics import METRICS
-from shakedown.report import own_times, telemetry
+from shakedown.logs.signatures import FailureScanner, Match
+from shakedown.report import telemetry
 from shakedown.report.formats import Findings, Judged, Remembered, Run
 from shakedown.report.overview import WORDS, Overview, overview
-from shakedown.report.page import excerpts, plots, rows, squares
+from shakedown.report.page import plots, rows, squares
 from shakedown.report.page.squares import tiles
 from shakedown.report.terminal import value_text
 from shakedown.report.trials import fleet
+from shakedown.runs import copies
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.records import Evidence, JobRecord
 from shakedown.state.findings import Verdict
+
+LOGS = 12  # of one page: the first failure and some of what followed from it
+READ = 1 << 26  # bytes of one log that are looked through
+BEFORE, AFTER = 8, 12  # lines around the one that failed
+LINE = 400  # characters of one
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Some lines of one log: (number from 1, text). `failed` is the number of the one that shows the failure; None: no
+    line does, and these are the last ones."""
+
+    job: str
+    node: str
+    path: str
+    link: str
+    anchor: str
+    lines: list[tuple[int, str]]
+    failed: int | None
+    cause: str
+    remedy: str
+
+
+def of(shown: Overview) -> list[Excerpt]:
+    """Return what a diagnosis rests on, then the logs of jobs that did not pass: those that show a failure first."""
+    if shown.directory is None:
+        return []
+    found: list[Excerpt] = []
+    for sign in shown.signs:
+        if sign.file and sign.line_number and not any(excerpt.path == sign.file for excerpt in found):
+            at = Match(name=sign.name, line_number=sign.line_number, line="", cause=sign.cause, remedy=sign.remedy)
+            found += _of(shown, "diagnosis", sign.node or "", sign.file, at)
+    bad: dict[str, set[str]] = {}
+    for gate in shown.gates:
+        if not gate.verdict.passes:
+            bad.setdefault(gate.job, set()).add(gate.name)
+    ended: list[Excerpt] = []
+    for job in shown.jobs:
+        for node, logs in job.logs.items() if job.name in bad else ():
+            if len(found) < LOGS and logs and not any(excerpt.path == logs[0] for excerpt in found):
+                for excerpt in _of(shown, job.name, node, logs[0]):
+                    if excerpt.failed is not None:
+                        found.append(excerpt)
+                    elif bad[job.name] & OF_THE_END:  # no line shows a failure: the end of the log is worth a look
+                        ended.append(excerpt)
+            if len(found) + len(ended) >= 4 * LOGS:
+                break  # of hundreds of nodes those that come first
+    return [*found, *ended][:LOGS]
+
+
+def link_to(shown: Overview, path: str) -> str:
+    """Return a file of the run directory, as the page leads to it; nothing where the record names none that is
+    there."""
+    if shown.directory is None:
+        return ""
+    try:
+        copies.inside(shown.directory, path)
+    except ValueError:
+        return ""
+    return f"{shown.links}{quote(path)}"
+
+
+def _of(shown: Overview, job: str, node: str, path: str, at: Match | None = None) -> Iterator[Excerpt]:
+    """Yield the lines of a log around what failed, which is looked for where nobody says; nothing where it cannot be
+    read: the gate logs_complete says what is wrong with it."""
+    assert shown.directory is not None
+    try:
+        file = copies.inside(shown.directory, path)
+        match = at or _first_failure(file)
+        lines = _around(file, match)
+    except (OSError, ValueError):
+        return
+    if not lines:
+        return
+    texts: list[str] = masked([text for _, text in lines], more=shown.secrets)
+    yield Excerpt(
+        job=job,
+        node=printable(node, 200),
+        path=printable(path, LINE),
+        link=link_to(shown, path),
+        anchor=f"log-{quote(job, safe='')}-{quote(node, safe='')}",
+        lines=[(number, printable(text, LINE)) for (number, _), text in zip(lines, texts, strict=True)],
+        failed=match.line_number if match else None,
+        cause=match.cause if match else "",
+        remedy=match.remedy if match else "",
+    )
+
+
+def _first_failure(path: Path) -> Match | None:
+    scanner = FailureScanner()
+    for batch in _batches(path):
+        scanner.batch(batch)
+    scanner.close()
+    return scanner.root
+
+
+def _around(path: Path, match: Match | None) -> list[tuple[int, str]]:
+    """Return the lines around a failure; without one, the last lines of what is looked through."""
+    number = 0
+    kept: deque[tuple[int, str]] = deque(maxlen=BEFORE + 1 + AFTER)
+    for batch in _batches(path):
+        for line in batch:
+            number += 1
+            if match and number > match.line_number + AFTER:
+                return [item for item in kept if item[0] >= match.line_number - BEFORE]
+            kept.append((number, line))
+    return [item for item in kept if match is None or item[0] >= match.line_number - BEFORE]
+
+
+def _batches(path: Path) -> Iterator[list[str]]:
+    splitter, left = LineSplitter(), READ
+    with path.open("rb") as file:
+        while left > 0 and (chunk := file.read(min(left, 1 << 18))):
+            left -= len(chunk)
+            yield splitter.feed(chunk)
+    yield splitter.close()
+
 
 TEXT = 2000  # characters of one text of a node that are shown
 JOBS = 64  # whose figures have rows; nodes by themselves may be hundreds
@@ -41,7 +169,7 @@ def page_of(document: Findings | Judged | Run | Remembered) -> str:
 def page(shown: Overview) -> str:
     """Render the whole page."""
     index = rows.Index(shown.names)
-    logs = excerpts.of(shown)
+    logs = of(shown)
     evidence = _evidence(shown)
     trials = shown.trials
     reasons = trials.incomplete.values() if trials else ()
@@ -89,11 +217,11 @@ def page(shown: Overview) -> str:
         pairs=plots.of_trials(trials) if trials else (),
         incomplete=[printable(f"{node}: {why}", 500) for found in reasons for node, why in found.items()],
         own_times=[
-            (job.node, list(lines(job.stragglers)), own_times.rows(job.stragglers))
+            (job.node, list(lines(job.stragglers)), model.own_times_rows(job.stragglers))
             for job in shown.jobs
             if job.stragglers is not None
         ],
-        own_times_header=own_times.HEADER,
+        own_times_header=model.OWN_TIMES_HEADER,
         search=shown.isolation,
         search_tree=tree(shown.isolation) if shown.isolation else (),
         conclusions=result_lines(shown.isolation.result) if shown.isolation and shown.isolation.result else (),

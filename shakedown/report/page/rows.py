@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import printable
 from shakedown.gates import Gate
 from shakedown.hosts import folded
-from shakedown.report.fold import fold_gates
+from shakedown.report.causes import fold_gates
 from shakedown.report.overview import Action, Overview
 from shakedown.report.page import plots
 from shakedown.runs.records import RunNode
@@ -77,10 +78,7 @@ def cards(actions: Sequence[Action], index: Index) -> list[tuple[str, Action, No
 def fleet(shown: Overview, index: Index) -> dict[str, tuple[str, Nodes, Sequence[Seen]]]:
     """Return the row of each node of a ledger, the worst last verdict first: its place on the page, the nodes of which
     the newest runs saw the same, and what they saw."""
-    alike: dict[tuple[object, ...], list[Sequence[Seen]]] = {}
-    for seen in shown.fleet:
-        content = tuple((run.run_id, run.verdict, run.part, run.why) for run in seen)
-        alike.setdefault(content, []).append(seen)
+    alike = grouped((tuple((run.run_id, run.verdict, run.part, run.why) for run in seen), seen) for seen in shown.fleet)
     groups = sorted(alike.values(), key=lambda group: -group[0][0].verdict.severity)
     rows: dict[str, tuple[str, Nodes, Sequence[Seen]]] = {}
     for number, group in enumerate(groups[:MOST], 1):
@@ -102,10 +100,9 @@ def gates(shown: Overview, index: Index) -> dict[str, list[tuple[Gate, Nodes]]]:
 
 def nodes(shown: Overview, index: Index) -> list[tuple[RunNode, Nodes]]:
     """Return the nodes' parts in a run, the worst first; those that have the same part are one row."""
-    alike: dict[tuple[object, ...], list[RunNode]] = {}
-    for node in shown.nodes:
-        content = (node.verdict, node.part, node.why, node.exit_code, tuple(node.changes))
-        alike.setdefault(content, []).append(node)
+    alike = grouped(
+        ((node.verdict, node.part, node.why, node.exit_code, tuple(node.changes)), node) for node in shown.nodes
+    )
     groups = sorted(alike.values(), key=lambda group: -group[0].verdict.severity)
     return [(group[0], index.of([node.name for node in group])) for group in groups[:MOST]]
 
@@ -143,9 +140,8 @@ def of(shown: Overview, index: Index) -> Grid | None:
         for by_name in by_node.values():
             rest = (verdict for name, verdicts in by_name.items() if name in others for verdict in verdicts)
             by_name[columns[-1]] = list(rest)
-    alike: dict[tuple[Verdict | None, ...], list[str]] = {}
-    for node, by_name in by_node.items():
-        alike.setdefault(tuple(_of(by_name.get(name)) for name in columns), []).append(node)
+    cells_of = ((tuple(_of(by_name.get(name)) for name in columns), node) for node, by_name in by_node.items())
+    alike = grouped(cells_of)
     well = [printable(name, 200) for name, good in names.items() if good]
     shown_columns = [printable(name, 200) for name in columns]
     order = sorted(alike.items(), key=lambda item: -worst([v for v in item[0] if v] or [Verdict.OK]).severity)

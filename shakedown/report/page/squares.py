@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, decimal, printable
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
@@ -96,9 +97,7 @@ def squares(shown: Overview, links: Mapping[str, tuple[str, str]]) -> list[Squar
             made.append(_square(node.name, None if neutral else node.verdict, lost, links))
     if made:
         return made
-    of_node: dict[str, list[Verdict]] = {}
-    for finding in shown.findings:
-        of_node.setdefault(finding.node, []).append(finding.verdict)
+    of_node = grouped((finding.node, finding.verdict) for finding in shown.findings)
     return [_square(name, worst(of_node.get(name, [])), "", links) for name in shown.names]
 
 
@@ -109,9 +108,7 @@ def _square(name: str, verdict: Verdict | None, word: str, links: Mapping[str, t
 
 def racks(found: Iterable[Square], groups: Mapping[str, str]) -> list[Rack]:
     """Return the squares by rack, the rack with the worst nodes first."""
-    of_rack: dict[str, list[Square]] = {}
-    for square in found:
-        of_rack.setdefault(groups.get(square.name, ""), []).append(square)
+    of_rack = grouped((groups.get(square.name, ""), square) for square in found)
     count = sum(map(len, of_rack.values()))
     order = sorted(of_rack.items(), key=lambda item: -max(s.verdict.severity if s.verdict else 0 for s in item[1]))
     made, linked = [], 0

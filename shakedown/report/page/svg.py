@@ -16,6 +16,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import decimal, printable
 
 # After Okabe and Ito's palette, which people with any kind of colour vision tell apart, without black and yellow.
@@ -158,10 +159,8 @@ def _path(points: Sequence[Point], place: Place) -> str:
 def _thinned(pixels: Sequence[Point]) -> Sequence[Point]:
     if len(pixels) <= _POINTS:
         return pixels
-    columns: dict[int, list[Point]] = {}
-    for point in pixels:
-        columns.setdefault(int(point[0]), []).append(point)
-    return [f(column, key=lambda point: point[1]) for column in columns.values() for f in (min, max)]
+    columns = grouped((int(point[0]), point) for point in pixels).values()
+    return [f(column, key=lambda point: point[1]) for column in columns for f in (min, max)]
 
 
 def _dots(points: Sequence[Point], place: Place) -> Iterable[tuple[int, int]]:

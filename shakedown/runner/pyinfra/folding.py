@@ -14,7 +14,7 @@ from pyinfra.api import State
 
 from shakedown.common.text import printable, strip_escapes
 from shakedown.hosts import few
-from shakedown.report.fold import without_name
+from shakedown.report.causes import without_name
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation

@@ -17,7 +17,7 @@ from shakedown.common.text import file_name, load_json, load_sound, printable
 from shakedown.node.sign import NAMESPACE
 from shakedown.runs.directory import SIGNATURES, RunDirectory, read_document
 from shakedown.runs.records import Evidence, RunNode, RunRecord
-from shakedown.runs.signing import sshsig
+from shakedown.runs.signing import openssh
 
 Keys = Callable[[str, str], str] | None  # node, key -> why the key does not count for the node
 _CLOCK_S = 600.0  # by which a node's clock may differ from the controller's
@@ -133,7 +133,7 @@ def _kept(directory: RunDirectory, node: str) -> NodeSignature:
 
 def _held(signature: Signature, nonce: str, **wanted: str) -> None:
     """Raise ValueError where a signature does not hold, or what was signed has not the wanted values."""
-    sshsig.check(signature.text.encode(), signature.signature, signature.host_key, NAMESPACE)
+    openssh.check(signature.text.encode(), signature.signature, signature.host_key, NAMESPACE)
     signed = load_json(signature.text, 1 << 16)
     if not isinstance(signed, dict) or signed.get("nonce") != nonce:
         raise ValueError("it was signed for another run")
@@ -196,7 +196,7 @@ def check(
 
 def _check_key(record: RunRecord, node: RunNode, signature: Signature, keys: Keys) -> None:
     """Raise ValueError where a signature is of a key that does not count for the node, or of another run's nonce."""
-    if keys is None and sshsig.fingerprint(signature.host_key) != node.host_key:
+    if keys is None and openssh.fingerprint(signature.host_key) != node.host_key:
         raise ValueError("it is of another key than the run's record has")
     if keys is not None and (problem := keys(node.name, signature.host_key)):
         raise ValueError(problem)

@@ -89,9 +89,36 @@ class Notes:
         node: str | None = None,
         count: int | None = None,
         verdict: Verdict | None = None,
+        iteration: Iteration | None = None,
+        at: float | None = None,
     ) -> None:
         """Write one down. Never raises: a run does not end for its notes."""
-        self._write(kind, text, job, node, count=count, verdict=verdict)
+        if self._file.closed or self._broken:
+            return
+        try:
+            note = Note(
+                at=datetime.fromtimestamp(self._clock() if at is None else at, UTC),
+                kind=kind,
+                text=printable(self._mask(text), TEXT),
+                job=job[:300] if job else job,
+                node=printable(node, 300) if node else node,
+                count=count,
+                verdict=verdict,
+                iteration=iteration,
+            )
+            if _LOG.isEnabledFor(logging.INFO):
+                event = note.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
+                _LOG.info(kind, extra={"run": self._run, **event})
+            line = note.model_dump_json(exclude_defaults=True).encode("utf-8", "backslashreplace") + b"\n"
+            limit = ITERATIONS_BYTES if kind == "iteration" else LIMIT_BYTES
+            if self._size + len(line) <= limit:
+                self._size += self._file.write(line)
+            elif not self._full:
+                self._full = True
+                _LOG.info("no more iterations are noted", extra={"file": str(self._path)})
+        except (OSError, ValueError) as error:
+            _LOG.warning(f"{self._path}: events are no longer noted: {error}")
+            self._broken = True  # and stays open: its lock says that the controller lives
 
     def begin(self, inventory: str, findings: Iterable[Finding]) -> None:
         """Note the start of the run, and each finding that is not ok."""
@@ -138,53 +165,14 @@ class Notes:
     def _event(self, job: str, event: Event) -> None:
         iteration = event.iteration
         if iteration is None:
-            self._write(event.kind, event.text, job, event.node, at=event.at)
+            self.note(event.kind, event.text, job=job, node=event.node, at=event.at)
             return
         now, before = time.monotonic(), self._noted_at.get(job)
         last = iteration.iteration >= iteration.total_iterations
         every_s = EVERY_S * max(1, len(self._noted_at))
         if before is None or last or now - before >= every_s:
             self._noted_at[job] = now
-            self._write("iteration", "", job, event.node, iteration=iteration)
-
-    def _write(
-        self,
-        kind: Kind,
-        text: str,
-        job: str | None,
-        node: str | None,
-        *,
-        count: int | None = None,
-        verdict: Verdict | None = None,
-        iteration: Iteration | None = None,
-        at: float | None = None,
-    ) -> None:
-        if self._file.closed or self._broken:
-            return
-        try:
-            note = Note(
-                at=datetime.fromtimestamp(self._clock() if at is None else at, UTC),
-                kind=kind,
-                text=printable(self._mask(text), TEXT),
-                job=job[:300] if job else job,
-                node=printable(node, 300) if node else node,
-                count=count,
-                verdict=verdict,
-                iteration=iteration,
-            )
-            if _LOG.isEnabledFor(logging.INFO):
-                event = note.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
-                _LOG.info(kind, extra={"run": self._run, **event})
-            line = note.model_dump_json(exclude_defaults=True).encode("utf-8", "backslashreplace") + b"\n"
-            limit = ITERATIONS_BYTES if kind == "iteration" else LIMIT_BYTES
-            if self._size + len(line) <= limit:
-                self._size += self._file.write(line)
-            elif not self._full:
-                self._full = True
-                _LOG.info("no more iterations are noted", extra={"file": str(self._path)})
-        except (OSError, ValueError) as error:
-            _LOG.warning(f"{self._path}: events are no longer noted: {error}")
-            self._broken = True  # and stays open: its lock says that the controller lives
+            self.note("iteration", job=job, node=event.node, iteration=iteration)
 
 
 _LINE = 64 << 10  # bytes of one

@@ -12,6 +12,7 @@ from enum import Enum
 
 from rich.text import Text
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
 from shakedown.hosts import few, folded
 from shakedown.jobs.progress import Pace
@@ -109,9 +110,7 @@ def _racks(cells: Mapping[str, Cell], groups: Mapping[str, str]) -> list[tuple[s
     where either makes racks of several nodes."""
     stems = {name: "".join([_NUMBER.sub("", first), *rest]) for name in cells for first, *rest in [name.partition(".")]}
     for rack_of in (groups, stems):
-        racks: dict[str, list[str]] = {}
-        for name in cells:
-            racks.setdefault(rack_of.get(name, ""), []).append(name)
+        racks = grouped((rack_of.get(name, ""), name) for name in cells)
         if 1 < len(racks) <= len(cells) / 2:
             return [(printable(rack, _LABEL) if rack_of is groups else "", names) for rack, names in racks.items()]
     return [("", list(cells))]
@@ -261,8 +260,4 @@ class Picture:
     @property
     def of_nodes(self) -> dict[str, list[JobPicture]]:
         """The nodes' own jobs, by their kind: `each`, or that of a trial."""
-        kinds: dict[str, list[JobPicture]] = {}
-        for job in self.jobs.values():
-            if job.node:
-                kinds.setdefault(job.kind, []).append(job)
-        return kinds
+        return grouped((job.kind, job) for job in self.jobs.values() if job.node)
