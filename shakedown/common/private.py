@@ -4,6 +4,7 @@ Logs, states and plans of a run hold host names, paths and variables, and `runs/
 """
 
 import os
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
@@ -31,3 +32,25 @@ def create(path: Path) -> FileIO:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     os.fchmod(descriptor, 0o600)
     return FileIO(descriptor, "wb")
+
+
+def write(file: FileIO, content: bytes) -> None:
+    """Write all of the content: one write of a file without a buffer may take a part of it. Raises OSError."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def replace(target: Path, beside: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a file whole or not at all, by way of the one `beside` it. Raises OSError."""
+    try:
+        beside.unlink(missing_ok=True)
+        with create(beside) as file:
+            write(file, content)
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from shakedown.common.frozen import Frozen
+from shakedown.common.lists import grouped, some
 from shakedown.common.text import DIGEST, NAME, TEXT, line, name, plain, printable
 from shakedown.gates import Gate
 from shakedown.gates.baselines.model import digest as digest_of
@@ -142,9 +143,7 @@ def entry_of(
             entry.equipment[equipment] = parts
         named = {"node": name(node.name), "verdict": node.verdict.value, "part": node.part, "why": line(node.why)}
         entry.nodes.append({**of_run, **named, "started": row["started"], "equipment": equipment})
-    verdicts: dict[str, list[Verdict]] = {}
-    for gate in record.gates:
-        verdicts.setdefault(gate.job, []).append(gate.verdict)
+    verdicts = grouped((gate.job, gate.verdict) for gate in record.gates)
     for job in {name(job.name): job for job in record.jobs}.values():
         key = key_of(job, states)
         if key is None:
@@ -154,7 +153,7 @@ def entry_of(
             "job": name(job.name),
             "started": row["started"],
             "finished": row["finished"],
-            "verdict": worst(verdicts.get(job.name, [])).value,
+            "verdict": worst([*verdicts.get(job.name, ())]).value,
             "identity": key.identity,
             "epoch": line(key.epoch, 4 * TEXT),
             **{field: value if value is None else _fit(field, value) for field, value in key.model_dump().items()},
@@ -242,6 +241,4 @@ def _wrong(record: RunRecord) -> Iterator[Row]:
 
 def _in_words(wrong: Iterable[Row]) -> str:
     """Return the names of what is wrong, each once; advice is not."""
-    names = list(dict.fromkeys(row["name"] for row in wrong if not Verdict(row["verdict"]).passes))
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return some(list(dict.fromkeys(row["name"] for row in wrong if not Verdict(row["verdict"]).passes)), _NAMED)

@@ -1,6 +1,5 @@
 """The ledger's tables, the same in SQLite and PostgreSQL, and their versions. The tables are data: `schema.toml`."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -48,25 +47,8 @@ figures, nodes, recipes, findings = _table("figures"), _table("nodes"), _table("
 parts, accusations, proofs = _table("parts"), _table("accusations"), _table("proofs")
 steps, claims = _table("steps"), _table("claims")
 
-Migration = Callable[[Connection], None]
+VERSION = 4  # of the tables; a ledger of another version is made again from the runs
 _LOCK = 0x5AAC  # PostgreSQL: of two that make the tables at once the second waits, and finds them
-
-
-def _make(*tables: Table) -> Migration:
-    return lambda connection: metadata.create_all(connection, tables=tables or None)
-
-
-def _recipes(connection: Connection) -> None:
-    metadata.create_all(connection, tables=[recipes])
-    rows = select(nodes.c.run_id, nodes.c.node, jobs.c.recipe, nodes.c.started).distinct()
-    connection.execute(recipes.delete())
-    names = ["run_id", "node", "recipe", "started"]
-    connection.execute(recipes.insert().from_select(names, rows.join(jobs, jobs.c.run_id == nodes.c.run_id)))
-
-
-# One for each version. The next changes the tables with statements of its own; the tables above are what all of them
-# together come to.
-MIGRATIONS: Sequence[Migration] = (_make(), _make(accusations, proofs, steps), _make(claims), _recipes)
 
 
 def version_of(connection: Connection) -> int:
@@ -76,15 +58,10 @@ def version_of(connection: Connection) -> int:
     return int(connection.execute(select(version.c.version)).scalar_one())
 
 
-def migrate(connection: Connection, migrations: Sequence[Migration]) -> None:
-    """Bring the tables to the last version, inside the caller's transaction."""
+def make_tables(connection: Connection) -> None:
+    """Make the tables where there are none, inside the caller's transaction."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-        connection.execute(text("SET LOCAL statement_timeout = 0"))  # a large ledger takes minutes, once
-    there = version_of(connection)
-    for migration in migrations[there:]:
-        migration(connection)
-    if there == 0:
-        connection.execute(version.insert().values(version=len(migrations)))
-    else:
-        connection.execute(version.update().values(version=len(migrations)))
+    if version_of(connection) == 0:
+        metadata.create_all(connection)
+        connection.execute(version.insert().values(version=VERSION))

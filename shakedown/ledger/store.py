@@ -14,12 +14,12 @@ from sqlalchemy import URL, Connection, Engine, NullPool, and_, create_engine, e
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoResultFound, NoSuchModuleError, SQLAlchemyError
 
 from shakedown.common import private
+from shakedown.common.lists import grouped
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.secret_file import SecretError, read_secret
 from shakedown.common.text import name as kept_name
 from shakedown.common.text import printable
 from shakedown.ledger import LedgerError, schema
-from shakedown.ledger.schema import MIGRATIONS, Migration, migrate, version_of
 from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:  # who only asks has no use for them
@@ -122,10 +122,9 @@ class Ledger:
     A run is one transaction, so readers see it whole or not at all.
     """
 
-    def __init__(self, place: Place, wait_s: float = WAIT_S, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    def __init__(self, place: Place, wait_s: float = WAIT_S) -> None:
         self.place = place
         self._wait_s = wait_s
-        self._migrations = migrations
         self._known_engine: Engine | None = None
 
     def add(self, run: RunDirectory, record: RunRecord | None = None, origin: str = "") -> list[str]:
@@ -218,9 +217,8 @@ class Ledger:
                 remedy = f"set ${VARIABLE} to a file in a folder that can be written"
                 raise LedgerError(f"ledger {self.place.name}: {error.strerror}: {remedy}") from None
         with self._transaction(writes=True) as connection:
-            version = self._version(connection)
-            if version != len(self._migrations):
-                migrate(connection, self._migrations)
+            if not self._version(connection):
+                schema.make_tables(connection)
             yield connection
 
     @contextmanager
@@ -230,17 +228,18 @@ class Ledger:
             remedy = "runs write it at their end, and `shakedown ledger add --all` makes it from the runs that are kept"
             raise LedgerError(f"ledger {self.place.name}: there is none yet: {remedy}")
         with self._transaction(writes=False) as connection:
-            version = self._version(connection)
-            if version != len(self._migrations):
-                why = "it is empty" if version == 0 else f"its tables are of version {version}, and not yet up to date"
-                raise LedgerError(f"ledger {self.place.name}: {why}: the next run, or `shakedown ledger add`, does it")
+            if not self._version(connection):
+                raise LedgerError(
+                    f"ledger {self.place.name}: it is empty: the next run, or `shakedown ledger add`, does it"
+                )
             yield connection
 
     def _version(self, connection: Connection) -> int:
-        version, known = version_of(connection), len(self._migrations)
-        if version > known:
+        version, known = schema.version_of(connection), schema.VERSION
+        if version not in (0, known):
+            remedy = "update shakedown here" if version > known else "`shakedown ledger add --all` makes a new one"
             why = f"its tables are of version {version}, and this shakedown knows {known}"
-            raise LedgerError(f"ledger {self.place.name}: {why}: update shakedown here")
+            raise LedgerError(f"ledger {self.place.name}: {why}: {remedy}")
         return version
 
     @contextmanager
@@ -319,10 +318,7 @@ def _gates_not_ok(connection: Connection, chosen: Any) -> dict[str, list[tuple[s
     wrong = schema.findings
     same = and_(wrong.c.run_id == chosen.c.run_id, wrong.c.node.is_not_distinct_from(chosen.c.node))
     query = select(wrong.c.run_id, wrong.c.name, wrong.c.verdict).join(chosen, same).where(wrong.c.kind == "gate")
-    gates: dict[str, list[tuple[str, str]]] = {}
-    for run_id, name, verdict in connection.execute(query):
-        gates.setdefault(run_id, []).append((name, verdict))
-    return gates
+    return grouped((run_id, (name, verdict)) for run_id, name, verdict in connection.execute(query))
 
 
 def _replace(connection: Connection, entry: Entry) -> None:

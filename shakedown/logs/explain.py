@@ -12,6 +12,7 @@ from shakedown.catalogue import Entry, entry
 from shakedown.catalogue.kernel import describe, matcher
 from shakedown.catalogue.lines import Record, records
 from shakedown.catalogue.model import alarming, of_a_job
+from shakedown.common.lists import grouped
 from shakedown.common.text import printable
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.signatures import FailureScanner, tuning
@@ -182,9 +183,7 @@ _ORDER = ("fatal", "error", "user", "corrected", "noise")
 
 def as_text(explanation: Explanation, shown: int = 3, width: int = 300) -> str:
     """Return the explanation for a person: each kind of line once, the worst first, then the unknown lines."""
-    kinds: dict[tuple[str, str], list[Explained]] = {}
-    for line in explanation.lines:
-        kinds.setdefault((line.name, line.severity), []).append(line)
+    kinds = grouped(((line.name, line.severity), line) for line in explanation.lines)
     texts = []
     for (name, severity), lines in sorted(
         kinds.items(), key=lambda kind: (_ORDER.index(kind[0][1]), kind[1][0].number)

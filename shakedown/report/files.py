@@ -59,23 +59,11 @@ def write_to(path: Path, document: Any, form: str) -> None:
     mode, so that a program of another user can be let in once (node_exporter reads metrics). Raises OSError."""
     text = text_of(document, form).encode("utf-8", "backslashreplace")
     target = path.resolve()  # what a link leads to is replaced, and not the link
-    mode = None
+    mode = 0o600
     if target.exists():
         found = target.stat()
         if not stat.S_ISREG(found.st_mode):  # /dev/stdout, a FIFO: nothing to be replaced
             target.write_bytes(text)
             return
         mode = stat.S_IMODE(found.st_mode)
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with private.create(beside) as file:
-            rest = memoryview(text)
-            while rest:
-                rest = rest[file.write(rest) :]
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        beside.replace(target)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    private.replace(target, target.with_name(f".{target.name}.{os.getpid()}.part"), text, mode)

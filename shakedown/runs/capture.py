@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from shakedown.checks.examination import Examination, Reading
 from shakedown.common import private, secrets
+from shakedown.common.frozen import first_problem
 from shakedown.common.text import load_sound, printable
 from shakedown.desired.models import DesiredState
 from shakedown.node import sysctl
@@ -74,7 +75,7 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
     try:
         again = replay(Capture.model_validate(redacted))
     except ValidationError as error:
-        raise ValueError(f"without names and secrets the desired state is invalid: {_first(error)}") from None
+        raise ValueError(f"without names and secrets the desired state is invalid: {first_problem(error)}") from None
     before = [(finding.name, finding.verdict) for finding in examination.findings[node]]
     after = [(finding.name, finding.verdict) for finding in again.all_findings()]
     if before != after:
@@ -113,11 +114,11 @@ def load(path: Path) -> Capture:
             raise ValueError("its cabling plan is the name of a file")
         return Capture.model_validate(document)
     except ValidationError as error:
-        raise ValueError(f"{path}: no capture of this version: {_first(error)}") from None
+        raise ValueError(f"{path}: no capture of this version: {first_problem(error)}") from None
     except (LookupError, TypeError, AttributeError):
         raise ValueError(f"{path}: no capture of this version") from None
     except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path}: no capture: {printable(str(error), 200)}") from None
+        raise ValueError(f"{path}: no capture: {first_problem(error)}") from None
 
 
 def replay(capture: Capture) -> Examination:
@@ -135,17 +136,12 @@ def replay(capture: Capture) -> Examination:
     except subprocess.TimeoutExpired:
         raise ValueError(f"the probe has not read it within {_SECONDS} s") from None
     except ValidationError as error:
-        raise ValueError(f"the probe reads a malformed state: {_first(error)}") from None
+        raise ValueError(f"the probe reads a malformed state: {first_problem(error)}") from None
     examination = Examination({capture.node: capture.desired})
     offset, uncertain = capture.clock
     examination.keep(capture.node, Reading(state, clock_offset_s=offset, clock_error_s=uncertain))
     examination.judge()
     return examination
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return printable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 200)
 
 
 def _names(node: str, state: NodeState | None, desired: DesiredState, answers: Mapping[str, Any]) -> dict[str, str]:

@@ -21,7 +21,6 @@ Files are written whole or not at all (written beside, then renamed), so an inte
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +31,7 @@ from pydantic_core import to_json
 from shakedown.common import private
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import file_name, load_json, printable, shallow
-from shakedown.desired.models import EACH, TOGETHER
+from shakedown.desired.models import EACH
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.runs.isolation import Isolation
 from shakedown.runs.records import SCHEMA_VERSION, Evidence, RunRecord
@@ -94,18 +93,8 @@ class RunDirectory:
     def write(self, name: str, text: str | bytes) -> None:
         """Write a file whole or not at all."""
         target = self.path / name
-        beside = target.with_name(f".{target.name}.part")
-        try:
-            beside.unlink(missing_ok=True)
-            with private.create(beside) as file:
-                rest = memoryview(text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text)
-                while rest:
-                    rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
-            beside.replace(target)
-        except OSError:
-            beside.unlink(missing_ok=True)
-            raise
+        content = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
+        private.replace(target, target.with_name(f".{target.name}.part"), content)
 
     def save(self, record: RunRecord, evidence: Mapping[str, Evidence] | None = None) -> None:
         """Write run.json, the iterations, and the evidence of each job."""
@@ -137,11 +126,10 @@ class RunDirectory:
         return _validated(Isolation, read_document(path), path)
 
     def load_evidence(self) -> dict[str, Evidence]:
-        """Read evidence.json, by the jobs' names; the same errors as `load`. Without jobs it is that of one, over all
-        nodes."""
+        """Read evidence.json, by the jobs' names; the same errors as `load`."""
         path = self.path / "evidence.json"
         document = read_document(path)
-        jobs = document.get("jobs", {TOGETHER: document}) if isinstance(document, dict) else None
+        jobs = document.get("jobs") if isinstance(document, dict) else None
         if not isinstance(jobs, dict):
             raise ValueError(f"{path}: expected the evidence of each job")
         return {name: _validated(Evidence, job, path) for name, job in jobs.items()}

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, computed_field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, computed_field, model_validator
 
 from shakedown.common import secrets as masking
-from shakedown.desired.models import NO_PROMISE, TOGETHER, Benchmark, DesiredState
+from shakedown.desired.models import NO_PROMISE, TOGETHER, DesiredState
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.diagnosis.origin import STOPPED
 from shakedown.evidence.results import Failure, Timing
@@ -19,7 +19,7 @@ from shakedown.evidence.telemetry.summary import NodeTelemetry
 from shakedown.gates import Gate
 from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.gates.observed import Alone
-from shakedown.jobs.launch import LaunchPlan, NodePlan, job_name
+from shakedown.jobs.launch import LaunchPlan, job_name
 from shakedown.logs.figures import Figures
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.kept_logs import KeptLog
@@ -28,39 +28,6 @@ from shakedown.runs.rolling import Rolling
 from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import TrialsRecord
 from shakedown.trials.soak import SoakRecord
-
-_PARAMETERS = {"mode", "model", "precision", "seq_length", "commit"}
-_GATES = {"ran": "ran_to_its_end", "exit_code": "exit_codes"}
-
-
-def gate_of_benchmark(gate: object) -> object:
-    """Return a gate whose name had that of its node behind it."""
-    if not isinstance(gate, dict):
-        return gate
-    name = str(gate.get("name")).removesuffix(f".{gate.get('node')}")
-    return {**gate, "name": _GATES.get(name, name)}
-
-
-def job_of_benchmark(job: dict[str, Any]) -> dict[str, Any]:
-    """Return a job that had no plan, with the plan of what was asked for. Raises ValueError."""
-    wanted = Benchmark.model_validate(job["benchmark"])
-    parameters = wanted.model_dump(mode="json", exclude_none=True, include=_PARAMETERS)
-    plan = LaunchPlan(
-        run_id="",
-        recipe="pytorch-training",
-        parser="mad",
-        runtime="container",
-        image=wanted.image,
-        nodes=[NodePlan(name=str(job.get("node")), command=[])],
-        seq_length=wanted.seq_length or 0,
-        parameters={key: str(value) for key, value in parameters.items()},
-        expect=wanted.expect,
-        start_timeout_s=wanted.timeout_s,
-        stall_timeout_s=wanted.timeout_s,
-        timeout_s=wanted.timeout_s,
-    )
-    return {**job, "plan": None if job.get("error") else plan}
-
 
 SCHEMA_VERSION = 1
 
@@ -95,12 +62,6 @@ class RunNode(BaseModel):
         failure began."""
         return self.why == STOPPED and not self.stopped
 
-    @field_validator("part", mode="before")
-    @classmethod
-    def _former_name(cls, part: object) -> object:
-        """Older records say "left out"."""
-        return "excluded" if part == "left out" else part
-
 
 class JobRecord(BaseModel):
     """One job of the run: over all nodes that were ready, or of one node by itself."""
@@ -124,14 +85,6 @@ class JobRecord(BaseModel):
         """As its gates and its evidence name it."""
         return job_name(self.node, self.trials)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _former_benchmark(cls, document: Any) -> Any:
-        if not isinstance(document, dict) or "benchmark" not in document:
-            return document
-        job = job_of_benchmark(document) if document["benchmark"] else document
-        return {key: value for key, value in job.items() if key != "benchmark"}
-
 
 _OF_THE_JOB = ("plan", "iterations", "figures")
 
@@ -139,8 +92,7 @@ _OF_THE_JOB = ("plan", "iterations", "figures")
 class RunRecord(BaseModel):
     """run.json. Readers must refuse a schema_version they do not know.
 
-    `plan`, `iterations` and `figures` at the top are those of the job over all nodes, as they were before a run could
-    have several; a record from then is read as one with that job.
+    `plan`, `iterations` and `figures` at the top are those of the job over all nodes, and stand in `jobs` too.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -193,17 +145,7 @@ class RunRecord(BaseModel):
     def _read(cls, document: Any) -> Any:
         if not isinstance(document, dict):
             return document
-        own = {key: value for key, value in document.items() if key not in _OF_THE_JOB}
-        jobs = own.get("jobs")
-        if isinstance(jobs, list) and any(isinstance(job, dict) and job.get("benchmark") for job in jobs):
-            gates = own.get("gates")
-            own["gates"] = [gate_of_benchmark(gate) for gate in gates] if isinstance(gates, list) else gates
-        if "jobs" in own or document.get("plan") is None:
-            return own
-        nodes = document.get("nodes")
-        named = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
-        logs = {node["name"]: node["logs"] for node in named if node.get("logs") and isinstance(node.get("name"), str)}
-        return {**own, "jobs": [{**{key: document[key] for key in _OF_THE_JOB if key in document}, "logs": logs}]}
+        return {key: value for key, value in document.items() if key not in _OF_THE_JOB}
 
 
 class Evidence(BaseModel):

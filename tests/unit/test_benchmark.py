@@ -29,7 +29,7 @@ from shakedown.logs.metrics import METRICS_OF
 from shakedown.recipes.recipe import Family
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import judge_job
-from shakedown.runs.records import Evidence, JobRecord, RunRecord
+from shakedown.runs.records import Evidence, JobRecord
 from shakedown.state.findings import Verdict
 from tests.documents import commands
 from tests.gates import judged
@@ -350,8 +350,9 @@ def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> N
         copy.size = copy.kept
         kept.append(copy.close().model_copy(update={"path": f"logs/n/{file}"}))
     logs = {"n": [log.path for log in kept]}
-    section = wanted(expect={"tokens_per_gpu": 1.0}).model_dump(mode="json")
-    job = JobRecord.model_validate({"node": "n", "benchmark": section, "logs": logs})  # as older records have it
+    made = plan(expect={"tokens_per_gpu": 1.0})
+    made = made.model_copy(update={"nodes": [made.nodes[0].model_copy(update={"name": "n"})]})
+    job = JobRecord(node="n", plan=made, logs=logs)
     evidence = Evidence(exit_codes={"n": 0}, logs={"n": kept})
 
     def judged(**changes: object) -> dict[str, Verdict]:
@@ -365,31 +366,9 @@ def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> N
     assert judged(logs={})["report"] is Verdict.UNKNOWN
     (directory.logs / "n/perf.csv").write_text(REPORT.replace("943", "999"))
     assert judged()["report"] is Verdict.UNKNOWN
-    failed = JobRecord.model_validate({"node": "n", "benchmark": section, "error": "no image"})
+    failed = JobRecord(node="n", error="no image")
     never = judge_job(directory, failed, Evidence()).gates
     assert [(gate.name, gate.verdict) for gate in never] == [("ran_to_its_end", Verdict.FAIL)]
-
-
-def test_an_older_record_reads_with_todays_names() -> None:
-    """Its gates had the node's name behind theirs, and its jobs had no plan."""
-    old = {"name": "loss_finite.n.1", "verdict": "ok", "job": "each/n.1", "node": "n.1"}
-    job = {"node": "n.1", "plan": None, "benchmark": wanted(seq_length=8192).model_dump(mode="json")}
-    document = {
-        "run_id": "20260101T000000-aaaaaa",
-        "started_at": "2026-01-01T00:00:00+00:00",
-        "inventory": "x",
-        "desired_digest": "0",
-        "gates": [old, {**old, "name": "exit_code.n.1"}, {**old, "name": "ran.n.1"}],
-        "jobs": [job],
-    }
-    record = RunRecord.model_validate(document)
-    assert [gate.name for gate in record.gates] == ["loss_finite", "exit_codes", "ran_to_its_end"]
-    (read_again,) = record.jobs
-    new = plan(seq_length=8192)
-    assert read_again.plan is not None and read_again.plan.parameters == new.parameters
-    assert (read_again.plan.recipe, read_again.plan.seq_length) == (new.recipe, new.seq_length)
-    without = RunRecord.model_validate({**document, "gates": [], "jobs": [{"node": "n", "benchmark": None}]})
-    assert without.jobs == [JobRecord(node="n")]
 
 
 def test_every_parser_that_a_family_may_name_is_there() -> None:

@@ -14,16 +14,20 @@ from bench.trials import lemons
 from shakedown.cli import main
 from shakedown.ledger import reliability as reliability_module
 from shakedown.ledger import schema
-from shakedown.ledger.odds import (
+from shakedown.ledger.reliability import (
+    RETURN_S,
+    Course,
+    Event,
+    Reliability,
     binomial_least,
     chi2_quantile,
     false_discovery,
     lemon_odds,
     mtbf_interval,
     poisson_below,
+    reliability,
     share_interval,
 )
-from shakedown.ledger.reliability import RETURN_S, Course, Event, Reliability, reliability
 from shakedown.ledger.store import Ledger, open_ledger
 
 HOUR, DAY = 3600, 24 * 3600

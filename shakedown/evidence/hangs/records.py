@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from shakedown.common.frozen import first_problem
 from shakedown.common.text import DEEPEST, load_json, printable, shallow
 from shakedown.evidence.hangs.analysis import Collective, Hang, Rank
 
@@ -160,13 +161,8 @@ def flight_of(data: bytes) -> _Flight:
     try:
         found = load_json(data, LIMIT) if data[:1] == b"{" else load_plain(data)
         return _Flight.model_validate(shallow(found))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise ValueError(
-            f"no flight record: {printable('.'.join(map(str, first['loc'])), 100)}: {first['msg']}"
-        ) from None
     except ValueError as error:
-        raise ValueError(f"no flight record: {printable(str(error), 200)}") from None
+        raise ValueError(f"no flight record: {first_problem(error)}") from None
 
 
 def collectives(flight: _Flight) -> Iterator[Collective]:
@@ -245,12 +241,8 @@ def ranks_of(node: str, files: Mapping[str, bytes], problems: list[str], given: 
                 if document.rank is not None:
                     _checked(document.rank, given)
                 documents.append(document)
-        except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            where = printable(".".join(map(str, first["loc"])), 100)
-            problems.append(f"{node}: hang/{printable(name, 100)}: {where}: {first['msg']}")
         except ValueError as error:
-            problems.append(f"{node}: hang/{printable(name, 100)}: {printable(str(error), 200)}")
+            problems.append(f"{node}: hang/{printable(name, 100)}: {first_problem(error)}")
     found = {rank.rank: rank for rank in [*by_rank.values(), *flights.values()]}
     for document in documents:
         flight = flights.get(document.inner_pid)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeGuard
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from shakedown.common.frozen import Frozen
+from shakedown.common.frozen import Frozen, first_problem
 from shakedown.common.text import counted, printable
 
 READ_LIMIT = 16 << 20  # bytes: the sampler writes a quarter of it
@@ -96,7 +96,7 @@ def read(chunks: Iterable[bytes]) -> Series:
         except (ValueError, RecursionError) as error:
             count += 1
             if len(faults) < _FAULTS:
-                faults.append(f"line {number}: {_words(error)}")
+                faults.append(f"line {number}: {first_problem(error)}")
     gaps = [f"{counted(count, 'line')} of it cannot be used ({'; '.join(faults)})"] if count else []
     if series.begin is None:
         gaps.append("the first line is missing")
@@ -166,10 +166,3 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield from (line for line in whole if line)
     if rest:
         yield rest
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_input=False, include_url=False)[0]
-        return printable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", 200)
-    return printable(str(error) or type(error).__name__, 200)

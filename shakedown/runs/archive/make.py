@@ -207,9 +207,7 @@ def _pack(output: Path, run: Path, manifest: Manifest, text: bytes) -> None:
 
 def _written(run: Path, path: str, text: bytes) -> Member:
     with private.create(run / path) as file:
-        rest = memoryview(text)
-        while rest:
-            rest = rest[file.write(rest) :]
+        private.write(file, text)
     return Member(path=path, size=len(text), sha256=digest(text))
 
 

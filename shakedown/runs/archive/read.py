@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from shakedown.common import private
+from shakedown.common.frozen import first_problem
 from shakedown.common.runs_folder import runs_folder
-from shakedown.common.text import load_json, printable, shallow
+from shakedown.common.text import load_json, shallow
 from shakedown.logs.kept_logs import RUN_LIMIT
 from shakedown.runs.archive import MANIFEST
 from shakedown.runs.archive.tar import MANIFEST_LIMIT, Manifest, Reader, Refused, digest, is_archive
@@ -82,12 +81,8 @@ def _manifest(reader: Reader, first: tuple[str, int] | None) -> tuple[Manifest, 
     text = b"".join(reader.content(first[1]))
     try:
         manifest = Manifest.model_validate(shallow(load_json(text, MANIFEST_LIMIT)))
-    except ValidationError as error:
-        what = error.errors(include_input=False, include_url=False)[0]
-        place = printable(".".join(map(str, what["loc"])), 100)
-        raise Refused(f"its manifest is none: {place}: {what['msg']}") from None
     except ValueError as error:
-        raise Refused(f"its manifest is none: {printable(str(error), 200)}") from None
+        raise Refused(f"its manifest is none: {first_problem(error)}") from None
     _names(manifest)
     return manifest, text
 
@@ -123,9 +118,7 @@ def _write(reader: Reader, size: int, target: Path) -> str:
     with private.create(target) as file:
         for part in reader.content(size):
             found.update(part)
-            rest = memoryview(part)
-            while rest:
-                rest = rest[file.write(rest) :]
+            private.write(file, part)
     return found.hexdigest()
 
 

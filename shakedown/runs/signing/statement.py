@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 import shakedown
-from shakedown.common.frozen import Frozen
+from shakedown.common.frozen import Frozen, first_problem
 from shakedown.common.text import load_json, printable, shallow
 from shakedown.desired.models import DesiredState
 from shakedown.runs.archive.read import UNPACKED_LIMIT
@@ -131,11 +131,9 @@ def read(payload: bytes) -> Statement:
     try:
         statement = Statement.model_validate(shallow(load_json(payload, LIMIT)))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = printable(".".join(map(str, first["loc"])), 100)
-        raise NotSigned(f"it is signed, and no statement of this version: {place}: {first['msg']}") from None
+        raise NotSigned(f"it is signed, and no statement of this version: {first_problem(error)}") from None
     except ValueError as error:
-        raise NotSigned(f"it is signed, and no statement: {printable(str(error), 200)}") from None
+        raise NotSigned(f"it is signed, and no statement: {first_problem(error)}") from None
     if statement.payload() != payload:  # as with a key that stands in it twice
         raise NotSigned("it is signed, and not as Shakedown writes it")
     return statement
