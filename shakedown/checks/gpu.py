@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from shakedown.checks import GPUS, check
-from shakedown.checks.compare import compare_several, comparison, installed, missing, nothing_there, pcie_link, unknown
+from shakedown.checks.compare import comparison, installed, missing, unknown
+from shakedown.checks.per_device import compare, register
 from shakedown.desired import profiles
 from shakedown.desired.models import DesiredState
-from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
-from shakedown.state.node import Gpu, NodeState, PciLink, Reading, is_unreadable
-
-# A product's data sheet rounds: the driver reports up to 0.1 % less than 192 GiB. A stack of HBM that is missing is an
-# eighth.
-VRAM_SHARE = 0.98
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import Gpu, NodeState, is_unreadable
 
 
 @check("gpu_count", "gpu.count", waivable=False)
@@ -48,64 +43,7 @@ def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("gpu_model", "gpu.pci_ids", "gpu.name", "gpu.vram_bytes", follows=GPUS)
-def gpu_model(desired: DesiredState, state: NodeState) -> list[Comparison]:
-    """Check the PCI ids of the profile's model, and its memory."""
-    findings = []
-    wrong = Remedy(text="correct gpu= in the inventory, or replace the GPU of another model")
-    if desired.gpu.pci_ids:
-        right = desired.gpu.pci_ids.__contains__
-        wanted = f"{desired.gpu.name} ({', '.join(desired.gpu.pci_ids)})"
-        findings.append(_per_gpu(desired, state, wanted, lambda gpu: gpu.pci_id, right, remedy=wrong))
-    least = desired.gpu.vram_bytes
-    if least is not None:
-        little = Remedy(text="look for memory that RAS has retired: a GPU has less than its model")
-        findings.append(
-            _per_gpu(
-                desired,
-                state,
-                least,
-                lambda gpu: gpu.vram_bytes,
-                lambda size: size >= least * VRAM_SHARE,
-                unit="bytes",
-                remedy=little,
-            ).about("vram")
-        )
-    return findings
-
-
-@check("gpu_partition", "gpu.compute_partition", "gpu.memory_partition", follows=GPUS)
-def gpu_partition(desired: DesiredState, state: NodeState) -> list[Comparison]:
-    """Compute and memory partition."""
-    modes: tuple[tuple[str, str | None, Callable[[Gpu], Reading[str]]], ...] = (
-        ("compute", desired.gpu.compute_partition, lambda gpu: gpu.compute_partition),
-        ("memory", desired.gpu.memory_partition, lambda gpu: gpu.memory_partition),
-    )
-    findings: list[Comparison] = []
-    for kind, wanted, read in modes:
-        if wanted is None:
-            continue
-        remedy = Remedy(
-            text=f"set the {kind} partition {wanted} with amd-smi; nothing may use the GPUs meanwhile",
-            operation="devices.gpu_partition",
-            arguments={kind: wanted},
-            risk=Risk.DISRUPTIVE,
-        )
-        right = wanted.__eq__
-        found = _per_gpu(desired, state, wanted, read, right, otherwise=Verdict.DRIFT, remedy=remedy)
-        findings.append(found.about(kind))
-    return findings
-
-
-@check("gpu_link", "gpu.link_gts", "gpu.link_width", follows=GPUS)
-def gpu_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
-    """PCIe speed and width of each GPU, now (a link trains down when a lane is bad)."""
-    worn = Remedy(text="reseat or exchange the riser, retimer or GPU named; a slower link slows every collective")
-
-    def compare(wanted: float, read: Callable[[PciLink], Any], right: Callable[[Any], bool], unit: str) -> Comparison:
-        return _per_gpu(desired, state, wanted, lambda gpu: read(gpu.link), right, unit=unit, remedy=worn)
-
-    return pcie_link(desired.gpu.link_gts, desired.gpu.link_width, compare)
+register(__name__, "gpu_model", "gpu_partition", "gpu_link")
 
 
 @check("gpu_xgmi", "gpu.xgmi_links", follows=GPUS)
@@ -113,9 +51,7 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Check the links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: an older one that answers
     and knows nothing of them is drift, since such a node may train and nobody should read it as a pass."""
     wanted = desired.gpu.xgmi_links
-    if wanted is None:
-        return None
-    gpus = [] if is_unreadable(state.gpus) or not desired.gpu.count else state.gpus
+    gpus = [] if is_unreadable(state.gpus) or not desired.gpu.count or wanted is None else state.gpus
     if gpus and not is_unreadable(state.gpu_tool) and all(missing(gpu.xgmi_links) for gpu in gpus):
         return comparison(
             Verdict.DRIFT,
@@ -125,16 +61,7 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
             remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
             unit="links up",
         )
-    text = "power-cycle the node, which trains the links again; a link that stays down is a fault of the board"
-    return _per_gpu(
-        desired,
-        state,
-        wanted,
-        lambda gpu: gpu.xgmi_links,
-        lambda links: links >= wanted,
-        unit="links up",
-        remedy=Remedy(text=text),
-    )
+    return next(iter(compare("gpu_xgmi", desired, state)), None)
 
 
 @check("gpu_ecc", "gpu.count", "gpu.corrected_errors", follows=GPUS, waivable=False)
@@ -143,21 +70,10 @@ def gpu_ecc(desired: DesiredState, state: NodeState) -> list[Comparison]:
     memory that needs many corrections is the memory that fails next."""
     if not desired.gpu.count:
         return []
-    remedy = Remedy(text="drain the node and reset the GPU; if the count comes back, the GPU has to be exchanged")
-    uncorrectable = _per_gpu(
-        desired, state, 0, lambda gpu: gpu.ecc_uncorrectable, (0).__eq__, unit="errors", remedy=remedy
-    )
+    uncorrectable, *corrected = compare("gpu_ecc", desired, state)
     if blocks := _by_block(state):
         uncorrectable = replace(uncorrectable, evidence="; ".join(filter(None, (uncorrectable.evidence, blocks))))
-    most = desired.gpu.corrected_errors
-    if most is None:
-        return [uncorrectable]
-    watch = Remedy(text="read the counts again after a load: a GPU whose count grows has to be exchanged")
-    few, advice = most.__ge__, Verdict.WARN
-    corrected = _per_gpu(
-        desired, state, most, lambda gpu: gpu.ecc_correctable, few, otherwise=advice, unit="errors", remedy=watch
-    )
-    return [uncorrectable, corrected.about("corrected")]
+    return [uncorrectable, *corrected]
 
 
 def _by_block(state: NodeState) -> str:
@@ -169,18 +85,7 @@ def _by_block(state: NodeState) -> str:
     )
 
 
-@check("gpu_pcie_replays", "gpu.pcie_replays", follows=GPUS)
-def gpu_pcie_replays(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """Packets that a GPU's PCIe link had to send again. Advice: data is right, and a link that repeats is a slow one
-    and fails next."""
-    most = desired.gpu.pcie_replays
-    if most is None or not desired.gpu.count:
-        return None
-    remedy = Remedy(text="read the counts again after a load: where they grow, reseat the GPU, riser or retimer named")
-    few, advice = most.__ge__, Verdict.WARN
-    return _per_gpu(
-        desired, state, most, lambda gpu: gpu.pcie_replays, few, otherwise=advice, unit="packets", remedy=remedy
-    )
+register(__name__, "gpu_pcie_replays")
 
 
 @check("gpu_tool", "gpu.count", follows=(*GPUS, "rocm_version"))
@@ -200,23 +105,7 @@ def gpu_tool(desired: DesiredState, state: NodeState) -> Comparison | None:
 def gpu_idle(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """No other user's process holds a GPU, which would be measured together with the job; and no memory is in use, also
     where no process shows that holds it (a container of another PID namespace, memory that a killed job left)."""
-    if not desired.gpu.count:
-        return []
-    findings = [_processes(state)]
-    most = desired.gpu.vram_used_bytes
-    if most is not None:
-        text = "find which process holds the memory (containers, other PID namespaces); if none does, reload the driver"
-        used = _per_gpu(
-            desired,
-            state,
-            f"below {most}",
-            lambda gpu: gpu.vram_used_bytes,
-            lambda size: size < most,
-            unit="bytes",
-            remedy=Remedy(text=text, risk=Risk.DISRUPTIVE),
-        )
-        findings.append(used.about("vram"))
-    return findings
+    return [_processes(state), *compare("gpu_idle", desired, state)] if desired.gpu.count else []
 
 
 def _processes(state: NodeState) -> Comparison:
@@ -296,27 +185,6 @@ def parse_version(text: str) -> tuple[int, ...] | None:
     """Major, minor and patch as numbers: "6.4.1-83" -> (6, 4, 1), "7.0" -> (7, 0, 0); None where it is no version."""
     match = re.match(r"\s*v?(\d+)\.(\d+)(?:\.(\d+))?(?![\d])", text)
     return tuple(int(part or 0) for part in match.groups()) if match else None
-
-
-def _per_gpu(
-    desired: DesiredState,
-    state: NodeState,
-    wanted: Any,
-    read: Callable[[Gpu], Reading[Any]],
-    right: Callable[[Any], bool],
-    *,
-    otherwise: Verdict = Verdict.FAIL,
-    unit: str | None = None,
-    remedy: Remedy | None = None,
-) -> Comparison:
-    """One finding over all GPUs, also where none is there: what was asked for was not seen."""
-    count = desired.gpu.count
-    if is_unreadable(state.gpus) and count:
-        return unknown(wanted, state.gpus)
-    if not count or is_unreadable(state.gpus) or not state.gpus:
-        return nothing_there(wanted, count=count, why="there is no GPU to judge: see gpu_count", unit=unit)
-    readings = {gpu.bdf: read(gpu) for gpu in state.gpus}
-    return compare_several(wanted, readings, right, otherwise=otherwise, unit=unit, remedy=remedy)
 
 
 def _places(gpus: list[Gpu]) -> str:

@@ -6,7 +6,6 @@ themselves are judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from shakedown.checks import NIC_MODULES, NICS, check
@@ -17,16 +16,14 @@ from shakedown.checks.compare import (
     comparison,
     missing,
     nothing_there,
-    pcie_link,
     unknown,
 )
+from shakedown.checks.per_device import register
 from shakedown.desired.hca import devices_of, expected_path, files_naming, libraries_of, none_there, others_of
 from shakedown.desired.models import DesiredState, Provider
 from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.gid import NoGid, addresses_of, gid_index
-from shakedown.state.node import NodeState, PciLink, ProviderLibrary, RdmaDevice, Reading, is_unreadable
-
-CABLE = Remedy(text="check cable, transceiver and switch port of the devices named, then `ip link` and `rdma link`")
+from shakedown.state.node import NodeState, ProviderLibrary, is_unreadable
 
 
 @check("rdma_count", "rdma.count", follows=NIC_MODULES)
@@ -47,50 +44,7 @@ def rdma_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     return comparison(Verdict.OK if right else Verdict.FAIL, wanted, len(found), evidence, Remedy(text=text))
 
 
-@check("rdma_state", "rdma.count", follows=(*NICS, "rdma_state"))
-def rdma_state(desired: DesiredState, state: NodeState) -> list[Comparison]:
-    """Every port ACTIVE with its link up."""
-    if not desired.rdma.count:
-        return []
-    right: Callable[[str], bool]
-    findings = []
-    ports: tuple[tuple[str, str, Callable[[RdmaDevice], Reading[Any]]], ...] = (
-        ("", "ACTIVE", lambda device: device.state),
-        ("link", "LinkUp", lambda device: device.phys_state),
-    )
-    for detail, wanted, read in ports:
-        right = wanted.__eq__
-        findings.append(_per_device(desired, state, wanted, read, right, remedy=CABLE).about(detail))
-    return findings
-
-
-@check("rdma_rate", "rdma.rate_gbps", follows=(*NICS, "rdma_state"))
-def rdma_rate(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """Every port at its full rate."""
-    rate = desired.rdma.rate_gbps
-    if rate is None:
-        return None
-    remedy = Remedy(text="check the transceiver, the cable, and the switch port's speed and FEC")
-    return _per_device(
-        desired, state, rate, lambda device: device.rate_gbps, lambda seen: seen >= rate, unit="Gb/s", remedy=remedy
-    )
-
-
-@check("rdma_link", "rdma.link_gts", "rdma.link_width", follows=NICS)
-def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
-    """PCIe speed and width of each NIC. Where all devices are software there is no PCIe link to judge; beside a NIC
-    with a link, one without has lost it."""
-    worn = Remedy(text="reseat or exchange the NIC or riser named: a link below its width halves the NIC's rate")
-    devices = [] if is_unreadable(state.rdma) else devices_of(desired.rdma, state.rdma)
-    beside_one = any(device.link is not None for device in devices)
-
-    def compare(wanted: float, read: Callable[[PciLink], Any], right: Callable[[Any], bool], unit: str) -> Comparison:
-        def of_device(device: RdmaDevice) -> Reading[Any] | None:
-            return read(device.link) if device.link else 0 if beside_one else None
-
-        return _per_device(desired, state, wanted, of_device, right, unit=unit, remedy=worn)
-
-    return pcie_link(desired.rdma.link_gts, desired.rdma.link_width, compare)
+register(__name__, "rdma_state", "rdma_rate", "rdma_link")
 
 
 @check("rdma_gid", "rdma.count", follows=(*NICS, "rdma_state*"))
@@ -150,30 +104,6 @@ def _remarks(found: dict[str, int], usual: int | None) -> list[str]:
     if usual is not None and different and different != [usual]:
         remarks.append(f"published settings for this family say {usual}; the table decides")
     return remarks
-
-
-def _per_device(
-    desired: DesiredState,
-    state: NodeState,
-    wanted: Any,
-    read: Callable[[RdmaDevice], Reading[Any] | None],
-    right: Callable[[Any], bool],
-    *,
-    unit: str | None = None,
-    remedy: Remedy | None = None,
-) -> Comparison:
-    """One finding over the devices of the family, also where none is there: what was asked for was not seen. Devices
-    for which `read` has None are no such devices."""
-    if is_unreadable(state.rdma):
-        return unknown(wanted, state.rdma)
-    devices = devices_of(desired.rdma, state.rdma)
-    values = {device.name: read(device) for device in devices}
-    readings = {device: value for device, value in values.items() if value is not None}
-    if not readings:
-        why = f"nothing of the kind on {', '.join(values)}" if values else none_there(desired.rdma)
-        count = len(devices) or desired.rdma.count
-        return nothing_there(wanted, count=count, why=why, unit=unit)
-    return compare_several(wanted, readings, right, unit=unit, remedy=remedy)
 
 
 @check("provider_library", "rdma.provider", waivable=False)

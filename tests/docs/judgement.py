@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from shakedown.catalogue import Log, Severity, entries
 from shakedown.checks import answers, checks
-from shakedown.checks.compare import remedy_of
+from shakedown.checks.compare import data, remedy_of
 from shakedown.gates import rules
 from shakedown.logs.metrics import METRICS
 from shakedown.node.setting import SETTINGS
@@ -81,6 +81,8 @@ def _changed_by(name: str, check: Callable[..., object]) -> str:
     names: set[str] = set()
     if name in SETTINGS:
         names.add("boot.settings" if SETTINGS[name].by_unit else f"tuning.{name}")
+    compared = data("per_device.json").get(name, {"compare": []})["compare"]
+    names |= {entry["remedy"]["operation"] for entry in compared if "operation" in entry["remedy"]}
     waiting: list[Any] = [check]
     while waiting:
         function = waiting.pop()

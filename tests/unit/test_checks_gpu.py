@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.checks import gpu as checks
+from shakedown.checks import checks
 from shakedown.checks.gpu import parse_version
 from shakedown.desired.models import DesiredState
 from shakedown.state.findings import Finding, Verdict
@@ -14,17 +14,20 @@ from shakedown.state.node import Why
 from tests.states import DELETED, GIB, bare, desired, gpu, healthy, unreadable, with_
 
 ALL = [
-    checks.gpu_count,
-    checks.gpu_model,
-    checks.gpu_partition,
-    checks.gpu_link,
-    checks.gpu_xgmi,
-    checks.gpu_ecc,
-    checks.gpu_pcie_replays,
-    checks.gpu_tool,
-    checks.gpu_idle,
-    checks.kfd_topology,
-    checks.rocm_version,
+    checks()[name]
+    for name in (
+        "gpu_count",
+        "gpu_model",
+        "gpu_partition",
+        "gpu_link",
+        "gpu_xgmi",
+        "gpu_ecc",
+        "gpu_pcie_replays",
+        "gpu_tool",
+        "gpu_idle",
+        "kfd_topology",
+        "rocm_version",
+    )
 ]
 
 
@@ -169,7 +172,9 @@ def test_partitioned_gpus_may_be_more_nodes_than_gpus() -> None:
     whole = desired()
     cpx = whole.model_copy(update={"gpu": whole.gpu.model_copy(update={"compute_partition": "CPX"})})
     verdicts = {
-        gpus: checks.kfd_topology(cpx, with_(healthy(), {"kfd.gpu_nodes": 8 * gpus, "kfd.gpus": gpus}), "n").verdict  # type: ignore[union-attr]
+        gpus: checks()["kfd_topology"](
+            cpx, with_(healthy(), {"kfd.gpu_nodes": 8 * gpus, "kfd.gpus": gpus}), "n"
+        ).verdict  # type: ignore[union-attr]
         for gpus in (7, 8, 9)
     }
     assert verdicts == {7: "fail", 8: "ok", 9: "fail"}

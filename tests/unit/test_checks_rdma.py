@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from shakedown.checks import rdma as checks
+from shakedown.checks import checks
 from shakedown.state.findings import Finding, Verdict
 from tests.states import DELETED, bare, desired, healthy, unreadable, with_
 
 ALL = [
-    checks.rdma_count,
-    checks.rdma_state,
-    checks.rdma_rate,
-    checks.rdma_link,
-    checks.rdma_gid,
-    checks.rdma_firmware,
+    checks()[name]
+    for name in (
+        "rdma_count",
+        "rdma_state",
+        "rdma_rate",
+        "rdma_link",
+        "rdma_gid",
+        "rdma_firmware",
+    )
 ]
 SETTINGS = desired()
 
