@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,11 @@ from typing import Any
 import pytest
 
 import shakedown.facts.node as facts
-from shakedown.node import data, install, owners, sign, smi
-from shakedown.node.tree import Tree, Unreadable
+from shakedown.node import boot, data, devices, disks, gpu, install, owners, sign, smi
+from shakedown.node.setting import Failed
+from shakedown.node.tree import Tree, Unreadable, is_unreadable
+from shakedown.node.udev import Device
+from tests.views import tree_of
 
 DIGEST = "0123456789abcdef" * 4
 DAY = install.FORGOTTEN_AFTER_S
@@ -121,6 +125,29 @@ def test_a_folder_is_closed_to_other_users_by_its_owner_group_and_mode(
     assert owners.closed(info) == is_closed
 
 
+@pytest.mark.parametrize(
+    ("group", "gid", "members", "is_harmless"),
+    [
+        ("ada", 1000, [], True),
+        ("ada", 1000, ["ada"], True),
+        ("ada", 1000, ["bob"], False),
+        ("ada", 1000, ["ada", "bob"], False),
+        ("users", 1000, [], False),
+        ("ada", 1001, [], False),  # of the user's name, and not the user's own
+        (None, 1000, [], False),
+    ],
+)
+def test_a_group_that_may_write_is_harmless_where_it_adds_no_user(
+    group: str | None, gid: int, members: list[str], is_harmless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def getgrgid(_gid: int) -> Any:
+        return {}["no such group"] if group is None else SimpleNamespace(gr_name=group, gr_mem=members)
+
+    monkeypatch.setattr(owners.grp, "getgrgid", getgrgid)
+    monkeypatch.setattr(owners.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_name="ada", pw_gid=1000))
+    assert owners.harmless(gid, 1000) == is_harmless
+
+
 def test_a_text_without_a_signature_has_the_end_of_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "".join(f"{number:05d}." for number in range(100))
     done = SimpleNamespace(returncode=1, stderr=f"{words}\n".encode(), stdout=b"")
@@ -194,3 +221,292 @@ def test_the_arguments_of_a_fact_are_those_that_its_caller_has(monkeypatch: pyte
 
     assert _get_fact({"_sudo": True, "name": "x"}) == {"_sudo": True}
     assert facts._connector_arguments() == {}
+
+
+class Setting:
+    """A setting of shakedown/node/settings, as `boot` sees one."""
+
+    def __init__(self, by_unit: bool = True, takes: str = "on", fails: Exception | None = None) -> None:
+        self.by_unit, self.takes, self.fails = by_unit, takes, fails
+        self.made: list[str] = []
+
+    def accepts(self, value: str) -> bool:
+        return value == self.takes
+
+    def make(self, _tree: Tree, detail: str, value: str) -> None:
+        if self.fails:
+            raise self.fails
+        self.made.append(f"{detail}={value}")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "failure"),
+    [
+        (Setting(), "on", ""),
+        (Setting(), "off", "no such setting: thp.x=off"),
+        (Setting(by_unit=False), "on", "no such setting: thp.x=on"),
+        (Setting(by_unit=False), "off", "no such setting: thp.x=off"),
+        (None, "on", "no such setting: thp.x=on"),
+        (Setting(fails=Failed("two of eight")), "on", "two of eight"),
+        (Setting(fails=FileNotFoundError(2, "No such file or directory", "/sys/x")), "on", "thp.x=on: /sys/x"),
+    ],
+)
+def test_a_setting_is_made_at_boot_where_the_unit_can_make_it(
+    setting: Setting | None, value: str, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boot, "find", lambda key: ({"thp.x": setting} if setting else {})[key] and (setting, "x"))
+    found = boot.make(Tree(), "thp.x", value)
+    assert found.startswith(failure) and bool(found) == bool(failure)
+    assert setting is None or setting.made == ([] if failure else ["x=on"])
+
+
+@pytest.mark.parametrize(("name", "opened"), [("uverbs0", True), ("issm0", False), ("xissm0", True), ("umad0", True)])
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_device_is_opened_but_for_that_of_a_subnet_manager(
+    name: str, opened: bool, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def open_it(path: str, _flags: int) -> int:
+        tried.append(path)
+        if refused:
+            raise PermissionError(1, "Operation not permitted", path)
+        return os.dup(0)
+
+    names = ("R_OK", "W_OK", "O_RDWR", "O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "close")
+    own = SimpleNamespace(open=open_it, access=lambda *_: not refused, **{each: getattr(os, each) for each in names})
+    monkeypatch.setattr(devices, "os", own)
+    assert devices._openable(Tree(), f"/dev/infiniband/{name}") is not refused
+    assert tried == ([f"/dev/infiniband/{name}"] if opened else [])
+
+
+ABSENT, CLOSED = Unreadable("missing", "x").as_part(), Unreadable("not permitted", "y").as_part()
+
+
+@pytest.mark.parametrize(
+    ("driver", "library", "merged"),
+    [
+        ("MI300X", "AMD Instinct MI300X", "AMD Instinct MI300X"),
+        ("MI300X", CLOSED, "MI300X"),
+        (ABSENT, "AMD Instinct MI300X", "AMD Instinct MI300X"),
+        (ABSENT, CLOSED, CLOSED),
+    ],
+)
+def test_a_value_wins_over_a_reason_and_the_librarys_word_over_the_drivers(
+    driver: Any, library: Any, merged: Any
+) -> None:
+    bdf = "0000:01:00.0"
+    (found,) = gpu.merge([{"bdf": bdf, "model": driver}], {"gpus": {bdf: {"model": library}}}, {"ecc": {bdf: 0}})
+    assert found == {"bdf": bdf, "model": merged, "ecc": 0}
+    (found,) = gpu.merge([{"bdf": bdf, "model": driver}], CLOSED, {"ecc": ABSENT})
+    assert found == {"bdf": bdf, "model": CLOSED if driver is ABSENT else driver, "ecc": ABSENT}
+    (found,) = gpu.merge([{"bdf": bdf, "model": ABSENT}], {"gpus": {}}, {"ecc": {}})
+    assert found["model"] == found["ecc"] and "does not list this GPU" in found["ecc"]["detail"]
+    assert gpu.merge(ABSENT, {"gpus": {}}, {}) == ABSENT
+
+
+def disk(name: str, bus: str, **files: str) -> dict[str, str | None]:
+    device = f"/sys/block/{name}/device"
+    return {f"{device}/subsystem": f"-> ../../../bus/{bus}", **{f"{device}/{key}": text for key, text in files.items()}}
+
+
+def controller(name: str, parent: str, model: str) -> dict[str, str | None]:
+    folder = f"/sys/devices/pci0000:e0/{parent}/nvme/{name}"
+    return {f"{folder}/model": model, f"/sys/class/nvme/{name}": f"-> ../..{folder.removeprefix('/sys')}"}
+
+
+def test_each_drive_has_health_of_its_own_but_for_virtual_ones() -> None:
+    files = {
+        **controller("nvme0", "0000:e1:00.0", "PM9A3"),
+        **controller("nvme1", "0000:e2:00.0", "QEMU NVMe Ctrl"),
+        **controller("nvme2", "nvme-fabrics", "Linux"),
+        **disk("sda", "scsi", vendor="ATA", model="MZ7L3480"),
+        **disk("sdb", "scsi", vendor="QEMU", model="QEMU HARDDISK"),
+        **disk("vda", "virtio"),
+        **{name: text for each in ("sr0", "fd0", "mmcblk0", "nvme0n1") for name, text in disk(each, "scsi").items()},
+        "/sys/block/loop0/size": "0",
+    }
+    with tree_of(files) as tree:
+        found = {part["name"]: (part["kind"], path) for part, path in disks._drives(tree)}
+    assert found == {
+        "nvme0": ("nvme", "/dev/nvme0"), "nvme1": ("virtual", None), "nvme2": ("virtual", None),
+        "sda": ("disk", "/dev/sda"), "sdb": ("virtual", None), "vda": ("virtual", None),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("root", "uid", "arguments", "config", "code", "said"),
+    [
+        ("/tree", 0, [], "thp=on", 0, ""),
+        ("/tree", 7, [], "thp=on", 0, ""),  # a tree of the user's own
+        ("", 7, [], "thp=on", 1, "shakedown-boot: needs root\n"),
+        ("", 7, ["thp=on"], None, 1, "shakedown-boot: needs root\n"),
+        ("/tree", 0, [], None, 1, "/etc/shakedown/boot.conf: No such file or directory\n"),
+        ("/tree", 0, ["thp=on", "thp=off"], None, 1, "shakedown-boot: no such setting: thp=off\n"),
+        ("/tree", 0, [], "thp=off", 1, "shakedown-boot: no such setting: thp=off\n"),
+        ("/tree", 0, ["thp=on"], "thp=off", 0, ""),
+    ],
+)
+def test_the_units_program_makes_what_its_file_or_its_arguments_name(
+    root: str, uid: int, arguments: list[str], config: str | None, code: int, said: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    environ = {"SHAKEDOWN_ROOT": str(tmp_path)} if root else {}
+    monkeypatch.setattr(boot, "os", SimpleNamespace(environ=environ, geteuid=lambda: uid))
+    monkeypatch.setattr(sys, "argv", ["shakedown-boot", *arguments])
+    monkeypatch.setattr(boot, "find", lambda _key: (Setting(), ""))
+    if config:
+        (tmp_path / "etc/shakedown").mkdir(parents=True)
+        (tmp_path / "etc/shakedown/boot.conf").write_text(f"{config}\n")
+    assert boot.main() == code
+    assert capsys.readouterr().err.endswith(said)
+
+
+def test_the_majors_are_those_of_character_devices() -> None:
+    lines = ["Character devices:", "  1 mem", " 10 misc", "242 kfd", "x kfd", "7 two words", "9", "", "243 kfd"]
+    assert devices.parse_majors([*lines, "", "Block devices:", "  8 sd"]) == {"mem": 1, "misc": 10, "kfd": 242}
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "kind", "owner"),
+    [
+        (stat.S_IFCHR | 0o660, 0, "char", "root"),
+        (stat.S_IFBLK | 0o600, 1000, "block", "ada"),
+        (stat.S_IFDIR | 0o755, 1001, "dir", "1001"),
+        (stat.S_IFREG | 0o644, 0, "other", "root"),
+    ],
+)
+def test_a_device_has_its_kind_its_owner_and_its_number(
+    mode: int, uid: int, kind: str, owner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = SimpleNamespace(st_mode=mode, st_uid=uid, st_gid=44, st_rdev=os.makedev(242, 3))
+    with tree_of({"/etc/passwd": "ada:x:1000:1000::/home/ada:/bin/sh\n", "/dev/kfd": ""}) as tree:
+        own = SimpleNamespace(stat=lambda _path: info, major=os.major, minor=os.minor)
+        monkeypatch.setattr(devices, "os", own)
+        monkeypatch.setattr(devices, "_openable", lambda *_: True)
+        monkeypatch.setattr(devices, "rows", lambda _tree, _path: [["ada", "x", "1000", "1000"]])
+        monkeypatch.setattr(Tree, "recorded", lambda _self, _subject: {"/dev/kfd": {"group": "video"}})
+        found = devices._look_at(tree, "/dev/kfd", {"44": "render"})
+        tree.live = True
+        live = devices._look_at(tree, "/dev/kfd", {"44": "render"})
+    assert found == {**live, "group": "video"} and live["group"] == "render"
+    assert live == {
+        "path": "/dev/kfd", "kind": kind, "major": 242, "minor": 3, "mode": f"{stat.S_IMODE(mode):04o}",
+        "owner": owner, "group": "render", "openable": True,
+    }  # fmt: skip
+
+
+def test_the_devices_of_a_folder_are_read_but_for_its_folders_and_what_is_left_out() -> None:
+    files: dict[str, str | None] = {
+        "/dev/dri/renderD128": "", "/dev/dri/renderD129": "", "/dev/dri/by-path": None, "/dev/dri/card0": "",
+        "/recorded.json": '{"devices": {}}',
+    }  # fmt: skip
+    with tree_of(files) as tree:
+        found = devices._folder(tree, "/dev/dri", {}, {"renderD129"})
+    assert [part["path"] for part in found] == ["/dev/dri/card0", "/dev/dri/renderD128"]
+
+
+def test_a_partition_that_its_gpu_is_not_divided_into_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    drm = {128: "0000:01:00.0", 129: "amdgpu_xcp_0", 130: "amdgpu_xcp_1", 131: "0000:02:00.0"}
+    found = [
+        SimpleNamespace(name=f"renderD{minor}", parent=parent, path=f"/sys/devices/{minor}/drm/renderD{minor}")
+        for minor, parent in drm.items()
+    ]
+    monkeypatch.setattr(devices, "devices", lambda *_: found)
+    monkeypatch.setattr(devices.gpu, "render_minors", lambda _tree: {128, 129})
+    files = {f"/sys/devices/{minor}/drm/{name}{minor}": None for minor in drm for name in ("card", "renderD")}
+    with tree_of(files) as tree:
+        assert devices._unconfigured(tree) == {"card130", "renderD130"}
+
+
+PASSED = {"smartctl": {"exit_status": 0}, "smart_status": {"passed": True}}
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        (PASSED, {"exit_status": 0, "failing": 0}),
+        ({**PASSED, "smart_status": {"passed": False}}, {"exit_status": 0, "failing": 1}),
+        ({**PASSED, "scsi_grown_defect_list": 0}, {"exit_status": 0, "failing": 0, "grown_defects": 0}),
+        (
+            {**PASSED, "scsi_error_counter_log": {each: {"total_uncorrected_errors": 2} for each in ("read", "write")}},
+            {"exit_status": 0, "failing": 0, "uncorrected_errors": 4},
+        ),
+        ({**PASSED, "endurance_used": {"current_percent": 3}}, {"exit_status": 0, "failing": 0, "percentage_used": 3}),
+        (
+            {**PASSED, "endurance_used": {"current_percent": 0}, "scsi_percentage_used_endurance_indicator": 9},
+            {"exit_status": 0, "failing": 0, "percentage_used": 0},
+        ),
+        (
+            {**PASSED, "scsi_percentage_used_endurance_indicator": 9},
+            {"exit_status": 0, "failing": 0, "percentage_used": 9},
+        ),
+        ({"smartctl": {"exit_status": 0}}, "missing: smartctl: no overall health in its answer"),
+        (
+            {"smartctl": {"exit_status": 4, "messages": [{"string": "no SMART"}]}},
+            "missing: smartctl: no overall health in its answer: no SMART",
+        ),
+        ({"smartctl": {"exit_status": 1}}, "failed: smartctl: exit status 1"),
+        (
+            {"smartctl": {"exit_status": 2, "messages": [{"string": "Open failed"}, {"string": "Permission denied"}]}},
+            "not permitted: smartctl: Open failed; Permission denied",
+        ),
+        ({"smartctl": {"exit_status": 2, "messages": [{"string": "Open failed"}]}}, "failed: smartctl: Open failed"),
+    ],
+)
+def test_smartctl_is_read_by_what_its_document_has(document: dict[str, Any], found: dict[str, int] | str) -> None:
+    if isinstance(found, dict):
+        assert disks.parse_smartctl(document) == found
+        return
+    with pytest.raises(Unreadable) as refused:
+        disks.parse_smartctl(document)
+    reason, _, detail = found.partition(": ")
+    assert refused.value.as_part() == {"unreadable": reason, "detail": detail}
+
+
+@pytest.mark.parametrize(
+    ("nvme", "words"), [(True, "nvme and smartctl are not installed"), (False, "smartctl is not installed")]
+)
+def test_the_programs_that_are_not_there_are_named(nvme: bool, words: str) -> None:
+    with tree_of({"/etc": None}) as tree, pytest.raises(Unreadable) as refused:
+        disks._health(tree, "/dev/x", nvme)
+    assert refused.value.as_part() == {"unreadable": "missing", "detail": words}
+
+
+def test_a_child_asks_what_may_be_a_servers_and_what_is_mounted_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {
+        "/": ("/dev/sda1", "ext4"), "/data": ("server:/data", "nfs4"), "/data/scratch": ("/dev/sdb1", "xfs"),
+        "/database": ("/dev/sdc1", "xfs"), "/home": ("auto", "autofs"), "/tmp": ("tmpfs", "tmpfs"),
+    }  # fmt: skip
+    asked: list[str] = []
+    monkeypatch.setattr(disks, "mounts", lambda _tree: table)
+    monkeypatch.setattr(disks, "start", lambda readings: asked.extend(mount for each in readings for mount in each))
+    monkeypatch.setattr(disks, "answers", lambda _children: dict.fromkeys(asked, (8, 4)))
+    monkeypatch.setattr(disks, "room", lambda mount: None if mount == "/tmp" else (2, 1))
+    found = {part["mount"]: part for part in disks.read(Tree())}
+    assert asked == ["/data", "/data/scratch"] and found.keys() == table.keys() - {"/tmp"}
+    sizes = {mount: part["total_bytes"] for mount, part in found.items() if mount != "/home"}
+    assert sizes == {"/": 2, "/data": 8, "/data/scratch": 8, "/database": 2}
+    assert "mounted on demand" in found["/home"]["free_bytes"]["detail"]
+    assert [mount for mount, part in found.items() if part["network"]] == ["/data"]
+
+
+def test_a_gpu_is_read_by_the_drivers_files_and_its_counters_by_its_address() -> None:
+    bdf = "0000:01:00.0"
+    folder = f"/sys/bus/pci/devices/{bdf}"
+    files: dict[str, str | None] = {
+        f"{folder}/unique_id": "0x1a2b", f"{folder}/product_name": "MI300X",
+        f"{folder}/ras/umc_err_count": "ue: 1\nce: 2",
+        f"{folder}/hwmon/hwmon1/temp2_input": "41000", f"{folder}/hwmon/hwmon1/power1_average": "140000000",
+        f"{folder}/mem_info_vram_total": "100", f"{folder}/mem_info_vram_used": "7", f"{folder}/pcie_replay_count": "3",
+    }  # fmt: skip
+    with tree_of(files) as tree:
+        part = gpu._one(tree, Device(bdf, folder, {"PCI_ID": "1002:74A1"}))
+        bare = gpu._one(tree, Device("0000:02:00.0", folder, {"PCI_ID": "1002:74A1"}))
+    assert (part["bdf"], part["pci_id"], part["model"]) == (bdf, "1002:74a1", "MI300X")
+    assert part["serial"] == smi.serial("0x1a2b") and part["temperature_c"] == 41 and part["power_w"] == 140
+    assert (part["vram_bytes"], part["vram_used_bytes"]) == (100, 7)
+    counted = gpu.counters([part])
+    assert counted == {f"ras/{bdf}/correctable": 2, f"ras/{bdf}/uncorrectable": 1, f"pcie/{bdf}/replay": 3}
+    assert all(is_unreadable(bare[name]) for name in ("serial", "model", "temperature_c", "power_w", "vram_bytes"))
+    assert gpu.counters(ABSENT) == {}

@@ -14,7 +14,7 @@ from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
 from shakedown.node.setting import SETTINGS
-from shakedown.operations import agent, atomic, tuning
+from shakedown.operations import agent, atomic, rollback, tuning
 
 Facts = dict[str, Any]
 CASES = yaml.safe_load((Path(__file__).parents[1] / "data/operations/verified.yaml").read_text("utf-8"))
@@ -60,6 +60,21 @@ def test_an_operation_passes_on_what_the_node_then_is(case: dict[str, Any]) -> N
     found = node.wrong(case["operation"], case["arguments"], case["after"])
     assert found == wrong or (wrong and wrong in str(found)), found
     assert node.shown == case.get("shows", [])
+
+
+def test_a_rollback_names_what_it_restores_by_the_values_of_the_moment_before() -> None:
+    (case,) = [case for case in CASES if case["operation"] == "rollback.rollback" and case["wrong"] is None]
+    written = {"/etc/sysctl.d/90-shakedown.conf": [atomic.HEADER, "a = 1"]}
+    node = Node({**case["before"], "Contents": written})
+    with ctx_state.use(FakeState()), ctx_host.use(node.host):
+        commands = [each for each in rollback.rollback._inner() if isinstance(each, FunctionCommand)]
+        planned = node.host.connector_data[rollback.RESTORES]
+        node.facts = {"Contents": {f"/sys/kernel/{name}": [f"[now] {name}"] for name in "xy"}}
+        (look,) = [each for each in commands if each.function.__name__ == "looked"]
+        assert look.function(None, node.host)
+    removed = "/etc/sysctl.d/90-shakedown.conf: removed"
+    assert planned == ["s: -> a  b (2 files)", removed]
+    assert node.host.connector_data[rollback.RESTORES] == ["s: now -> a  b (2 files)", removed]
 
 
 def test_each_setting_that_a_node_has_once_is_an_operation_of_its_own() -> None:
