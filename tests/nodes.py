@@ -37,6 +37,7 @@ class LocalNodes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lost: set[str] = set()
+        self.unanswered: list[str] = []  # nodes of calls that were lost
         self.deaf: dict[str, int] = {}  # nodes that do what they are told, and whose next so many answers are lost
         self.stdin: list[str] = []
         self.argv: list[list[str]] = []
@@ -55,6 +56,7 @@ class LocalNodes:
     ) -> tuple[bool, list[str], list[str]]:
         if node in self.lost:
             time.sleep(0.1)
+            self.unanswered.append(node)
             return False, [], ["no route to host"]
         self.argv.append(argv)
         # The lock's name belongs to the network namespace: the folder keeps test processes apart, the name the nodes.

@@ -80,9 +80,9 @@ def remove_old_checks(inventory: str, newest: int, current: str, root: Path | No
     A directory goes only where it holds what a check writes and nothing else, belongs to this user alone, and no
     process of this machine has it open. A run with a job stays. Raises OSError.
     """
-    root = root or runs_folder()
-    wanted = inventory, place_of_inventory(inventory)
-    heads = {run: _head(root / run) for run in run_ids(root) if _is_check(root / run)}
+    wanted, root = (inventory, place_of_inventory(inventory)), root or runs_folder()
+    found = sorted(run_ids(root), key=lambda run: (run[:15], run == current), reverse=True)  # its second's newest
+    heads = {run: _head(root / run) for run in found if _is_check(root / run)}
     # A record that does not say where its inventory is, is of no known one.
     alike = [run for run, head in heads.items() if (head.get("inventory", ""), head.get("inventory_path")) == wanted]
     removed = []

@@ -462,9 +462,9 @@ def test_nobody_goes_on_from_what_another_user_could_have_written(tmp_path: Path
         go_on(tmp_path)
 
 
-def kept_check(root: Path, number: int, **more: Any) -> Path:
+def kept_check(root: Path, number: int, end: str = "abcdef", **more: Any) -> Path:
     fields = {"inventory": "rack.py", "kind": "drift", "finished_at": now(), **more}
-    record = RunRecord(run_id=f"20260101T0000{number:02d}-abcdef", started_at=now(), desired_digest="0", **fields)
+    record = RunRecord(run_id=f"20260101T0000{number:02d}-{end}", started_at=now(), desired_digest="0", **fields)
     directory = RunDirectory.create(record.run_id, root, latest=False)
     directory.save(record)
     directory.write("states/node1.json", "{}")
@@ -504,6 +504,13 @@ def test_old_checks_of_an_inventory_go_and_nothing_else_does(tmp_path: Path) -> 
     assert not any(path.exists() for path in old) and not list(tmp_path.glob(".removed-*"))
     assert remove_old_checks("rack.py", 1, current.name, tmp_path) == [read.name, entered.name], "no longer in use"
     assert remove_old_checks("rack.py", 50, current.name, tmp_path) == []
+
+
+def test_of_checks_of_one_second_the_one_at_hand_is_the_newest(tmp_path: Path) -> None:
+    """The end of an id is drawn: it tells no order."""
+    current, other = kept_check(tmp_path, 1), kept_check(tmp_path, 1, "ffffff")
+    assert remove_old_checks("rack.py", 2, current.name, tmp_path) == []
+    assert remove_old_checks("rack.py", 1, current.name, tmp_path) == [other.name]
 
 
 def test_checks_of_another_inventory_of_the_same_name_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

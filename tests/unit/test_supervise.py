@@ -191,7 +191,7 @@ def test_a_node_whose_watchdog_is_stopped_is_freed_by_the_controller(jobs: Jobs)
 
 def test_a_lost_answer_to_the_preparation_leaves_nothing_behind(jobs: Jobs) -> None:
     jobs.nodes.deaf["b"] = 1
-    result = jobs.run(dict.fromkeys("ab", WAIT), QUICK)
+    result = jobs.run(dict.fromkeys("ab", WAIT))
     assert result.outcome == "not started"
     assert first(result) == ("b", "unreachable")
     assert result.nodes[1].left == []
@@ -199,10 +199,12 @@ def test_a_lost_answer_to_the_preparation_leaves_nothing_behind(jobs: Jobs) -> N
 
 
 def test_a_preparation_that_never_came_to_the_node_leaves_no_doubt(jobs: Jobs) -> None:
+    def come_back() -> None:
+        until(lambda: len(jobs.nodes.unanswered) > 1, timeout=60)  # its preparation and its stop
+        jobs.nodes.lost.clear()
+
     jobs.nodes.lost.add("b")
-    back = threading.Timer(1.0, lambda: jobs.nodes.lost.clear())
-    back.start()
-    result = jobs.run(dict.fromkeys("ab", WAIT), QUICK)
+    result = jobs.run(dict.fromkeys("ab", WAIT), act=come_back)
     assert first(result) == ("b", "unreachable")
     assert result.nodes[1].left == []
     assert jobs.nothing_left("a", "b")
