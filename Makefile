@@ -38,7 +38,7 @@ docs: setup  ## write what is generated in docs/: keys, findings, recipes, comma
 test: system setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(BIN)/python -m tests.twice -q -n 3 --dist worksteal -m 'not long' tests/unit tests/property
 	$(BIN)/python -m pytest -q tests/facts tests/operations
-	$(BIN)/python -m pytest -q tests/browser
+	$(BIN)/python -m pytest -q -n 2 tests/browser
 	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"
 
 test-from-nothing:  ## smoke and test in Debian's smallest root file system with python3.11, make, git and a clone; before a release

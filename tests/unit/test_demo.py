@@ -170,8 +170,8 @@ def test_sixty_four_nodes_with_seven_faults_fit_on_two_screens(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("nodes", "names", "headline"),
     [
-        (24, ["slow", "gpu_lost"], "{slow} (named by the search for bad nodes)"),
-        (64, ["rank_stops"], "{rank_stops} (named by the search for bad nodes): the job hangs"),
+        (12, ["slow", "gpu_lost"], "{slow} (named by the search for bad nodes)"),
+        (24, ["rank_stops"], "{rank_stops} (named by the search for bad nodes): the job hangs"),
         (12, ["nic_slow"], "{nic_slow} did not take part (rdma_rate); the job passed 15 gates"),
         (12, ["gpu_hang"], "{gpu_hang} (certain: "),
     ],

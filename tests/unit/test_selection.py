@@ -93,13 +93,14 @@ def test_a_node_of_which_something_else_is_asked_now_is_connected_to() -> None:
 def test_the_draw_is_repeatable_from_its_seed_and_finds_liars() -> None:
     """A lying agent repeats its digest. A hundredth is drawn each round, so that none stays unread for long."""
     nodes = names(2000)
-    liars, unread = set(nodes[:10]), set(nodes[:10])
     first, again = (chosen(reported(nodes), memory(nodes), nodes, seed=5) for _ in range(2))
     assert first.reasons == again.reasons and len(first.reasons) == 20
     assert first.memory.seed == 5 and first.memory.drawn == sorted(first.reasons)
     assert "connecting to 20 of 2000 nodes: 20 drawn at random (seed 5)" in str(first)
     seeds = {chosen(reported(nodes), memory(nodes), nodes, seed=None).memory.seed for _ in range(3)}
     assert len(seeds) == 3, "nobody can know who is drawn next"
+    nodes = names(200)  # of which two are drawn: as many rounds as for 2000
+    liars, unread = set(nodes[:10]), set(nodes[:10])
     kept, rounds = memory(nodes), 0
     while unread and rounds < 2000:
         rounds += 1

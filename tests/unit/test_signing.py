@@ -493,9 +493,14 @@ root = pytest.mark.skipif(os.geteuid() != 0 or not HOST_KEY.exists(), reason="re
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[sshd.Node]:
-    """A node that shows this machine's own host key."""
+    """A node that shows this machine's own host key, and whose stress-ng leaves others most of the cores."""
     (tmp_path / "sshd").mkdir()
-    started, server = sshd.start(tmp_path / "sshd", host_key=HOST_KEY)
+    (tmp_path / "bin").mkdir()
+    gently = tmp_path / "bin/stress-ng"
+    gently.write_text(f'#!/bin/sh\nexec {shutil.which("stress-ng")} --cpu-load 5 "$@"\n')
+    gently.chmod(0o755)
+    path = f'SetEnv "PATH={gently.parent}:{os.environ["PATH"]}"'
+    started, server = sshd.start(tmp_path / "sshd", path, host_key=HOST_KEY)
     yield started
     server.terminate()
     server.wait()
