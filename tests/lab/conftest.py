@@ -30,8 +30,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The virtual machines begin at once: else the run would end with them alone."""
-    items.sort(key=lambda item: "vm_pair" not in item.fixturenames)  # type: ignore[attr-defined]
+    """The virtual machines begin at once, and then what shares nodes and runs in one process: else the run would end
+    with them alone."""
+    items.sort(
+        key=lambda item: ("vm_pair" not in item.fixturenames, not item.get_closest_marker("xdist_group"))  # type: ignore[attr-defined]
+    )
 
 
 def _used(item: pytest.Item) -> Iterable[Sequence[pytest.FixtureDef[object]]]:

@@ -111,14 +111,14 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
 
 
 def test_shakedown_run_brings_up_nodes_of_which_only_some_have_drifted(lab: Rack, product: Product) -> None:
-    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    """That they train afterwards: a change that counts at the next login."""
+    inventory = lab.inventory(product.folder / "lab.py", {"gpu": "cpu"})
     lab["node2"].exec(f"echo 0 > {NUMA}; echo kernel.numa_balancing=0 > /etc/sysctl.d/10-numa.conf")
     ran = product.run("shakedown", "run", inventory)
     assert ran.code == 0, ran.text
     record = product.record()
     assert record["verdict"] == "ok"
     assert [node["changes"] for node in record["nodes"]] == [["numa_balancing"], [], ["numa_balancing"]]
-    assert record["plan"]["world_size"] == 3
 
 
 def _of_runs(export: str) -> list[str]:

@@ -23,6 +23,8 @@ from tests.lab.product import Product, Ran, finish, smoke, until
 
 PROGRAM = Path(__file__).parent / "isolation" / "torchrun"
 VENV = "/root/small"
+SLOW_S = 900
+"""For a search over six nodes: four minutes on a machine with as many other tests as cores."""
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def inventory(lab: Rack, product: Product, layer: dict[str, object] | None = Non
 
 
 def isolate(product: Product, *arguments: str | Path) -> Ran:
-    return product.run("shakedown", "isolate", *arguments, timeout=400)
+    return product.run("shakedown", "isolate", *arguments, timeout=SLOW_S)
 
 
 def kept(product: Product) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def suspects(product: Product) -> list[set[str]]:
 def test_a_node_that_crashes_is_named_and_left_out_of_the_next_run(lab: Rack, product: Product) -> None:
     lab["node4"].write("/root/fault", "crash 3\n")
     site = inventory(lab, product, isolate=True)
-    ran = product.run("shakedown", "run", site, timeout=400)
+    ran = product.run("shakedown", "run", site, timeout=SLOW_S)
     assert ran.code == 1, ran.text
     assert "search for bad nodes" in ran.err
     record = product.record()
@@ -87,7 +89,7 @@ def test_a_node_that_crashes_is_named_and_left_out_of_the_next_run(lab: Rack, pr
     told = isolate(product, "latest", "--dry")
     assert "at most" in told.err, told.text
     assert "hint: node4" in told.err
-    again = product.run("shakedown", "run", inventory(lab, product, exclude="suspects"), timeout=200)
+    again = product.run("shakedown", "run", inventory(lab, product, exclude="suspects"), timeout=SLOW_S)
     assert again.code == 4, again.text  # who was left out has not passed
     assert "suspect (node4) of the search" in again.err
     assert {gate["verdict"] for gate in product.record()["gates"]} == {"ok"}

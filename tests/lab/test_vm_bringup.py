@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.product import Product, patiently
+from tests.lab.product import Product, Ran, patiently
 from tests.lab.vms import Vm, VmLab
 
 pytestmark = pytest.mark.xdist_group("virtual machines 1")
@@ -79,8 +79,15 @@ def booted(vm: Vm) -> tuple[int, int]:
     return at, at + after_us // 10**6
 
 
+def drift(product: Product, inventory: Path, *options: str) -> Ran:
+    """The drift check's findings, all of which were read in time."""
+    return patiently(lambda: product.drift(inventory, "--format", "jsonl", *options))
+
+
 def verdicts(product: Product, inventory: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(finding["node"], finding["name"]): finding for finding in product.findings(inventory)}
+    return {
+        (found["node"], found["name"]): found for found in map(json.loads, drift(product, inventory).out.splitlines())
+    }
 
 
 def verdicts_of(lines: str) -> dict[str, dict[str, Any]]:
@@ -135,7 +142,7 @@ def test_settings_are_found_applied_kept_over_a_real_reboot_and_taken_back(vm_pa
         assert set(PARAMETERS) <= set(vm.read("/proc/cmdline").split())
         assert TUNED.items() <= kernel(vm).items()
 
-    after = product.drift(inventory)
+    after = drift(product, inventory)
     assert after.code == 0, after.text
 
     ran = product.deploy(inventory, "rollback", "-y", timeout=SLOW)
@@ -154,7 +161,7 @@ def test_a_driver_without_gpus_is_told_as_it_is(vm_pair: VmLab, product: Product
     try:
         assert "Unable to detect any GPU" in vm.exec("amd-smi list 2>&1", check=False).stdout
         inventory = vm_pair.inventory(product.folder / "lab.py", {"gpu": "mi300x"})
-        ran = product.drift(inventory, "--limit", vm.name, "--format", "jsonl")
+        ran = drift(product, inventory, "--limit", vm.name)
         assert ran.code == 1, ran.text
         found = verdicts_of(ran.out)
         assert (found["gpu_count"]["verdict"], found["gpu_count"]["actual"]) == ("fail", 0)
