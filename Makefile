@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: site screenshots help system setup smoke test test-from-nothing check docs lock mutants bench release clean
+.PHONY: site screenshots help system setup smoke test beside test-from-nothing check docs lock mutants bench release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -35,11 +35,16 @@ docs: setup  ## write what is generated in docs/: keys, findings, recipes, comma
 # pyinfra's test package patches its own process with gevent, which no other test can live with. What fails is tried once
 # more by itself at the end (tests/twice.py). What is marked long (the table of faults among it) is in `make lab` alone,
 # so that this stays under 25 minutes on two cores.
-test: system setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
+test: system setup  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target check beside
 	$(BIN)/python -m tests.twice -q -n 3 --dist worksteal -m 'not long' tests/unit tests/property
-	$(BIN)/python -m pytest -q tests/facts tests/operations
-	$(BIN)/python -m pytest -q -n 2 tests/browser
 	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"
+
+# What one process does while mypy has the other core. Collecting compiles the tests once for all workers that follow.
+beside: setup
+	$(BIN)/python -m pytest -q --collect-only tests/unit tests/property > /dev/null
+	$(BIN)/python -m pytest -q tests/facts tests/operations
+	$(BIN)/python -m pytest -q tests/browser
 
 test-from-nothing:  ## smoke and test in Debian's smallest root file system with python3.11, make, git and a clone; before a release
 	$(PYTHON) -m tests.lab.from_nothing

@@ -16,6 +16,7 @@ from tests.lab.node_spec import NodeSpec
 from tests.lab.vms import VmLab, vms
 
 HERE = Path(__file__).parent
+LONGEST = {"test_isolation", "test_trials"}  # one test of theirs takes three minutes
 
 RackMaker = Callable[..., Rack]
 
@@ -30,11 +31,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The virtual machines begin at once, and then what shares nodes and runs in one process: else the run would end
-    with them alone."""
-    items.sort(
-        key=lambda item: ("vm_pair" not in item.fixturenames, not item.get_closest_marker("xdist_group"))  # type: ignore[attr-defined]
-    )
+    """The virtual machines begin at once, then what shares nodes and runs in one process, then the longest tests: else
+    the run would end with one of them alone."""
+
+    def turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+        machines = "vm_pair" in item.fixturenames  # type: ignore[attr-defined]
+        return not machines, not item.get_closest_marker("xdist_group"), item.path.stem not in LONGEST
+
+    items.sort(key=turn)
 
 
 def _used(item: pytest.Item) -> Iterable[Sequence[pytest.FixtureDef[object]]]:
