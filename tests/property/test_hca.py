@@ -71,7 +71,7 @@ RENAMED = [{**hca(0), "name": "ens0f0_rdma", "gids": [], "state": "DOWN", "phys_
 RENAMED[0] |= {"rate_gbps": 100.0, "max_read_request": 512, "firmware": "1.0"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(devices())
 @example(RENAMED)
 def test_everybody_speaks_of_the_same_devices(parts: list[dict[str, Any]]) -> None:

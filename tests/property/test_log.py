@@ -136,7 +136,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(st.binary(max_size=200) | PIECES), st.lists(st.binary(max_size=200) | PIECES))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_input_stops_the_reader_or_the_judge(chunks, others):
     logs = {"a": read_log(chunks), "b": read_log(others), "c": None}
     expect = dict.fromkeys(METRICS, 1.0)

@@ -180,7 +180,7 @@ def test_every_finding_of_every_change_shows_what_differs() -> None:
     assert not is_sentence("compare the addresses; power-cycle the reseat the GPU")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=5))
 def test_changes_together_show_what_differs_too(chosen: list[tuple[Path, Any]]) -> None:
     state = changed(dict(chosen))

@@ -35,8 +35,8 @@ def searched(problem: Problem, launch: Fleet) -> Isolation:
 
 @pytest.mark.parametrize(("count", "bad"), [(8, 0), (8, 1), (32, 2), (64, 3)])
 def test_exactly_the_bad_nodes_are_named_in_spite_of_noise(count: int, bad: int) -> None:
-    played = [play(count, bad, seed) for seed in range(10)]
-    assert sum(each.right for each in played) >= 9
+    played = [play(count, bad, seed) for seed in range(5)]  # how often a search errs: bench/isolation.py
+    assert sum(each.right for each in played) >= 4
     assert sum(each.innocent for each in played) <= 1
     assert max(each.rounds for each in played) <= most_rounds(count)
     assert all(each.trainings >= least_trainings(count, bad) for each in played if bad)
@@ -77,9 +77,9 @@ def after_a_failed_run(seed: int, rate: float, rounds: int | None = None, count:
     return search(Isolation(run_id="20260101T000000-abcdef", problem=problem), bad)
 
 
-@pytest.mark.parametrize(("rate", "least"), [(0.3, 2), (0.4, 4), (0.5, 10)])
+@pytest.mark.parametrize(("rate", "least"), [(0.3, 1), (0.4, 2), (0.5, 5)])
 def test_after_a_failed_run_a_node_that_fails_now_and_then_is_not_cleared(rate: float, least: int) -> None:
-    results = [after_a_failed_run(seed, rate).result for seed in range(20)]
+    results = [after_a_failed_run(seed, rate).result for seed in range(10)]
     assert sum(each is not None and each.verdict == Verdict.OK for each in results) <= 1
     named = [suspect.nodes for each in results if each is not None for suspect in each.suspects]
     assert named.count(("node0002",)) >= least
@@ -109,7 +109,7 @@ def test_after_a_failed_run_nobody_is_cleared_by_few_trainings() -> None:
 
 
 def test_plain_halving_believes_the_noise() -> None:
-    right = [halving(32, 2, seed)[0] for seed in range(400)]
+    right = [halving(32, 2, seed)[0] for seed in range(200)]
     assert 0.45 < sum(right) / len(right) < 0.68  # JUDGEMENT: 0.565 over 2,000 draws
     assert halving(32, 2, 1, QUIET)[0]
 

@@ -68,7 +68,7 @@ def gates(output: str, **spec: Any) -> dict[str, Gate]:
     return {gate.name: gate for gate in judge_log(read_log(output.splitlines(keepends=True)), {}, **spec)}
 
 
-@pytest.mark.parametrize("options", ["", "--fp16 --initial-loss-scale 4096"])
+@pytest.mark.parametrize("options", ["", pytest.param("--fp16 --initial-loss-scale 4096", marks=pytest.mark.long)])
 def test_a_training_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(options: str) -> None:
     code, output = torchrun.train_forked(f"{torchrun.TINY} --lr 5e-3 --train-iters 8 --resume-at 4 {options}")
     assert code == 0, output
