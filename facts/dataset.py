@@ -8,8 +8,6 @@ from shakedown.facts.base import Fact
 from shakedown.node import data
 from shakedown.transport.program import command, program
 
-_PROGRAM = Path(data.__file__)
-
 
 class Downloaded(Fact[dict[str, dict[str, Any]]]):
     """
@@ -23,8 +21,7 @@ class Downloaded(Fact[dict[str, dict[str, Any]]]):
     default = dict
 
     def command(self, folder: str, names: list[str]) -> str:
-        text = f"{program(_PROGRAM)}\nshow_downloaded(arguments()[0], arguments()[1:])"
-        return command(text, folder, *names)
+        return _command("downloaded(sys.argv[1], sys.argv[2:])", folder, *names)
 
     def process(self, output: Any) -> dict[str, dict[str, Any]]:
         found = _document(output)
@@ -45,11 +42,15 @@ class Prepared(Fact[str]):
         return "the node did not say what is there"
 
     def command(self, folder: str) -> str:
-        return command(f"{program(_PROGRAM)}\nshow_prepared(arguments()[0])", folder)
+        return _command("prepared(sys.argv[1])", folder)
 
     def process(self, output: Any) -> str:
         found = _document(output)
         return found if isinstance(found, str) else self.default()
+
+
+def _command(call: str, *words: str) -> str:
+    return command(f"{program(Path(data.__file__))}\nimport sys\nprint(json.dumps({call}))", *words)
 
 
 def _document(output: Any) -> Any:

@@ -12,6 +12,7 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
+from shakedown.common.data import read_toml
 from shakedown.common.text import printable
 from shakedown.facts.dataset import Downloaded, Prepared
 from shakedown.jobs.launch import CONTAINER_LABEL
@@ -19,15 +20,7 @@ from shakedown.operations.atomic import last_words, run_script
 from shakedown.operations.commands import DATA_S, Commands, refuse, refused, verify
 
 SLACK_S = 300  # over the scripts' own limit, at which they end and clean up
-ADVICE = {
-    "space": "make room, or name another folder; what was downloaded is kept and continued",
-    "other": "the server has another file than the one asked for: correct size or sha256, or look who changed it",
-    "refused": "look at the URL, and whether it needs a login",
-    "transport": "the connection broke again and again; another run goes on where this one ended",
-    "busy": "wait for it, or end it",
-    "folder": "look at the folder and its owner",
-    "time": "raise timeout_s, or look at the network; another run goes on where this one ended",
-}
+ADVICE: dict[str, str] = read_toml("shakedown.operations", "advice.toml")["data"]
 
 
 @operation()

@@ -6,6 +6,7 @@ group are set now, and at every boot by a udev rule of this project.
 import shlex
 from collections.abc import Sequence
 
+from pyinfra.api.arguments_typed import PyinfraOperation
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
@@ -24,55 +25,31 @@ PARTITIONS = "/sys/bus/pci/devices/*/current_{kind}_partition"
 GPU_USERS = "/sys/class/kfd/kfd/proc/*"
 
 
-@operation()
-def kfd(modules: list[str] | None = None) -> Commands:
-    """
-    Have /dev/kfd there and open to the group render.
+def _operation(setting: str, title: str) -> PyinfraOperation[...]:
+    files = ACCESS[setting]
 
-    + modules: what makes it, loaded where it is not; ``amdgpu``
+    def present(modules: list[str] | None = None) -> Commands:
+        yield from _present(setting, modules or files.modules)
 
-    **Example:**
+    present.__name__ = present.__qualname__ = setting
+    present.__doc__ = f"""
+    Have {" and ".join(files.patterns)} there and open to {f"the group {files.group}" if files.group else "everybody"}.
 
-    .. code:: python
-
-        from shakedown.operations import devices
-        devices.kfd(name="The compute driver's device")
-    """
-    yield from _present("kfd", modules or ["amdgpu"])
-
-
-@operation()
-def dri(modules: list[str] | None = None) -> Commands:
-    """
-    Have /dev/dri/renderD* there and open to the group render.
-
-    + modules: what makes them, loaded where it is not; ``amdgpu``
+    + modules: what makes them, loaded where it is not; {", ".join(f"``{name}``" for name in files.modules)}
 
     **Example:**
 
     .. code:: python
 
         from shakedown.operations import devices
-        devices.dri(name="The render nodes")
+        devices.{setting}(name="{title}")
     """
-    yield from _present("dri", modules or ["amdgpu"])
+    return operation()(present)
 
 
-@operation()
-def infiniband(modules: list[str] | None = None) -> Commands:
-    """
-    Have /dev/infiniband/uverbs* and rdma_cm there and open to everybody, as rdma-core's own rules do.
-
-    + modules: what makes them, loaded where it is not; ``ib_uverbs``, ``rdma_ucm``, ``ib_umad``
-
-    **Example:**
-
-    .. code:: python
-
-        from shakedown.operations import devices
-        devices.infiniband(name="User-space verbs")
-    """
-    yield from _present("infiniband", modules or ["ib_uverbs", "rdma_ucm", "ib_umad"])
+kfd = _operation("kfd", "The compute driver's device")
+dri = _operation("dri", "The render nodes")
+infiniband = _operation("infiniband", "User-space verbs")  # open to everybody, as rdma-core's own rules do
 
 
 @operation()

@@ -18,6 +18,7 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from pyinfra.facts.server import Arch
 
+from shakedown.common.data import read_toml
 from shakedown.common.secret_file import read_secret
 from shakedown.common.text import load_json, printable
 from shakedown.desired.values import format_size
@@ -29,23 +30,7 @@ SCRIPT = "registry.py"
 LIMIT_S = 150  # on the controller; the script ends itself after 120 s
 Run = Callable[[dict[str, Any]], dict[str, Any]]  # where assets/registry.py runs
 
-# What to do about each kind of failure that assets/pull.py and assets/registry.py tell apart.
-ADVICE = {
-    "plain": "the registry speaks http: set insecure=True on the image; docker also needs it in `insecure-registries`"
-    " of /etc/docker/daemon.json, which this project does not edit",
-    "certificate": "the registry's certificate is not trusted: name its authority as ca_file (or set insecure=True;"
-    " docker then needs `insecure-registries` in /etc/docker/daemon.json, which this project does not edit)",
-    "login": "the registry refuses: check username and password, and whether this user may pull the image",
-    "unknown": "the registry has no such image: check name, tag and digest",
-    "downgrade": "nothing was sent in clear: the registry must keep to https; for one without TLS set insecure=True",
-    "digest": "what came is not what its digest says: a proxy changed it, or the registry is broken or not the one you"
-    " think",
-    "answer": "this is no answer of a registry: look at its address, and at what stands between",
-    "space": "make room where the engine stores images; shakedown deletes nothing that is not its own",
-    "engine": "the container engine itself failed: is it running, and may this user talk to it?",
-    "time": "the pull was stopped because it took too long: raise timeout_s, or look at the network",
-    "transport": "the connection to the registry broke, also when tried again",
-}
+ADVICE: dict[str, str] = read_toml("shakedown.operations", "advice.toml")["image"]
 
 
 @dataclass(frozen=True)
@@ -217,10 +202,6 @@ def fetch(state: State, host: Host, wish: Wish, looks: bool = False) -> bool:
     return _pull(state, host, wish, answer, looks)
 
 
-def _unpacked(wish: Wish, manifest: Manifest) -> int:
-    return wish.size_bytes or UNPACKED * manifest.compressed_bytes
-
-
 def _pull(state: State, host: Host, wish: Wish, manifest: Manifest, looks: bool = False) -> bool:
     """Pull from the first source that answers. A source that gives something else than the digest ends the pull."""
     image = wish.image
@@ -236,7 +217,7 @@ def _pull(state: State, host: Host, wish: Wish, manifest: Manifest, looks: bool 
             "tag": image.tag if own else None,
             "tagged": image.tagged if image.tag and not own else None,
             "digest": manifest.digest,
-            "room_bytes": _unpacked(wish, manifest) + manifest.compressed_bytes,
+            "room_bytes": (wish.size_bytes or UNPACKED * manifest.compressed_bytes) + manifest.compressed_bytes,
             "compressed_bytes": manifest.compressed_bytes,
             "looks": looks,
         }

@@ -9,24 +9,15 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, List, Optional
 
+from .known import KNOWN
 from .tree import Part, Unreadable, explain, is_unreadable
 
 RECORD = "record"  # among the names that a probe is asked for
 NOWHERE = "/dev/null/capture"  # the root of a replay: no path below it exists
 MOST = 12 << 20  # characters of all answers; those of a large node have 2,000,000
 # Of files that may hold passwords or the names of people: the lines that a reading uses, and what goes of a line.
-_LINES = {
-    "/etc/passwd": re.compile(r"(?P<kept>[^:]*:)[^:]*(?P<ids>:\d*:\d*:)[^:]*(?P<rest>:.*)"),
-    "/etc/group": re.compile(r"(?P<kept>[^:]*:)[^:]*(?P<rest>:\d*:.*)"),
-    "/etc/NetworkManager/": re.compile(r"\s*(?:\[|interface-name|mtu).*"),
-    "/run/NetworkManager/": re.compile(r"\s*(?:\[|interface-name|mtu).*"),
-    "/etc/sysconfig/network-scripts/": re.compile(r"\s*(?:DEVICE|MTU)\b.*", re.IGNORECASE),
-    "/etc/network/": re.compile(r"\s*(?:iface|mtu|auto)\b.*"),
-    "/boot/": re.compile(r"\s*(?:linux\w*|options|saved_entry|kernelopts)\b.*"),
-    "/etc/default/": re.compile(r"\s*(?:export\s+)?GRUB_CMDLINE_LINUX.*"),
-    "/etc/": re.compile(r"\s*[^#;\s].*"),
-}
-_KEPT = re.compile("PCI_|DRIVER|MODALIAS|ID_(?:MODEL|VENDOR)_FROM")  # properties of a device
+_LINES = {begin: re.compile(form) for begin, form in KNOWN["capture"]["lines"].items()}
+_KEPT = re.compile(KNOWN["capture"]["properties"])  # properties of a device
 
 
 def lines_of_use(path: str, text: str) -> str:

@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import stat
-import sys
 from typing import Any, Dict, List, Optional
 
 from .safe_files import Folder, Unsafe, sound, state_path, walk
@@ -98,20 +97,11 @@ def prepared(path: str) -> str:
     return "prepared"
 
 
-def show_downloaded(path: str, names: List[str]) -> None:
+def downloaded(path: str, names: List[str]) -> Dict[str, Dict[str, Any]]:
+    """Return size and SHA-256 of each file that was checked, and not touched since."""
     try:
         folder = walk(path)
     except (OSError, Unsafe):
-        print("{}")
-        return
+        return {}
     records = {name: recorded(folder, name) for name in names}
-    kept = {name: {key: record[key] for key in ("size", "sha256")} for name, record in records.items() if record}
-    print(json.dumps(kept))
-
-
-def show_prepared(path: str) -> None:
-    print(json.dumps(prepared(path)))
-
-
-def arguments() -> List[str]:
-    return sys.argv[1:]
+    return {name: {key: record[key] for key in ("size", "sha256")} for name, record in records.items() if record}

@@ -14,18 +14,24 @@ from .udev import devices
 
 class Access(NamedTuple):
     """Files that one driver makes. `patterns` are shell patterns of paths, `kernel_names` are udev's; `mode` is the
-    least that there must be. No group: the file's own is right."""
+    least that there must be. `modules` make the files. No group: the file's own is right."""
 
     patterns: Tuple[str, ...]
     kernel_names: Tuple[str, ...]
     mode: str
+    modules: Tuple[str, ...]
     group: Optional[str] = None
 
 
 ACCESS = {  # by the operations of operations/devices.py
-    "kfd": Access(("/dev/kfd",), ("kfd",), "0660", "render"),
-    "dri": Access(("/dev/dri/renderD*",), ("renderD*",), "0660", "render"),
-    "infiniband": Access(("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"), ("uverbs*", "rdma_cm"), "0666"),
+    "kfd": Access(("/dev/kfd",), ("kfd",), "0660", ("amdgpu",), "render"),
+    "dri": Access(("/dev/dri/renderD*",), ("renderD*",), "0660", ("amdgpu",), "render"),
+    "infiniband": Access(
+        ("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"),
+        ("uverbs*", "rdma_cm"),
+        "0666",
+        ("ib_uverbs", "rdma_ucm", "ib_umad"),
+    ),
 }
 
 

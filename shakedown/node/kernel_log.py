@@ -98,26 +98,30 @@ def _lines_with(text: str, known: Sequence[str]) -> Set[int]:
     return found
 
 
+def ring(handle: int) -> Iterator[bytes]:
+    """Yield the records that a handle of /dev/kmsg has by now; each read gives one. What was overwritten before it was
+    read is passed by: the next record's number shows how many there were."""
+    while True:
+        try:
+            record = os.read(handle, 16384)  # twice what a record may have (printk's CONSOLE_EXT_LOG_MAX)
+        except BrokenPipeError:
+            continue
+        except BlockingIOError:
+            return
+        if not record:
+            return
+        yield record
+
+
 def kernel_messages(tree: Tree) -> str:
-    """Return all that the log's ring holds. Each read gives one record; EPIPE: one was overwritten meanwhile."""
+    """Return all that the log's ring holds."""
     handle = os.open(tree.path(_FILE), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    chunks = []
     try:
-        while True:
-            try:
-                chunk = os.read(handle, 16384)  # twice what a record may have (printk's CONSOLE_EXT_LOG_MAX)
-            except BrokenPipeError:
-                continue
-            except BlockingIOError:
-                break
-            except PermissionError:
-                raise Unreadable("not permitted", _FILE) from None
-            if not chunk:
-                break
-            chunks.append(chunk)
+        return b"".join(ring(handle)).decode("utf-8", "replace")
+    except PermissionError:
+        raise Unreadable("not permitted", _FILE) from None
     finally:
         os.close(handle)
-    return b"".join(chunks).decode("utf-8", "replace")
 
 
 def read(tree: Tree) -> Part:

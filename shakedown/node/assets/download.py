@@ -21,12 +21,12 @@ from functools import partial
 from http.client import HTTPException
 from typing import Any, Callable, Dict, Optional
 
-from shakedown.node.assets.lease import take
+from shakedown.node.assets.lease import sole
 from shakedown.node.assets.part import BLOCK, DownloadError, Wanted
 from shakedown.node.assets.words import clean, say
 from shakedown.node.data import key_of, records
 from shakedown.node.inward import refusal
-from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, walk
+from shakedown.node.safe_files import Busy, Folder, Unsafe, walk
 
 EVERY_S = 10.0
 LOCK = ".shakedown.lock"
@@ -242,18 +242,8 @@ def main() -> int:
     job = json.load(sys.stdin)
     clock = Clock(job["timeout_s"])
     folder = walk(job["folder"], 0o777)
-    local = "download-" + key_of(folder, "")
-
-    def waiting(holder: str) -> None:
-        say("{}: waiting for {}".format(folder.path, holder))
-
-    held = locks().lock(local, clock.left(), waiting)
-    lease = take(folder, LOCK, max(clock.left(), 0), say)
-    try:
+    with sole(folder, LOCK, "download-" + key_of(folder, ""), clock.left(), folder.path):
         work(job, folder, clock)
-    finally:
-        lease.release()
-        os.close(held)
     return 0
 
 

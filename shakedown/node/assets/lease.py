@@ -14,10 +14,12 @@ import os
 import socket
 import threading
 import time
-from typing import Any, Callable, Dict, Optional
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, Optional
 
+from shakedown.node.assets.words import say
 from shakedown.node.owners import trusted
-from shakedown.node.safe_files import Busy, Folder, Unsafe, who
+from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, who
 
 LEASE_S = 90.0  # nine beats; a network file system may stall for a minute and go on
 BEAT_S = 10.0
@@ -131,6 +133,19 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
             announced = True
             tell("{}: waiting for {}, which is at work there".format(folder.path, holder(record)))
         time.sleep(min(1.0, lease_s / 10))
+
+
+@contextmanager
+def sole(folder: Folder, name: str, local: str, seconds: float, where: str) -> Iterator[Lease]:
+    """Hold this node's lock `local`, and then the folder's. Wait for both at most `seconds`; Busy names the holder."""
+    deadline = time.monotonic() + seconds
+    held = locks().lock(local, seconds, lambda holder: say("{}: waiting for {}".format(where, holder)))
+    lease = take(folder, name, max(deadline - time.monotonic(), 0), say)
+    try:
+        yield lease
+    finally:
+        lease.release()
+        os.close(held)
 
 
 def put_aside(folder: Folder, name: str, dead: Dict[str, Any]) -> None:

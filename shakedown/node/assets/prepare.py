@@ -22,11 +22,11 @@ import threading
 import time
 from typing import IO, Any, Dict, List
 
-from shakedown.node.assets.lease import Lease, take
+from shakedown.node.assets.lease import Lease, sole
 from shakedown.node.assets.words import clean, say
 from shakedown.node.data import MARK, key_of, listing, prepared
 from shakedown.node.owners import trusted
-from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound
+from shakedown.node.safe_files import Busy, Folder, Unsafe, sound
 
 EVERY_S = 10.0
 LINES = 20_000  # of the program that are passed on
@@ -193,16 +193,9 @@ def main() -> int:
         raise PrepareError("the path of the folder ends without a name")
     parent = sound(above or "/", 0o755, or_sticky=True)
 
-    def waiting(holder: str) -> None:
-        say("{}: waiting for {}".format(job["folder"], holder))
-
-    held = locks().lock("prepare-" + key_of(parent, name), job["timeout_s"], waiting)
-    lease = take(parent, ".{}.shakedown-lock".format(name), max(deadline - time.monotonic(), 0), say)
-    try:
+    local = "prepare-" + key_of(parent, name)
+    with sole(parent, ".{}.shakedown-lock".format(name), local, job["timeout_s"], job["folder"]) as lease:
         work(job, parent, name, lease, deadline)
-    finally:
-        lease.release()
-        os.close(held)
     return 0
 
 

@@ -194,7 +194,8 @@ class Gpus(Source):
         self._before: Dict[str, Tuple[float, Any]] = {}  # when, and the accumulators then
         self._turn = 0
         channels = [*_HWMON, *_FILES, *("throttle_%s_s" % reason for reason in REASONS), *_RAS]
-        self.names = ["gpu/%s/%s" % (bdf, channel) for bdf in self._folders for channel in channels]
+        names = ["gpu/%s/%s" % (bdf, channel) for bdf in self._folders for channel in channels]
+        self.groups[tuple(names)] = self._values
 
     def _of_sysfs(self, folder: str) -> Dict[str, Callable[[], Any]]:
         tree = self._tree
@@ -209,7 +210,7 @@ class Gpus(Source):
             readings[channel] = partial(tree.number, folder + "/" + name)
         return readings
 
-    def read(self) -> Values:
+    def _values(self) -> Values:
         with_ras = self._turn % _RAS_EVERY == 0
         self._turn += 1
         answers = self.library.ask(with_ras) if self._folders else {}

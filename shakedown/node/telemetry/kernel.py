@@ -17,11 +17,12 @@ import socket
 import struct
 import time
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 from .. import udev
 from ..children import run_tool
-from ..kernel_log import ERROR, LONGEST, Record, form, kernel_messages, parse_record
+from ..kernel_log import ERROR, LONGEST, Record, form, kernel_messages, parse_record, ring
+from ..known import KNOWN
 from ..tree import Tree, Unreadable, attempt, attempt_or, explain
 from . import machine
 
@@ -90,21 +91,15 @@ class KernelLog(Window):
         """Write what has come. True where there is more."""
         if self._handle is None:
             return False
-        for _ in range(_BATCH):
-            try:
-                record = os.read(self._handle, 16384)
-            except BlockingIOError:
-                return False
-            except BrokenPipeError:
-                continue  # overwritten before it was read: the next one's number shows how many
-            except OSError as error:
-                self.unreadable = explain(error)
-                self._handle = None
-                return False
-            if not record:
-                return False
-            self._write(record)
-        return True
+        try:
+            for number, record in enumerate(ring(self._handle), 1):
+                self._write(record)
+                if number == _BATCH:
+                    return True
+        except OSError as error:
+            self.unreadable = explain(error)
+            self._handle = None
+        return False
 
     def _write(self, record: bytes) -> None:
         parsed = parse_record(record.split(b"\n", 1)[0].decode("utf-8", "replace"))
@@ -162,7 +157,7 @@ def _of_journal(text: str) -> Iterator[Record]:
             continue  # no record, or one without a message
 
 
-SUBSYSTEMS = ("drm", "infiniband", "pci", "net", "nvme")
+SUBSYSTEMS: List[str] = KNOWN["events"]["subsystems"]
 DEVICES_LIMIT = 256 << 10  # bytes of the file
 PER_MINUTE = 60  # records of each priority
 _EVENTS = 500  # events at a time
@@ -171,11 +166,7 @@ _ERRORS = 20  # of a socket, one after the other, before it is given up
 _NOTICE = 6  # priority of what takes nothing away
 _QUIET = ("add", "bind", "move", "online")
 # What identifies a device. Other properties say what happened, for example WEDGED= or ERROR_EVENT=.
-_IDENTITY = re.compile(
-    r"ACTION|DEV(?:NAME|PATH|TYPE|LINKS|PATH_OLD)|DRIVER|IF(?:INDEX|NAME)|INTERFACE|MAJOR|MINOR|MODALIAS|NAME|"
-    r"PCI_(?:CLASS|ID|SLOT_NAME|SUBSYS_ID)|SEQNUM|SUBSYSTEM|SYNTH_UUID|TAGS|CURRENT_TAGS|USEC_INITIALIZED|ID_.*|"
-    r"NVME_(?:TRTYPE|TRADDR|TRSVCID|HOST_TRADDR|HOST_IFACE)"
-)
+_IDENTITY = re.compile(KNOWN["events"]["identity"])
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _LINK_GROUP, _NEWLINK = 1, 16  # RTMGRP_LINK, RTM_NEWLINK (linux/rtnetlink.h)
 _RUNNING = 0x40  # IFF_RUNNING (linux/if.h)

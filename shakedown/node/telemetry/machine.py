@@ -15,16 +15,25 @@ Values = Dict[str, Any]
 
 
 class Source:
-    """Some channels that are read together: `names` are fixed when the sampler begins, `read` gives the values that
-    could be had, and an unreadable part in place of one that could not. `every`: only each so-many-th sample."""
+    """Channels that are read in groups. `groups`: the names of each, fixed when the sampler begins, and what gives
+    those values that could be had, and an unreadable part in place of one that could not. `every`: only each
+    so-many-th sample."""
 
     every = 1
 
     def __init__(self) -> None:
-        self.names: List[str] = []
+        self.groups: Dict[Tuple[str, ...], Callable[[], Values]] = {}
+
+    @property
+    def names(self) -> List[str]:
+        return [name for names in self.groups for name in names]
+
+    def add(self, name: str, reading: Reading) -> None:
+        """Add a channel that is read alone."""
+        self.groups[(name,)] = lambda: {name: reading()}
 
     def read(self) -> Values:
-        raise NotImplementedError
+        return {name: value for group in self.groups.items() for name, value in together(*group).items()}
 
 
 def rounded(value: Any) -> Any:
@@ -50,15 +59,11 @@ class Machine(Source):
     def __init__(self, tree: Tree) -> None:
         super().__init__()
         self._tree = tree
-        self._groups: Dict[Tuple[str, ...], Callable[[], Values]] = {("cpu/busy_s", "cpu/iowait_s"): self._cpu}
-        self._groups["memory/available_bytes", "memory/swap_used_bytes"] = self._memory
+        self.groups["cpu/busy_s", "cpu/iowait_s"] = self._cpu
+        self.groups["memory/available_bytes", "memory/swap_used_bytes"] = self._memory
         for kind, shares in _PRESSURE.items():
             names = tuple("pressure/%s_%s_s" % (kind, share) for share in shares)
-            self._groups[names] = partial(self._pressure, kind, shares)
-        self.names = [name for names in self._groups for name in names]
-
-    def read(self) -> Values:
-        return {name: value for group in self._groups.items() for name, value in together(*group).items()}
+            self.groups[names] = partial(self._pressure, kind, shares)
 
     def _cpu(self) -> Values:
         """Read the CPU times. Of idle and iowait, the time in which nothing ran, only the latter is reported."""
@@ -101,22 +106,20 @@ class Rates(Source):
     def __init__(self, tree: Tree, used: Optional[str]) -> None:
         super().__init__()
         self._tree = tree
-        self._interfaces = interfaces(tree, used)
-        self._ports: Dict[str, Reading] = {}
         for device in devices(tree, "infiniband"):
             for word, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
                 path = "%s/%s/ports/1/counters/%s" % (rdma.CLASS, device.name, counter)
-                self._ports["rdma/%s/%s_bytes" % (device.name, word)] = partial(_words, tree, path)
-        self.names = list(self._ports)
-        self.names += ["net/%s/%s_bytes" % (name, word) for name in self._interfaces for word in ("rx", "tx")]
+                self.add("rdma/%s/%s_bytes" % (device.name, word), partial(_words, tree, path))
+        self._interfaces = {
+            "net/%s/%s_bytes" % (name, word): (name, field)
+            for name in interfaces(tree, used)
+            for word, field in (("rx", "bytes_recv"), ("tx", "bytes_sent"))
+        }
+        self.groups[tuple(self._interfaces)] = self._bytes
 
-    def read(self) -> Values:
-        found = {name: attempt(reading) for name, reading in self._ports.items()}
-        counters = attempt(io_counters, self._tree)
-        for name in self._interfaces:
-            for word, field in (("rx", "bytes_recv"), ("tx", "bytes_sent")):
-                found["net/%s/%s_bytes" % (name, word)] = of_interface(counters, name, field)
-        return found
+    def _bytes(self) -> Values:
+        counters = io_counters(self._tree)
+        return {channel: of_interface(counters, *field) for channel, field in self._interfaces.items()}
 
 
 def io_counters(tree: Tree) -> Any:
@@ -155,7 +158,8 @@ class Errors(Source):
                 if rdma.ERROR_NAME.search(counter)
             ]
         self._interfaces = interfaces(tree, used)
-        self.names = [device + "/errors" for device in [*self._paths, *("net/" + name for name in self._interfaces)]]
+        every = [*self._paths, *("net/" + name for name in self._interfaces)]
+        self.groups[tuple(device + "/errors" for device in every)] = self._totals
         self._known: Dict[str, int] = {}
         self._risen: List[Values] = []
         self._reported = 0
@@ -165,7 +169,7 @@ class Errors(Source):
         found, self._risen = self._risen, []
         return found
 
-    def read(self) -> Values:
+    def _totals(self) -> Values:
         readings = {
             device: {path.rpartition("/")[2]: attempt(self._tree.number, path) for path in paths}
             for device, paths in self._paths.items()
@@ -196,27 +200,20 @@ class Congestion(Source):
 
     def __init__(self, tree: Tree, interfaces: List[str]) -> None:
         super().__init__()
-        self._counters: Dict[str, Callable[[], int]] = {}
         for device in (found.name for found in devices(tree, "infiniband")):
             folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
             there = tree.names_if_permitted(folder)
-            for what, names in COUNTERS.items():
+            for channel, names in COUNTERS.items():
                 for name in names:
                     if name in there:
-                        self._counters["rdma/%s/%s" % (device, what)] = partial(tree.number, folder + "/" + name)
-        self._paused = [name for name in interfaces if tree.live and not is_unreadable(attempt(_pauses, name))]
-        self.names = list(self._counters)
-        self.names += ["net/%s/pauses_%s" % (name, way) for name in self._paused for way in ("rx", "tx")]
-
-    def read(self) -> Values:
-        values = {name: attempt(reading) for name, reading in self._counters.items()}
-        for name in self._paused:
-            found = attempt(_pauses, name)
-            for way in ("rx", "tx"):
-                values["net/%s/pauses_%s" % (name, way)] = found if is_unreadable(found) else found[way]
-        return values
+                        self.add("rdma/%s/%s" % (device, channel), partial(tree.number, folder + "/" + name))
+        for interface in interfaces if tree.live else ():
+            pauses = attempt(_pauses, interface)
+            if not is_unreadable(pauses):
+                self.groups[tuple(pauses)] = partial(_pauses, interface)
 
 
-def _pauses(interface: str) -> Dict[str, int]:
+def _pauses(interface: str) -> Values:
     """Return the frames of all priorities together, since the interface is up."""
-    return {way: sum(counts) for way, counts in rdma.ask_dcb(interface)["pauses"].items()}
+    pauses = rdma.ask_dcb(interface)["pauses"]
+    return {"net/%s/pauses_%s" % (interface, way): sum(pauses[way]) for way in ("rx", "tx")}
