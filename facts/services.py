@@ -13,9 +13,7 @@ class Services(Fact[dict[str, dict[str, bool]]]):
 
     .. code:: python
 
-        {
-            "chrony.service": {"active": True, "enabled": True},
-        }
+        {"chrony.service": {"active": True, "enabled": True}}
     """
 
     default = dict

@@ -31,11 +31,7 @@ class Contents(Fact[dict[str, list[str] | None]]):
 
     .. code:: python
 
-        {
-            "/proc/sys/kernel/numa_balancing": ["0"],
-            "/etc/shadow": None,
-            "/run/systemd/system": [],
-        }
+        {"/proc/sys/kernel/numa_balancing": ["0"], "/etc/shadow": None, "/run/systemd/system": []}
     """
 
     default = dict

@@ -1,6 +1,4 @@
-"""
-The agent: a timer on each node that checks it without the controller.
-"""
+"""The agent: a timer on each node that checks it without the controller."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -117,8 +115,7 @@ def _metrics(config: Iterable[str] | None) -> list[str]:
 
 
 def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Return the job of `shakedown/node/assets/agent.py`: put the program below a folder and these files in their
-    places (path -> text and mode)."""
+    """Return the job of assets/agent.py: put the program below a folder, and the files (path -> text and mode)."""
     built = program.build()
     return {
         "do": "install",

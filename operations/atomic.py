@@ -35,10 +35,7 @@ def run_script(
 ) -> tuple[bool, CommandOutput]:
     """Run a script of shakedown/node/assets under the node's Python, with the document on its standard input: no secret
     of it stands in argv. `show`: what it says tells how it goes. `limit_s`: what it may take, where that is more than
-    any other command's. Inside an operation's command it takes the user and sudo of that, elsewhere
-    the host's own."""
-    arguments: dict[str, Any] = dict(host.current_op_global_arguments or connector_arguments(host))
-    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
+    any other command's. It runs as `connector` says."""
     if show:
         host.connector_data[TELLS] = True
     try:
@@ -46,11 +43,17 @@ def run_script(
             StringCommand(command_of(program(ASSETS / script))),
             print_output=show,
             print_input=False,
-            **{**connector, "_stdin": json.dumps(document), "_timeout": limit_s},
+            **{**connector(host), "_stdin": json.dumps(document), "_timeout": limit_s},
         )
     finally:
         if show:
             host.connector_data[TELLS] = False
+
+
+def connector(host: Host) -> dict[str, Any]:
+    """Return how an operation was asked to run commands, _sudo and its like; outside of one, the host's own way."""
+    arguments: dict[str, Any] = dict(host.current_op_global_arguments or connector_arguments(host))
+    return {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
 
 
 HEADER = "# Written by shakedown. Changes are lost; `pyinfra INVENTORY deploy/rollback.py` removes this file."

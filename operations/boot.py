@@ -1,8 +1,6 @@
-"""
-Settings that the kernel forgets at every boot: made now and, by one systemd unit, at every boot. The unit and the
+"""Settings that the kernel forgets at every boot: made now and, by one systemd unit, at every boot. The unit and the
 operation run the same program, so what was seen to work is what the next boot does. It is the probe's own module of
-settings (shakedown/node/setting.py), with their files, as one text for the node's python3.
-"""
+settings (shakedown/node/setting.py), with their files, as one text for the node's python3."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -61,10 +59,7 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
     .. code:: python
 
         from shakedown.operations import boot
-        boot.settings(
-            name="No deep idle state, jumbo frames",
-            settings={"c2": "disabled", "mtu.ens1": 9000},
-        )
+        boot.settings(name="No deep idle state, jumbo frames", settings={"c2": "disabled", "mtu.ens1": 9000})
     """
     yield from make({key: str(value) for key, value in settings.items()})
 

@@ -56,8 +56,7 @@ class Value:
 
 
 def by_unit(key: str, value: str) -> tuple[Setting, str]:
-    """Return the setting of a line of boot.conf, and its subject. Raise OperationValueError for a line that the boot
-    unit does not know."""
+    """Return the setting of a line of boot.conf, and its subject. Raise OperationValueError for an unknown line."""
     try:
         setting, detail = find(key)
     except KeyError:

@@ -1,6 +1,4 @@
-"""
-Programs from source: a git checkout at a pinned commit.
-"""
+"""Programs from source: a git checkout at a pinned commit."""
 
 import re
 

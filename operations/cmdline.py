@@ -1,6 +1,4 @@
-"""
-Kernel parameters in the boot loader: what is missing is added, what is there is kept.
-"""
+"""Kernel parameters in the boot loader: what is missing is added, what is there is kept."""
 
 import re
 from collections.abc import Sequence
@@ -40,10 +38,7 @@ def kernel_parameters(parameters: list[str]) -> Commands:
     .. code:: python
 
         from shakedown.operations import cmdline
-        cmdline.kernel_parameters(
-            name="IOMMU in pass-through mode",
-            parameters=["iommu=pt", "amd_iommu=on"],
-        )
+        cmdline.kernel_parameters(name="IOMMU in pass-through mode", parameters=["iommu=pt", "amd_iommu=on"])
     """
     for parameter in parameters:
         if not KERNEL_PARAMETER.fullmatch(parameter):  # a shell reads the drop-in and grubby's arguments

@@ -1,13 +1,18 @@
 """What every operation yields, and reading again what was just changed."""
 
+import re
 from collections.abc import Callable, Generator, Iterable
 
 from pyinfra import context, logger
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.exceptions import OperationValueError
 from pyinfra.api.host import Host
 from pyinfra.api.output import format_text
 from pyinfra.api.state import State
 from pyinfra.operations.util.files import generate_color_diff
+
+from shakedown.desired.values import MODULE, SYSCTL_KEY, is_account
+from shakedown.node.cmdline import kernel_name
 
 # What a command may take that is not done in the few minutes that `runner.connection` gives to any other, seconds.
 INSTALL_S = 7200  # packages and checkouts, over the network
@@ -20,8 +25,7 @@ Commands = Generator[PyinfraCommand, None, None]
 
 
 def show_change(what: str, before: Iterable[str] | None, after: Iterable[str]) -> None:
-    """With --diff, show the change as pyinfra's own file operations do. To be called before the first command is
-    yielded: a dry run goes no further."""
+    """With --diff, show the change as pyinfra does. Call it before the first command: a dry run goes no further."""
     if not context.state.config.DIFF:
         return
     context.host.log(f"Will {'create' if before is None else 'modify'} {format_text(what, bold=True)}", logger.info)
@@ -52,3 +56,29 @@ def refused(state: State, host: Host, reason: str) -> bool:
     """Say why and fail the host."""
     host.log_styled(reason, fg="red", log_func=logger.error)
     return False
+
+
+# Names that an operation is given, refused where they could mean something else to a shell, a file or a path.
+
+
+def module_names(names: Iterable[str]) -> list[str]:
+    """Return the modules as the kernel names them. Raise OperationValueError."""
+    return [kernel_name(_matching(MODULE, "kernel module", name)) for name in names]
+
+
+def sysctl_key(name: str) -> str:
+    """Return a sysctl key that leads nowhere but below /proc/sys. Raise OperationValueError."""
+    return _matching(SYSCTL_KEY, "sysctl key", name)
+
+
+def check_accounts(*names: str) -> None:
+    """Raise OperationValueError for what no user or group could be called."""
+    for name in names:
+        if not is_account(name):
+            raise OperationValueError(f"not a name of a user or group: {name!r}")
+
+
+def _matching(pattern: re.Pattern[str], what: str, name: str) -> str:
+    if not pattern.fullmatch(name):
+        raise OperationValueError(f"not a {what}: {name!r}")
+    return name

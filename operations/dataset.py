@@ -1,6 +1,4 @@
-"""
-Data sets: files downloaded whole, and data that a program in an image prepares.
-"""
+"""Data sets: files downloaded whole, and data that a program in an image prepares."""
 
 import re
 from typing import Any

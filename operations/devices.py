@@ -1,7 +1,5 @@
-"""
-The files under /dev that a job opens, and the partitions of the GPUs. A driver that is not loaded is loaded; mode and
-group are set now, and at every boot by a udev rule of this project.
-"""
+"""The files under /dev that a job opens, and the partitions of the GPUs. A driver that is not loaded is loaded; mode
+and group are set now, and at every boot by a udev rule of this project."""
 
 import shlex
 from collections.abc import Sequence
@@ -16,9 +14,8 @@ from shakedown.facts.settings import Contents, Modules, RocmProgram, Tools
 from shakedown.node.devices import ACCESS
 from shakedown.node.devices import Access as Wanted
 from shakedown.operations import atomic
-from shakedown.operations import names as checked
 from shakedown.operations.atomic import Step, remember
-from shakedown.operations.commands import Commands, refuse, verify
+from shakedown.operations.commands import Commands, module_names, refuse, verify
 
 RULES = "/etc/udev/rules.d/70-shakedown.rules"
 PARTITIONS = "/sys/bus/pci/devices/*/current_{kind}_partition"
@@ -66,11 +63,7 @@ def gpu_partition(compute: str | None = None, memory: str | None = None) -> Comm
     .. code:: python
 
         from shakedown.operations import devices
-        devices.gpu_partition(
-            name="Whole GPUs",
-            compute="SPX",
-            memory="NPS1",
-        )
+        devices.gpu_partition(name="Whole GPUs", compute="SPX", memory="NPS1")
     """
     # Memory first: it resets the compute partition.
     wanted = {kind: mode for kind, mode in (("memory", memory), ("compute", compute)) if mode is not None}
@@ -102,8 +95,7 @@ def gpu_partition(compute: str | None = None, memory: str | None = None) -> Comm
 
 
 def amd_smi() -> str:
-    """Return the beginning of a command that sets something. A new memory mode reloads the driver on every GPU; a hung
-    one must not hold the deploy."""
+    """Return the beginning of a command that sets something. A new mode reloads the driver, which may hang."""
     return f"timeout -k 10 300 {shlex.quote(host.get_fact(RocmProgram, tool='amd-smi'))} set"
 
 
@@ -115,7 +107,7 @@ def _partitions(kind: str) -> dict[str, str]:
 
 def _present(setting: str, modules: Sequence[str]) -> Commands:
     files = ACCESS[setting]
-    names = checked.modules(modules)
+    names = module_names(modules)
     here = host.get_fact(Modules, names=names)
     absent = [name for name in names if not here.get(name)]
     if not absent and not _closed(files):

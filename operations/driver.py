@@ -1,6 +1,4 @@
-"""
-Kernel modules of the GPUs' driver: unloaded and loaded again, which has the driver start its devices anew.
-"""
+"""Kernel modules of the GPUs' driver: unloaded and loaded again, which has the driver start its devices anew."""
 
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.operation import operation
@@ -25,10 +23,7 @@ def reload(modules: list[str]) -> Commands:
     .. code:: python
 
         from shakedown.operations import driver
-        driver.reload(
-            name="Have amdgpu start its GPUs anew",
-            modules=["amdgpu"],
-        )
+        driver.reload(name="Have amdgpu start its GPUs anew", modules=["amdgpu"])
     """
     paths = {module: _STATE.format(module.replace("-", "_")) for module in modules}
     loaded = host.get_fact(Contents, patterns=list(paths.values()))

@@ -1,6 +1,4 @@
-"""
-The container engine, from the distribution's own packages.
-"""
+"""The container engine, from the distribution's own packages."""
 
 from importlib import import_module
 from typing import Any
@@ -44,12 +42,7 @@ def installed(engine: str, package: str, manager: str) -> Commands:
     .. code:: python
 
         from shakedown.operations import engine
-        engine.installed(
-            name="A container engine",
-            engine="docker",
-            package="docker.io",
-            manager="apt",
-        )
+        engine.installed(name="A container engine", engine="docker", package="docker.io", manager="apt")
     """
     program = _PROGRAMS[engine]
     units = _SERVICES[engine]

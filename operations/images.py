@@ -65,10 +65,7 @@ def pull(
     .. code:: python
 
         from shakedown.operations import images
-        images.pull(
-            name="The training image",
-            reference="rocm/megatron-lm:v25.5_py310",
-        )
+        images.pull(name="The training image", reference="rocm/megatron-lm:v25.5_py310")
     """
     image = parse(reference)
     wanted = image.digest

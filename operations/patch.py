@@ -1,6 +1,4 @@
-"""
-Patches of a checkout: whole or not at all.
-"""
+"""Patches of a checkout: whole or not at all."""
 
 import hashlib
 import re
@@ -37,11 +35,7 @@ def apply(path: str, patch_file: str) -> Commands:
     .. code:: python
 
         from shakedown.operations import patch
-        patch.apply(
-            name="Without apex",
-            path="/opt/megatron-lm",
-            patch_file="patches/remove_nvidia_deps.patch",
-        )
+        patch.apply(name="Without apex", path="/opt/megatron-lm", patch_file="patches/remove_nvidia_deps.patch")
     """
     try:
         text = Path(patch_file).read_bytes().decode()

@@ -1,6 +1,4 @@
-"""
-The libibverbs provider of a NIC family on the host: the site's library in its place, and the file that names it.
-"""
+"""The libibverbs provider of a NIC family on the host: the site's library in its place, and the file that names it."""
 
 import hashlib
 from pathlib import Path

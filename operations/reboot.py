@@ -1,17 +1,13 @@
-"""
-Reboot nodes that wait for it, a few at a time, and see each come back before the next one goes.
-"""
+"""Reboot nodes that wait for it, a few at a time, and see each come back before the next one goes."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import gevent
 from gevent.lock import BoundedSemaphore
 from pyinfra import logger
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
@@ -22,6 +18,7 @@ from pyinfra.context import host
 from shakedown.checks.tuning import missing
 from shakedown.facts.settings import Contents
 from shakedown.node.cmdline import parse_words
+from shakedown.operations.atomic import connector
 from shakedown.operations.commands import Commands, refuse, refused, verify
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -61,10 +58,7 @@ def when_needed(parameters: list[str], at_once: int = 1, timeout_s: int = 900) -
     .. code:: python
 
         from shakedown.operations import reboot
-        reboot.when_needed(
-            name="Boot with the IOMMU in pass-through mode",
-            parameters=["iommu=pt"],
-        )
+        reboot.when_needed(name="Boot with the IOMMU in pass-through mode", parameters=["iommu=pt"])
     """
     files = host.get_fact(Contents, patterns=[CMDLINE, BOOT_ID])
     lacking = missing(parameters, parse_words(" ".join(files.get(CMDLINE) or [])))
@@ -100,10 +94,7 @@ def again(at_once: int = 1, timeout_s: int = 900) -> Commands:
     .. code:: python
 
         from shakedown.operations import reboot
-        reboot.again(
-            name="Have the firmware start anew",
-            at_once=1,
-        )
+        reboot.again(name="Have the firmware start anew", at_once=1)
     """
     if host.get_fact(Contents, patterns=[BOOT_ID]).get(BOOT_ID) == [boot_id_here()]:
         yield refuse("this is the machine that runs the deploy: it is not rebooted; reboot it by hand")
@@ -119,8 +110,7 @@ def _reboot(state: State, host: Host, at_once: int, timeout_s: float) -> bool:
         before = _boot_id(host)
         if not before:
             return refused(state, host, f"not rebooted, because {BOOT_ID} could not be read")
-        arguments = _connector_arguments(host)
-        sent, output = host.run_shell_command(StringCommand(_REBOOT), **arguments)
+        sent, output = host.run_shell_command(StringCommand(_REBOOT), **connector(host))
         if not sent:
             return refused(state, host, f"the reboot could not be started: {output.stderr}")
         remove_any_sudo_askpass_file(host)
@@ -157,12 +147,6 @@ def _ask_anew(host: Host) -> str | None:
 def _boot_id(host: Host) -> str | None:
     read, output = host.run_shell_command(StringCommand(f"cat {BOOT_ID}"), print_output=False, print_input=False)
     return output.stdout.strip() if read else None
-
-
-def _connector_arguments(host: Host) -> dict[str, Any]:
-    """How this operation was asked to run commands: _sudo and its like."""
-    arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
-    return {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
 
 
 def boot_id_here() -> str:

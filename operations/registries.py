@@ -70,8 +70,7 @@ _answers: WeakKeyDictionary[State, dict[str, _Answer]] = WeakKeyDictionary()
 
 
 def registry_of(registry: str, repository: str, access: dict[str, Any]) -> Registry:
-    """Return the registry with its certificate and password. Raise OSError or ValueError for files that cannot be read,
-    or that others could."""
+    """Return the registry with its certificate and password. Raise OSError or ValueError as their files do."""
     secret = password_of(access.get("password_file"), access.get("password_env"))
     authority = Path(access["ca_file"]).read_text() if access.get("ca_file") else None
     return Registry(registry, repository, bool(access.get("insecure")), authority, access.get("username"), secret)
@@ -144,8 +143,7 @@ def _there(host: Host, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_answer(lines: list[str]) -> dict[str, Any]:
-    """Return what assets/registry.py printed, as far as it makes sense: a digest is a digest, a size is a size. The
-    words may be a node's."""
+    """Return what assets/registry.py printed, maybe on a node, as far as digest and size make sense."""
     try:
         answer = load_json(lines[-1], _ANSWER)
         if "error" in answer:
@@ -160,8 +158,7 @@ def parse_answer(lines: list[str]) -> dict[str, Any]:
 
 
 def password_of(file: str | None, variable: str | None) -> str | None:
-    """Return the password, from where the desired state says. Raise ValueError where it is missing, or where others
-    could read it."""
+    """Return the password from its file or variable. Raise ValueError where it is missing or others could read it."""
     if variable:
         if not os.environ.get(variable):
             raise ValueError(f"the environment variable {variable} (password_env) is not set")
@@ -190,8 +187,7 @@ class Wish:
 
 
 def fetch(state: State, host: Host, wish: Wish, looks: bool = False) -> bool:
-    """Have the image, by the digest that the inventory or the registry names. `looks`: only say whether there is one,
-    and room for it."""
+    """Have the image, by the inventory's or the registry's digest. `looks`: only say whether it and room are there."""
     answer = ask(state, host, wish.image, wish.image.digest, wish.sources)
     if isinstance(answer, str):
         if wish.image.digest is None or looks:

@@ -1,6 +1,4 @@
-"""
-The way back: what stood on a node before the first change to each setting.
-"""
+"""The way back: what stood on a node before the first change to each setting."""
 
 import re
 from collections.abc import Callable, Mapping

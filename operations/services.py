@@ -1,6 +1,4 @@
-"""
-Services that a node has and that do not run: the time service, the container engine. Nothing is installed.
-"""
+"""Services that a node has and that do not run: the time service, the container engine. Nothing is installed."""
 
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.operation import operation

@@ -1,6 +1,4 @@
-"""
-A folder that several nodes must share, proved and not assumed.
-"""
+"""A folder that several nodes must share, proved and not assumed."""
 
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host

@@ -1,6 +1,4 @@
-"""
-Jobs over the hosts that are still there: one distributed job over all of them, or a single-node job on each of them.
-"""
+"""Jobs over the hosts that are still there: one distributed job over all, or a single-node job on each."""
 
 import os
 import signal
@@ -224,16 +222,14 @@ class Remote:
 
 
 def _connection_is_gone(host: Host) -> bool:
-    """Tell whether an SSH connection was there and is none any more: the node went down, or something between dropped
-    it."""
+    """Tell whether an SSH connection was there and is none any more: the node or the way to it went down."""
     client = getattr(host.connector, "client", None)
     transport = client.get_transport() if client is not None else None
     return client is not None and (transport is None or not transport.is_active())
 
 
 def connect_again(host: Host, reason: str = "again: the connection had broken") -> None:
-    """Connect anew: a job outlives a broken connection, and a rebooted node can report that and give its log. Raise
-    PyinfraError with the reason."""
+    """Connect anew: a job outlives a broken connection or a reboot. Raise PyinfraError with the reason."""
     clear_askpass_cache(host)  # the script that it names may have gone with the node's /tmp
     host.disconnect()
     host.connect(reason=reason, show_errors=False, raise_exceptions=True)

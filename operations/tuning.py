@@ -1,7 +1,5 @@
-"""
-Host settings of a training node: kernel settings, limits, groups, modules. Each is changed now and kept across a
-reboot; what stood there before is recorded for rollback.
-"""
+"""Host settings of a training node: kernel settings, limits, groups, modules. Each is changed now and kept across a
+reboot; what stood there before is recorded for rollback."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -16,8 +14,7 @@ from shakedown.facts.settings import Contents, Modules
 from shakedown.node import cmdline as node_modules
 from shakedown.node import system
 from shakedown.node.setting import SETTINGS, Setting, SysctlSetting, proc_path
-from shakedown.operations import atomic, boot, boot_values
-from shakedown.operations import names as checked
+from shakedown.operations import atomic, boot, boot_values, commands
 from shakedown.operations.atomic import Step, remember
 from shakedown.operations.boot_values import Fetched
 from shakedown.operations.commands import Commands, refuse, show_change, verify
@@ -42,14 +39,10 @@ def sysctl(key: str, value: str | int) -> Commands:
     .. code:: python
 
         from shakedown.operations import tuning
-        tuning.sysctl(
-            name="Answer ARP by interface",
-            key="net.ipv4.conf.all.arp_ignore",
-            value=2,
-        )
+        tuning.sysctl(name="Answer ARP by interface", key="net.ipv4.conf.all.arp_ignore", value=2)
     """
     setting = SETTINGS["sysctl"]
-    yield from _set(setting, setting.word(value), checked.sysctl_key(key))
+    yield from _set(setting, setting.word(value), commands.sysctl_key(key))
 
 
 @operation()
@@ -68,11 +61,7 @@ def limits(
     .. code:: python
 
         from shakedown.operations import tuning
-        tuning.limits(
-            name="Room for RDMA registrations",
-            memlock="unlimited",
-            nofile=1048576,
-        )
+        tuning.limits(name="Room for RDMA registrations", memlock="unlimited", nofile=1048576)
     """
     wanted = {item: str(value) for item, value in (("memlock", memlock), ("nofile", nofile)) if value is not None}
     files = host.get_fact(Contents, patterns=[*LIMITS_FILES, NR_OPEN])
@@ -117,13 +106,9 @@ def groups(user: str, groups: list[str]) -> Commands:
     .. code:: python
 
         from shakedown.operations import tuning
-        tuning.groups(
-            name="May open GPUs",
-            user="ubuntu",
-            groups=["render", "video"],
-        )
+        tuning.groups(name="May open GPUs", user="ubuntu", groups=["render", "video"])
     """
-    checked.accounts(user, *groups)
+    commands.check_accounts(user, *groups)
     members = _members()
     lacking = [group for group in groups if user not in members.get(group, [])]
     if not lacking:
@@ -159,12 +144,9 @@ def modules(modules: list[str]) -> Commands:
     .. code:: python
 
         from shakedown.operations import tuning
-        tuning.modules(
-            name="User-space verbs",
-            modules=["ib_uverbs", "rdma_ucm"],
-        )
+        tuning.modules(name="User-space verbs", modules=["ib_uverbs", "rdma_ucm"])
     """
-    names = checked.modules(modules)
+    names = commands.module_names(modules)
     here = host.get_fact(Modules, names=names)
     files = host.get_fact(Contents, patterns=MODULES_FILES)
     kept = node_modules.at_boot(Fetched(files, {}))

@@ -1,11 +1,8 @@
-"""
-Virtual environments: what is asked for, installed once.
-"""
+"""Virtual environments: what is asked for, installed once."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyinfra.api.command import QuoteString, StringCommand
@@ -59,15 +56,20 @@ def install(
             modules=["torch", "megatron"],
         )
     """
-    request = _Request(path, steps, editable, modules or [], rocm, python)
+    needed = modules or []
+    files = [step["requirements"] for step in steps if step.get("requirements")]  # on the node
+
+    def look() -> dict[str, Any]:
+        return host.get_fact(Environment, path=path, modules=needed, rocm=rocm)
+
     try:
-        program = imports(request.modules, rocm)
-        contents = host.get_fact(Digests, paths=request.files) if request.files else {}
-        now = _found(request)
+        program = imports(needed, rocm)
+        contents = host.get_fact(Digests, paths=files) if files else {}
+        now = look()
     except OperationValueError as error:
         yield refuse(str(error))
         return
-    problem = _problem(request, contents, now)
+    problem = _problem(path, [file for file in files if file not in contents], now)
     if problem:
         yield refuse(problem)
         return
@@ -75,62 +77,38 @@ def install(
     if now.get("digest") == wanted and "import_error" not in now:
         host.noop(f"{path} has what is asked for (digest {wanted[:12]})")
         return
-    yield from _install(request, program, wanted, anew=now["kind"] == "absent")
-    yield verify(lambda: _lacking(request, wanted))
 
-
-@dataclass(frozen=True)
-class _Request:
-    path: str
-    steps: Sequence[Mapping[str, Any]]
-    editable: str | None
-    modules: list[str]
-    rocm: bool
-    python: str
-
-    @property
-    def files(self) -> list[str]:
-        """Return the files of requirements, on the node."""
-        return [step["requirements"] for step in self.steps if step.get("requirements")]
-
-
-def _found(request: _Request) -> dict[str, Any]:
-    return host.get_fact(Environment, path=request.path, modules=request.modules, rocm=request.rocm)
-
-
-def _problem(request: _Request, contents: Mapping[str, str], now: Mapping[str, Any]) -> str | None:
-    """Return why nothing can be installed there."""
-    absent = [file for file in request.files if file not in contents]
-    if absent:
-        return f"{request.path}: no such file of requirements: {', '.join(absent)}"
-    if not now or "error" in now:
-        return f"{request.path} could not be read: {now.get('error', 'the node said nothing')}"
-    if now["kind"] not in ("absent", "venv"):
-        return f"{request.path} is there and is no virtual environment: move it away, or name another path"
-    return None
-
-
-def _install(request: _Request, program: str, wanted: str, anew: bool) -> Commands:
-    """Install, prove it by import, and only then record it: one that is cut short must not look like a whole one."""
-    where, record = QuoteString(request.path), f"{request.path}/{RECORD}"
-    yield atomic.safe(request.path)
-    if anew:
-        yield StringCommand(QuoteString(request.python), "-I -m venv", where)
+    where, record = QuoteString(path), f"{path}/{RECORD}"
+    yield atomic.safe(path)
+    if now["kind"] == "absent":
+        yield StringCommand(QuoteString(python), "-I -m venv", where)
     yield atomic.remove(record)
-    for step in request.steps:
-        yield StringCommand(*_pip(request.path, step), _timeout=INSTALL_S)
-    if request.editable:
-        yield StringCommand(*_pip(request.path, {}), "--editable", QuoteString(request.editable), _timeout=INSTALL_S)
-    yield StringCommand("cd / &&", QuoteString(f"{request.path}/bin/python"), "-I -c", QuoteString(program))
+    for step in steps:
+        yield StringCommand(*_pip(path, step), _timeout=INSTALL_S)
+    if editable:
+        yield StringCommand(*_pip(path, {}), "--editable", QuoteString(editable), _timeout=INSTALL_S)
+    # Proved by import, and only then recorded: an installation that is cut short must not look like a whole one.
+    yield StringCommand("cd / &&", QuoteString(f"{path}/bin/python"), "-I -c", QuoteString(program))
     yield atomic.write(record, [wanted])
 
+    def wrong() -> str | None:
+        then = look()
+        if "import_error" in then:
+            return f"{path}: {then['import_error']}"
+        return None if then.get("digest") == wanted else f"{path} does not hold what was installed into it"
 
-def _lacking(request: _Request, wanted: str) -> str | None:
-    """Return what is wrong with the environment after an installation."""
-    then = _found(request)
-    if "import_error" in then:
-        return f"{request.path}: {then['import_error']}"
-    return None if then.get("digest") == wanted else f"{request.path} does not hold what was installed into it"
+    yield verify(wrong)
+
+
+def _problem(path: str, absent: Sequence[str], now: Mapping[str, Any]) -> str | None:
+    """Return why nothing can be installed there. `absent`: files of requirements that the node does not have."""
+    if absent:
+        return f"{path}: no such file of requirements: {', '.join(absent)}"
+    if not now or "error" in now:
+        return f"{path} could not be read: {now.get('error', 'the node said nothing')}"
+    if now["kind"] not in ("absent", "venv"):
+        return f"{path} is there and is no virtual environment: move it away, or name another path"
+    return None
 
 
 def request_digest(

@@ -30,8 +30,7 @@ _CALLED = ("shakedown.state.findings", "shakedown.common.text")
 
 @cache
 def build() -> bundle.Bundle:
-    """All files by their path, and the digest over them. Raise BundleError, and ValueError for a check that no node
-    could import."""
+    """All files by path, with their digest. Raise BundleError, and ValueError for a check that no node could import."""
     files = dict(bundle.build().files)
     start = [ROOT / name for name in _START]
     for path in [

@@ -78,8 +78,7 @@ def found_in(text: str) -> Iterator[str]:
 
 
 def _without_masks(text: str) -> str:
-    """Return the text with what nobody takes for a secret, as long, in the place of each mask: "secret:" is a name,
-    too."""
+    """Return the text with as many stars in the place of each mask: "secret:" in a mask is a name, too."""
     return text.replace(MASK, "*" * len(MASK))
 
 
@@ -116,8 +115,7 @@ def _values(document: Any, public: Collection[str], name: str = "") -> Iterator[
 
 
 def _of_command(document: Sequence[Any]) -> list[tuple[int, str]]:
-    """Where in a list that is a command a secret stands, and which: of a program's options, or behind an option whose
-    name gives it away."""
+    """Return where a command's words hold a secret, and which: an option's value, by its program or by its name."""
     if not document or not all(isinstance(word, str) for word in document):
         return []
     found = [(at, document[at][begin:end]) for at, (begin, end) in command_secrets.of_list(document).items()]

@@ -153,8 +153,7 @@ def sound(value: Any, path: str = "", depth: int = 0) -> Any:
 
 
 def load_sound(text: str, limit: int) -> Any:
-    """Return a document of JSON as `sound` leaves it. One that can hold nothing unsound is not walked through for
-    it."""
+    """Return a document of JSON as `sound` leaves it, walked through only where it can hold something unsound."""
     odd: list[str] = []  # numbers that are worth a closer look
 
     def whole(digits: str) -> int:

@@ -26,11 +26,6 @@ def _is_gpu(properties: dict[str, str]) -> bool:
     return kind in (0x1200, 0x0380) or (kind == 0x0300 and properties.get("DRIVER") == "amdgpu")
 
 
-def parse_ras(lines: list[str]) -> dict[str, int]:
-    """Parse a ras/*_err_count file: "ue: 0" and "ce: 0"."""
-    return {key: int(value) for key, _, value in (line.partition(":") for line in lines)}
-
-
 def _hwmon(tree: Tree, folder: str, names: list[str]) -> int:
     for monitor in tree.names(folder + "/hwmon"):
         for name in names:
@@ -45,8 +40,8 @@ def ras_totals(tree: Tree, folder: str) -> dict[str, int]:
     files = [name for name in tree.names(folder + "/ras") if name.endswith("_err_count")]
     if not files:
         raise Unreadable("missing", folder + "/ras")
-    blocks = [parse_ras(tree.lines("{}/ras/{}".format(folder, name))) for name in files]
-    return {kind: sum(block.get(kind, 0) for block in blocks) for kind in ("ce", "ue")}
+    blocks = [dict(line.split(":") for line in tree.lines("{}/ras/{}".format(folder, name))) for name in files]
+    return {kind: sum(int(block.get(kind, 0)) for block in blocks) for kind in ("ce", "ue")}
 
 
 def _driver(tree: Tree) -> str:

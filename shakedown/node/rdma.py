@@ -170,11 +170,6 @@ def parse_state(text: str) -> str:
     return text.split(":", 1)[1].strip()
 
 
-def parse_rate(text: str) -> float:
-    """Return 400.0 for "400 Gb/sec (4X NDR)"."""
-    return float(text.split()[0])
-
-
 def mapped_ipv4(gid: str) -> Optional[str]:
     """Return the IPv4 address of an IPv4-mapped GID (::ffff:a.b.c.d), else None."""
     words = gid.split(":")
@@ -237,7 +232,7 @@ def _one(tree: Tree, device: Device) -> Part:
         "firmware": attempt(tree.text, folder + "/fw_ver"),
         "state": attempt(lambda: parse_state(tree.text(port + "/state"))),
         "phys_state": attempt(lambda: parse_state(tree.text(port + "/phys_state"))),
-        "rate_gbps": attempt(lambda: parse_rate(tree.text(port + "/rate"))),
+        "rate_gbps": attempt(lambda: float(tree.text(port + "/rate").split()[0])),  # of "400 Gb/sec (4X NDR)"
         "link_layer": attempt(tree.text, port + "/link_layer"),
         "netdev": netdev,
         "gids": filled,

@@ -100,8 +100,7 @@ def _wheels(root: str) -> Iterator[str]:
 
 
 def _newest(root: str, pattern: str) -> List[str]:
-    """Return the paths whose last name fits a pattern: a name without a number, then the newest. Raises OSError where
-    their folder is closed to this user."""
+    """Return the paths whose last name fits: without a number, then the newest. Raises OSError for a closed folder."""
     folder, _, name = pattern.rpartition("/")
     try:
         found = [entry for entry in os.listdir(root + folder) if fnmatchcase(entry, name)]

@@ -268,8 +268,7 @@ def open_to_others(path: str, found: os.stat_result) -> str:
 
 
 def sticky(found: os.stat_result) -> bool:
-    """Return whether everybody may write there, and no user can touch another's files: /tmp, many a cluster's
-    scratch."""
+    """Return whether all may write there, and no user can touch another's files: /tmp, many a cluster's scratch."""
     return trusted(found.st_uid) and bool(found.st_mode & stat.S_ISVTX)
 
 

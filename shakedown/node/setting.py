@@ -11,24 +11,17 @@ import json
 import os
 import re
 import subprocess
-from typing import Any, Dict, List, Optional, Protocol, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Type
 
 from .pci import ACS_CONTROLS, DEVICES, put, registers
 from .tree import Tree, Unreadable, attempt, attempt_or, is_unreadable
 
+if TYPE_CHECKING:
+    from .sysctl import NextBoot
+
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "settings")
 ENTRIES: Dict[str, Any] = {}  # what the folder has, in a program that travels as text: operations/boot.py puts it here
 CPUS = "/sys/devices/system/cpu"
-
-
-class NextBoot(Protocol):
-    """What decides about the next boot; None: it says nothing about this one."""
-
-    def unit(self, key: str) -> Optional[str]: ...
-
-    def parameter(self, name: str) -> Optional[str]: ...
-
-    def sysctl(self, key: str) -> Optional[str]: ...
 
 
 class Failed(Exception):
@@ -49,7 +42,11 @@ def find(key: str) -> Tuple[Setting, str]:
     """Return the setting of a key of boot.conf ("c2", "mtu.ens1") and what stands behind its dot. Raises KeyError."""
     start, dot, detail = key.partition(".")
     for known in SETTINGS.values():
-        if known.key() == start and bool(dot) == bool(detail) and known.is_about(detail):
+        if (
+            known.key() == start
+            and bool(dot) == bool(detail)
+            and re.match("(?:%s)\\Z" % known.details, detail, re.ASCII)
+        ):
             return known, detail
     raise KeyError(key)
 
@@ -99,11 +96,8 @@ class Setting:
     def key(self) -> str:
         return self.boot_key or self.name
 
-    def is_about(self, detail: str) -> bool:
-        return re.match("(?:" + self.details + r")\Z", detail, re.ASCII) is not None
-
     def accepts(self, value: str) -> bool:
-        return re.match("(?:" + self.values + r")\Z", value, re.ASCII) is not None
+        return re.fullmatch(self.values, value, re.ASCII) is not None
 
     def word(self, wanted: Any) -> str:
         """Return the value for what a desired state has."""
@@ -304,8 +298,7 @@ class ReadRequest(RegisterSetting):
 
 
 class SysctlSetting(FileSetting):
-    """A key of sysctl(8) that has a name of its own here. sysctl.d comes after the kernel's parameters at boot, so it
-    decides where both speak."""
+    """A key of sysctl(8). sysctl.d comes after the kernel's parameters at boot, so it decides where both speak."""
 
     by_unit = False
     sysctl = ""  # the key; empty: the detail is the key

@@ -114,8 +114,7 @@ def _docker(tree: Tree, path: str) -> Part:
 
 
 def _storage_exists(tree: Tree) -> bool:
-    """Return whether podman has stored anything: its command line would create its folders, and the probe changes
-    nothing."""
+    """Return whether podman has stored anything: its command line would create folders, and a probe changes nothing."""
     home = os.path.expanduser("~")
     if not tree.live or os.geteuid() == 0:
         return tree.exists("/var/lib/containers/storage")

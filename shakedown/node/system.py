@@ -113,8 +113,7 @@ def parse_chrony(line: str) -> float:
 
 
 def _timex() -> tuple[bool, float]:
-    """Return (synchronised, offset in seconds) by adjtimex(2) with nothing to set: it only reads, without rights.
-    timedatectl shows the same bit."""
+    """Return (synchronised, offset in seconds) by adjtimex(2) with nothing to set, which needs no rights."""
     block = ctypes.create_string_buffer(256)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.adjtimex(block) < 0:

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from shakedown.state.node import Gid, Interface, RdmaDevice, is_unreadable
+from shakedown.state.node import Interface, RdmaDevice, is_unreadable
 
 ROCE_V2 = "RoCE v2"
 
@@ -48,12 +48,12 @@ def gid_index(device: RdmaDevice, addresses: Sequence[str]) -> int | NoGid:
     if not wanted and not own:
         return NoGid(f"{device.name}: its interface {device.netdev} has no address that is routed")
     addresses = " or ".join(wanted) or "an IPv6 address"
-    return NoGid(f"{device.name}: no {ROCE_V2} GID for {addresses}; the table holds {_shown(device.gids)}")
+    held = ", ".join(f"{entry.index}: {entry.ipv4 or entry.gid[:4]} {entry.type}" for entry in device.gids) or "nothing"
+    return NoGid(f"{device.name}: no {ROCE_V2} GID for {addresses}; the table holds {held}")
 
 
 def addresses_of(device: RdmaDevice, interfaces: Iterable[Interface]) -> list[str]:
-    """Return the IPv4 addresses of a device, the preferred first: those of its own interface, then those of the VLANs
-    on it, which its table names."""
+    """Return the IPv4 addresses of a device: those of its own interface, then of the VLANs in its table."""
     by_name: Mapping[str, Interface] = {interface.name: interface for interface in interfaces}
     names = [device.netdev]
     if not is_unreadable(device.gids):
@@ -68,7 +68,3 @@ def _is_routed_ipv6(gid: str) -> bool:
     except ValueError:
         return False
     return not (address.ipv4_mapped or address.is_link_local)
-
-
-def _shown(gids: Sequence[Gid]) -> str:
-    return ", ".join(f"{entry.index}: {entry.ipv4 or entry.gid[:4]} {entry.type}" for entry in gids) or "nothing"

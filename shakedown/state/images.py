@@ -52,8 +52,7 @@ class Reference:
 
 
 def parse(text: str) -> Reference:
-    """Read the parts of a reference, with docker's own defaults for the registry. Raise ValueError for a text that is
-    no reference."""
+    """Read the parts of a reference, with docker's defaults for the registry. Raise ValueError for another text."""
     rest, at, digest = text.partition("@")
     folder, slash, last = rest.rpartition("/")
     last, colon, tag = last.partition(":")
@@ -77,7 +76,11 @@ def held(store: Iterable[Image], reference: Reference, engine: object) -> list[I
     An image from a mirror has the tag, and the digest under the mirror's name alone."""
     names, images = reference.names(engine), list(store)
     found = [[image for image in images if _is(image, reference, name)] for name in names]
-    mirrored = [image for image in tagged(images, reference, engine) if reference.digest in every_digest(image)]
+    mirrored = [
+        image
+        for image in tagged(images, reference, engine)
+        if reference.digest in {entry.partition("@")[2] for entry in image.digests}
+    ]
     return next((these for these in found if these), mirrored)
 
 
@@ -94,27 +97,18 @@ def digests_of(image: Image, names: Sequence[str]) -> list[str]:
     return sorted({digest for stored, _, digest in pairs if long_name(stored) in names})
 
 
-def every_digest(image: Image) -> set[str]:
-    """Return the registry digests of an image under whatever name: a digest is of the content, which a mirror's name
-    does not change."""
-    return {digest for _, _, digest in (entry.partition("@") for entry in image.digests)}
-
-
 def same(images: Mapping[str, Image], names: Sequence[str]) -> dict[str, str]:
     """For each key one text, which is the same for images that are the same: those that share a registry digest of one
     of the names, or their id (one that was built here or loaded from a file has no digest)."""
     labels: dict[str, str] = {}
     for key, image in images.items():
         own = digests_of(image, names)
-        alike = {labels[other] for other in labels if _share(image, images[other], names)}
+        shared = {key for key in labels if image.id == images[key].id or set(own) & set(digests_of(images[key], names))}
+        alike = {labels[other] for other in shared}
         label = min(alike, key=lambda text: list(labels.values()).index(text)) if alike else ", ".join(own) or image.id
         labels |= {other: label for other, text in labels.items() if text in alike}
         labels[key] = label
     return labels
-
-
-def _share(one: Image, other: Image, names: Sequence[str]) -> bool:
-    return one.id == other.id or bool(set(digests_of(one, names)) & set(digests_of(other, names)))
 
 
 def _is(image: Image, reference: Reference, name: str) -> bool:

@@ -47,7 +47,9 @@ def bare(path: Path) -> str:
     left out, but for those inside a function."""
     tree = ast.parse(path.read_text())
     tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
-    tree.body = [node for node in tree.body if not _is_omitted(node)]
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    omitted = [node for node in imports if _is_own(node) or node.module == "__future__"]
+    tree.body = [node for node in tree.body if node not in omitted]
     tree = Bare().visit(tree)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     for node in tree.body:  # what is left of typing: aliases need it at run time
@@ -133,7 +135,3 @@ def _defined(text: str) -> set[str]:
 
 def _is_own(node: ast.ImportFrom) -> bool:
     return bool(node.level) or (node.module or "").startswith("shakedown.")
-
-
-def _is_omitted(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and (_is_own(node) or node.module == "__future__")

@@ -18,7 +18,7 @@ from shakedown.checks.examination import Examination, Reading
 from shakedown.desired import models
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import DesiredStateError
-from shakedown.operations import names as checked
+from shakedown.operations import commands as checked
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.node import NodeState
 from tests.at_once import at_once
@@ -357,13 +357,13 @@ def test_what_is_unusual_and_could_be_is_kept(section: str, values: dict[str, An
 @pytest.mark.parametrize("names", [["nvme; reboot"], ["a b"], ["-r"], ["a\n"]])
 def test_operations_refuse_by_themselves_what_is_no_module(names: list[str]) -> None:
     with pytest.raises(OperationValueError, match="not a kernel module"):
-        checked.modules(names)
+        checked.module_names(names)
 
 
 def test_operations_refuse_by_themselves_keys_and_accounts_that_lead_elsewhere() -> None:
-    assert checked.modules(["dm-mod"]) == ["dm_mod"] and checked.sysctl_key("vm.swappiness") == "vm.swappiness"
+    assert checked.module_names(["dm-mod"]) == ["dm_mod"] and checked.sysctl_key("vm.swappiness") == "vm.swappiness"
     with pytest.raises(OperationValueError, match="not a sysctl key"):
         checked.sysctl_key("kernel/../../etc/passwd")
-    checked.accounts("domain users", "DOM\\ada")
+    checked.check_accounts("domain users", "DOM\\ada")
     with pytest.raises(OperationValueError, match="not a name of a user or group"):
-        checked.accounts("ada", "x\ny")
+        checked.check_accounts("ada", "x\ny")

@@ -283,7 +283,7 @@ def test_nothing_beside_the_data_is_proof(server: Server, theirs: Path) -> None:
 def facts(folder: Path) -> dict[str, Any]:
     """What the fact says, with the state that `download` has here."""
     text = text_of(NODE / "data.py", folder.parent / f"{folder.name}-state")
-    text += "\nshow_downloaded(arguments()[0], arguments()[1:])"
+    text += "\nimport sys\nprint(json.dumps(downloaded(sys.argv[1], sys.argv[2:])))"
     done = subprocess.run(["sh", "-c", command(text, str(folder), "data.bin")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return Downloaded().process(done.stdout.splitlines())

@@ -20,8 +20,8 @@ import pytest
 
 from shakedown.jobs.answers import NoAnswer, Refused
 from shakedown.jobs.remote import Node
-from shakedown.node import launcher
-from shakedown.node.launcher import control, folder, lock
+from shakedown.node import launcher, safe_files
+from shakedown.node.launcher import control, lock
 from tests.nodes import RUN, USERS_PATH, LocalNodes, alive, as_user, launch_plan, marked, until, wait
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
@@ -159,14 +159,14 @@ def test_a_users_run_is_seen_by_another_user_and_by_himself(nodes: LocalNodes, p
 
 def test_roots_lock_cannot_be_opened_or_exchanged_by_others(nodes: LocalNodes, prepare: Prepare) -> None:
     wait(prepare(), "ready")
-    lock_file = next(path for path in Path(lock.ROOTS).glob("*.lock") if held(path))
+    lock_file = next(path for path in Path(safe_files.ROOTS_LOCKS).glob("*.lock") if held(path))
     code = f"""
 def refused(what):
     try: what()
     except PermissionError: return True
 assert refused(lambda: open({str(lock_file)!r}))
 assert refused(lambda: os.unlink({str(lock_file)!r}))
-assert refused(lambda: os.rename({lock.ROOTS!r}, '/run/other'))
+assert refused(lambda: os.rename({safe_files.ROOTS_LOCKS!r}, '/run/other'))
 assert refused(lambda: open({str(lock_file.with_suffix(".json"))!r}, 'w'))
 """
     with other_user(code):
@@ -193,17 +193,17 @@ def test_the_node_stays_locked_while_a_leader_lives(nodes: LocalNodes, prepare: 
 
 
 def test_a_folder_of_root_that_others_can_write_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, make in {
-        "link": lambda path: path.symlink_to(tmp_path),
-        "foreign": lambda path: (path.mkdir(), os.chown(path, NOBODY, NOBODY)),
-        "open": lambda path: (path.mkdir(), path.chmod(0o777)),
-        "file": lambda path: path.touch(),
-    }.items():
+    for name, make, words in (
+        ("link", lambda path: (path.symlink_to(tmp_path), os.lchown(path, NOBODY, NOBODY)), "link that another user"),
+        ("foreign", lambda path: (path.mkdir(), os.chown(path, NOBODY, NOBODY)), "who could redirect"),
+        ("open", lambda path: (path.mkdir(), path.chmod(0o777)), "others could redirect"),
+        ("file", lambda path: path.touch(), "Not a directory"),
+    ):
         path = tmp_path / name
         make(path)  # type: ignore[no-untyped-call]
-        monkeypatch.setattr(lock, "ROOTS", str(path))
-        with pytest.raises(folder.Unusable, match="only root can write"):
-            lock.make_roots_folder()
+        monkeypatch.setattr(safe_files, "ROOTS_LOCKS", str(path))
+        with pytest.raises((safe_files.Unsafe, OSError), match=words):
+            lock.take("run")
 
 
 # -- where root keeps its runs ---------------------------------------------------------------------------------------
@@ -395,10 +395,10 @@ def test_a_dead_watchdogs_folder_goes_and_a_live_ones_and_others_stay(requests: 
     os.close(dead._claim)  # as when it was killed
     dead._claim = -1
     dead._server.close()
-    foreign = tempfile.mkdtemp(prefix="shakedown-", dir=lock.ROOTS)
+    foreign = tempfile.mkdtemp(prefix="shakedown-", dir=safe_files.ROOTS_LOCKS)
     os.chown(foreign, NOBODY, NOBODY)
-    fresh = tempfile.mkdtemp(prefix="shakedown-", dir=lock.ROOTS)
-    link = Path(lock.ROOTS, "shakedown-link")
+    fresh = tempfile.mkdtemp(prefix="shakedown-", dir=safe_files.ROOTS_LOCKS)
+    link = Path(safe_files.ROOTS_LOCKS, "shakedown-link")
     link.symlink_to(foreign)
     try:
         control.sweep()

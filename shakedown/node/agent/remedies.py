@@ -94,8 +94,7 @@ def reason(error: BaseException) -> str:
 
 
 def past(state: str, now: float) -> Dict[str, List[float]]:
-    """Return when each finding was repaired within the last day. Raises Failed for a damaged record, Unsafe,
-    OSError."""
+    """Return when each finding was repaired within a day. Raises Failed for a damaged record, Unsafe, OSError."""
     try:
         content = sound(state).read_own(REMEDIED, LIMIT)
     except FileNotFoundError:

@@ -42,11 +42,6 @@ def put(folder: str, name: str, text: str, mode: int = 0o644) -> None:
     sound(folder, 0o755).write(name, text.encode("utf-8", "replace"), mode)
 
 
-def verdict_line(result: Dict[str, Any]) -> str:
-    """Return `VERDICT SECONDS STALE MESSAGE`: the sh command answers from it, without a Python."""
-    return "{} {:.0f} {} {}\n".format(result["verdict"], result["at"], result["stale_after_s"], message(result))
-
-
 def message(result: Dict[str, Any]) -> str:
     """Return what is not as it should be, in at most SHORT bytes."""
     names = [finding["name"] for finding in result["findings"] if finding["verdict"] == result["verdict"]]
@@ -181,8 +176,7 @@ def as_login(tree: Tree, state: Part, user: str) -> None:
 
 
 def may_open(device: Part, user: str, groups: List[str]) -> bool:
-    """Return whether a user may read and write a device, as the kernel decides: owner, group, mode; the first that
-    fits."""
+    """Return whether a user may read and write a device: the kernel takes owner, group or mode, the first that fits."""
     mode = int(device["mode"], 8)
     if device["owner"] == user:
         return mode & 0o600 == 0o600
@@ -231,7 +225,8 @@ def write(result: Dict[str, Any], document: Dict[str, Any], state: str) -> bool:
             result["not_told"].append("no metrics: {}".format(reason(error)))
     try:
         put(state, VERDICT, as_json(result), 0o600)  # it quotes what root alone may read
-        put(state, LINE, verdict_line(result))
+        # The sh command answers from this line, without a Python: VERDICT SECONDS STALE MESSAGE.
+        put(state, LINE, "{verdict} {at:.0f} {stale_after_s} {}\n".format(message(result), **result))
         return True
     except (Unsafe, OSError) as error:
         result["not_told"].append("no verdict file: {}".format(reason(error)))

@@ -17,7 +17,7 @@ import traceback
 import zlib
 from typing import Any, Dict, List
 
-from .. import sign
+from .. import safe_files, sign
 from . import control, folder, lock, needs, processes, standstill, watchdog
 
 FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
@@ -100,9 +100,9 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, 
         folder.write_json(path, "control.json", place)
         folder.write_json(path, "job.json", {**job, "secrets": [], "environment": {}})
         answer = {"run_dir": path, "python": sys.executable, "leftovers": left, "note": held.note}
-    except lock.Busy as error:
+    except safe_files.Busy as error:
         answer = {"error": str(error), "kind": "busy"}
-    except (folder.Unusable, OSError, ValueError) as error:
+    except (folder.Unusable, safe_files.Unsafe, OSError, ValueError) as error:
         answer = {"error": str(error), "kind": "unusable"}
         if requests is not None:
             requests.close()

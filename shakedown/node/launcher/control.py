@@ -21,8 +21,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from ..owners import trusted
-from ..safe_files import who
-from . import folder, lock, processes
+from ..safe_files import Unsafe, locks, who
+from . import lock, processes
 
 REQUEST_LIMIT = 16 << 10  # bytes
 ANSWER_LIMIT = 2 << 20  # bytes: the times of 10,000 growths of a log are a quarter of it
@@ -55,7 +55,7 @@ def loads(text: bytes) -> Dict[str, Any]:
 
 def parent() -> str:
     """Return the folder that holds the folders of the sockets."""
-    return lock.make_roots_folder() if os.geteuid() == 0 else "/tmp"
+    return locks().path if os.geteuid() == 0 else "/tmp"
 
 
 class _Connection:
@@ -199,7 +199,7 @@ def sweep() -> None:
     """Remove the folders of watchdogs of this user that were killed. Raises nothing."""
     try:
         names = [name for name in os.listdir(parent()) if name.startswith(_PREFIX)]
-    except (OSError, folder.Unusable):
+    except (OSError, Unsafe):
         return
     for name in names:
         path = os.path.join(parent(), name)

@@ -19,7 +19,6 @@ nodes of their own.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -29,17 +28,13 @@ import struct
 import time
 from typing import Optional, Set, Tuple
 
-from ..safe_files import who
+from .. import safe_files
+from ..safe_files import Busy, locks, who
 from . import folder, processes
 
 NAME_VARIABLE = "SHAKEDOWN_NODE"  # separates several nodes that share their namespaces (tests)
-ROOTS = "/run/shakedown"
 _DRAIN = 128  # connections of people who look, taken from the queue in one turn
 _LOOK_S = 0.5  # for a connection to a holder's socket whose queue is full
-
-
-class Busy(Exception):
-    """Another run holds the node; the text says whose, and since when."""
 
 
 class Lock:
@@ -72,7 +67,7 @@ class Lock:
 
 
 def take(run_id: str) -> Lock:
-    """Take the node. Raises Busy, folder.Unusable, OSError."""
+    """Take the node. Raises Busy, whose text says who holds the node and since when, Unsafe, OSError."""
     return _take_as_root(run_id) if os.geteuid() == 0 else _take_as_user()
 
 
@@ -87,21 +82,14 @@ def peer(connection: socket.socket) -> Tuple[int, int]:
 
 
 def _take_as_root(run_id: str) -> Lock:
-    make_roots_folder()
-    path, record = _roots_files()
-    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    place, (path, record) = locks(), _roots_files()
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(held)
+        held = place.lock(os.path.basename(path), 0)
+    except Busy:
         raise Busy(_roots_run(record) + _remedy(path, record)) from None
-    except OSError:
-        os.close(held)
-        raise
     about = {"run_id": run_id, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
     try:
-        folder.write(record, json.dumps(about).encode())
-        os.chmod(record, 0o644)
+        place.write(os.path.basename(record), json.dumps(about).encode())
     except OSError:
         os.close(held)
         raise
@@ -109,26 +97,11 @@ def _take_as_root(run_id: str) -> Lock:
     return Lock(held, note="%s holds this node too, which disturbs what both measure" % other if other else "")
 
 
-def make_roots_folder() -> str:
-    """Make `/run/shakedown`: readable by all, writable by root. Raises folder.Unusable where it is anything else."""
-    try:
-        os.mkdir(ROOTS, 0o755)
-        os.chmod(ROOTS, 0o755)  # whatever the umask
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise folder.Unusable("cannot make %s: %s" % (ROOTS, error.strerror)) from None
-    about = os.lstat(ROOTS)
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != 0 or about.st_mode & 0o022:
-        raise folder.Unusable("%s is not a folder that only root can write: find out who made it and remove it" % ROOTS)
-    return ROOTS
-
-
 def _roots_files() -> Tuple[str, str]:
     """Return the lock and the record of its holder."""
     variable = os.environ.get(NAME_VARIABLE)
     name = "node-" + hashlib.sha256(variable.encode()).hexdigest()[:16] if variable else "node"
-    return os.path.join(ROOTS, name + ".lock"), os.path.join(ROOTS, name + ".json")
+    return "{}/{}.lock".format(safe_files.ROOTS_LOCKS, name), "{}/{}.json".format(safe_files.ROOTS_LOCKS, name)
 
 
 def _roots_run(record: str) -> str:

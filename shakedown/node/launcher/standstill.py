@@ -128,8 +128,7 @@ def _inner(pid: int) -> int:
 
 
 def _listens(path: str, pid: int, name: str) -> bool:
-    """Return whether the process waits for both signals, and shows that by its file. The signals would end another
-    process."""
+    """Return whether a process waits for both signals, which would end another, and shows that by its file."""
     caught = int(_status(pid).get("SigCgt", "0"), 16)
     both = caught >> (_ASK - 1) & 1 and caught >> (_STACK - 1) & 1
     return bool(both) and bool(_stacks_of(path, name))

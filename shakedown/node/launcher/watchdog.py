@@ -24,8 +24,7 @@ SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping",
 
 
 class Watchdog:
-    """One run on one node: setup, ready, running, stopping, over. `ending` is the reason where the leader does not end
-    alone."""
+    """One run on one node: setup, ready, running, stopping, over. `ending`: the reason to end the leader early."""
 
     def __init__(
         self, held: lock.Lock, requests: control.RequestSocket, path: str, job: Dict[str, Any], sign: int

@@ -35,8 +35,7 @@ REASONS = tuple(_MASKS)
 
 
 class Library:
-    """The process that asks the library. `ask` gives each GPU's values by its BDF; `reason` says why it gives none any
-    more."""
+    """The process that asks the library. `ask` gives each GPU's values by its BDF; `reason` says why there are none."""
 
     def __init__(self, tree: Tree) -> None:
         self.reason: Optional[Part] = None
@@ -160,8 +159,7 @@ def _reported(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
 
 
 def _field(metrics: Any, name: str) -> Any:
-    """Return a field (of several XCDs' clocks the mean); None where it is missing, or all its bits are set: no
-    value."""
+    """Return a field (of several XCDs' clocks the mean); None where it is missing or all its bits are set."""
     value = getattr(metrics, name, None)
     if value is None:
         return None

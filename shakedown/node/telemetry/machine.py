@@ -53,8 +53,7 @@ _PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full"
 
 
 class Machine(Source):
-    """All CPUs together, in seconds since boot; memory in bytes; stalls (Documentation/accounting/psi.rst) in seconds
-    since boot."""
+    """All CPUs together, and stalls (Documentation/accounting/psi.rst), in seconds since boot; memory in bytes."""
 
     def __init__(self, tree: Tree) -> None:
         super().__init__()

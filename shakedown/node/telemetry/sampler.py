@@ -145,8 +145,7 @@ class Sampler:
         )
 
     def serve(self, kernel: KernelLog, devices: Devices, kmsg: Optional[int]) -> None:
-        """Sample until `stop` is called or the parent is gone. The kernel's messages and events are taken when they
-        come."""
+        """Sample until `stop` is called or the parent is gone. Take the kernel's messages and events as they come."""
         parent, due = os.getppid(), time.monotonic()
         while self._reason is None:
             kernel.drain()
