@@ -42,11 +42,7 @@ def find(key: str) -> Tuple[Setting, str]:
     """Return the setting of a key of boot.conf ("c2", "mtu.ens1") and what stands behind its dot. Raises KeyError."""
     start, dot, detail = key.partition(".")
     for known in SETTINGS.values():
-        if (
-            known.key() == start
-            and bool(dot) == bool(detail)
-            and re.match("(?:%s)\\Z" % known.details, detail, re.ASCII)
-        ):
+        if known.key() == start and bool(dot) == bool(detail) and re.fullmatch(known.details, detail, re.ASCII):
             return known, detail
     raise KeyError(key)
 
