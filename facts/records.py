@@ -52,8 +52,7 @@ class Records(Fact[dict[str, Any]]):
 
 
 def read_verdict(host: Host) -> dict[str, Any]:
-    """Read the last verdict of a node's agent: one command, with the host's own connector arguments. Raise
-    FactProcessError, or what the connection raises."""
+    """Read the last verdict of a node's agent. Raise FactProcessError, or what the connection raises."""
     connector = {**connector_arguments(host), "_timeout": SECONDS}
     status, output = host.run_shell_command(StringCommand(_command("show_verdict", FOLDER)), **connector)
     if not status:

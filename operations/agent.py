@@ -15,7 +15,7 @@ from shakedown.agent import program
 from shakedown.facts.settings import Contents
 from shakedown.node.agent.remedies import REMEDIED
 from shakedown.node.agent.run import CONFIG, FOLDER, LINE, METRICS, VERDICT
-from shakedown.operations.atomic import run_or_refuse
+from shakedown.operations.atomic import on_node
 from shakedown.operations.boot import SYSTEMD
 from shakedown.operations.commands import Commands, refuse, show_change, verify
 
@@ -34,6 +34,7 @@ _NEVER = (
     "CAP_SYS_BOOT CAP_SYS_TIME CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_AUDIT_CONTROL CAP_SETPCAP CAP_SETFCAP "
     "CAP_NET_BIND_SERVICE CAP_NET_RAW CAP_LEASE CAP_SYS_TTY_CONFIG CAP_WAKE_ALARM CAP_BLOCK_SUSPEND CAP_MKNOD"
 )
+_ROOTS = "the agent is root's: use _sudo=True"
 _TO_CHANGE = "CAP_SYS_MODULE CAP_CHOWN CAP_FOWNER"
 
 
@@ -67,7 +68,7 @@ def present(document: Mapping[str, Any]) -> Commands:
         return
     for path in changed:
         show_change(path, here.get(path), files[path][0].splitlines())
-    yield _script(installation(HOME, files))
+    yield FunctionCommand(on_node, (installation(HOME, files),), {})
     yield StringCommand(
         "systemctl daemon-reload && systemctl enable --now shakedown-agent.timer &&",
         "systemctl start shakedown-agent.service",
@@ -97,7 +98,8 @@ def absent() -> Commands:
             "systemctl disable --now shakedown-agent.timer; systemctl stop shakedown-agent.service; true"
         )
     paths = [TIMER, SERVICE, HEALTH, CONFIG, *REPORTED, f"{FOLDER}/{REMEDIED}", *_metrics(here.get(CONFIG))]
-    yield _script({"do": "remove", "home": HOME, "paths": paths, "folders": ["/etc/shakedown", FOLDER]})
+    removal = {"do": "remove", "home": HOME, "paths": paths, "folders": ["/etc/shakedown", FOLDER], "root": _ROOTS}
+    yield FunctionCommand(on_node, (removal,), {})
     if timer:
         yield StringCommand("systemctl daemon-reload; systemctl reset-failed shakedown-agent.service 2>/dev/null; true")
     yield verify(
@@ -115,7 +117,7 @@ def _metrics(config: Iterable[str] | None) -> list[str]:
 
 
 def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Return the job of assets/agent.py: put the program below a folder, and the files (path -> text and mode)."""
+    """Return the job of assets/files.py: put the program below a folder, and the files (path -> text and mode)."""
     built = program.build()
     return {
         "do": "install",
@@ -124,6 +126,7 @@ def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, A
         "archive": built.archive(),
         "run": start(f"{home}/{built.digest}"),
         "files": dict(files),
+        "root": _ROOTS,
     }
 
 
@@ -160,10 +163,6 @@ def _filled(asset: str, words: Mapping[str, str]) -> str:
     for word, value in words.items():
         text = text.replace(word, value)
     return text
-
-
-def _script(job: dict[str, Any]) -> FunctionCommand:
-    return FunctionCommand(run_or_refuse, ("agent.py", job), {})
 
 
 def _wrong(document: Mapping[str, Any]) -> str | None:

@@ -98,14 +98,14 @@ def command(do: str, **rest: Any) -> FunctionCommand:
 def on_node(state: State, host: Host, document: dict[str, Any]) -> bool:
     """Do it, and fail the host with the script's words where it is not done."""
     if state.print_input:
-        what = document.get("path") or document.get("folder") or " ".join(document.get("paths", []))
+        what = (
+            document.get("path")
+            or document.get("folder")
+            or document.get("home")
+            or " ".join(document.get("paths", []))
+        )
         click.echo(f"{host.print_prefix}>>> {document['do']} {what}", err=True)
-    return run_or_refuse(state, host, "files.py", document)
-
-
-def run_or_refuse(state: State, host: Host, script: str, document: dict[str, Any]) -> bool:
-    """Run a script, and fail the host with the script's words where it fails."""
-    done, output = run_script(host, script, document, show=False)
+    done, output = run_script(host, "files.py", document, show=False)
     return done or refused(state, host, last_words(output))
 
 
@@ -133,8 +133,7 @@ class Step:
 
 
 def remember(setting: str, steps: list[Step], once: bool = True) -> FunctionCommand:
-    """Keep what stood there; with `once`, unless an earlier change of the same setting has done so. Needs root, as
-    every change does, and so is the command that says it."""
+    """Keep what stood there; with `once`, unless an earlier change of the setting has done so. Needs root."""
     text = json.dumps({"setting": setting, "restore": [asdict(step) for step in steps]}, sort_keys=True)
     return command(
         "write",

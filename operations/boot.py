@@ -105,8 +105,7 @@ def make(wanted: Mapping[str, str]) -> Commands:
 
 @cache
 def program() -> list[str]:
-    """Return the lines of the program: one finds the node's python3, then come the modules with the settings' entries.
-    It runs isolated (-I -S)."""
+    """Return the lines of the program: a search for python3 (isolated, -I -S), the modules, the settings' entries."""
     head = _HEAD.format(header=atomic.HEADER, conf=CONF, python=sent.command_of_file())
     rows = "".join(f"    {name!r}: {entry!r},\n" for name, entry in entries().items())
     text = sent.program(_NODE / "boot.py").replace("ENTRIES = {}", f"ENTRIES = {{\n{rows}}}", 1)

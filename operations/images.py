@@ -91,8 +91,7 @@ def pull(
 
 
 def pullable(state: State, host: Host, **arguments: Any) -> bool:
-    """Say whether an image could be pulled now, with the arguments of `pull`: the registry has it, lets this user in,
-    and the node has the room. Nothing is pulled."""
+    """Say whether the registry has an image, lets this user in, and the node has the room. Nothing is pulled."""
     given = {name: one.default for name, one in signature(pull._inner).parameters.items()} | arguments
     image = parse(given["reference"])
     try:

@@ -173,8 +173,7 @@ _pulling: WeakKeyDictionary[State, dict[str, BoundedSemaphore]] = WeakKeyDiction
 
 @dataclass(frozen=True)
 class Wish:
-    """An image that a node is to have, and how it may come. The fields are the arguments of `images.pull`; `sources`:
-    the registry last, its mirror before it."""
+    """The arguments of `images.pull`. `sources`: the registry last, its mirror before it."""
 
     image: Reference
     sources: list[Registry] = field(repr=False)

@@ -177,8 +177,7 @@ _NESTED = (dict, list)
 
 
 def shallow(document: Any) -> Any:
-    """Return a document of JSON, if it is nested no deeper than DEEPEST levels: what walks one later has no limit of
-    its own. Raises ValueError."""
+    """Return a document that is nested at most DEEPEST levels, so that any walk of it ends. Raises ValueError."""
     level: list[Any] = [[document]]
     for _ in range(DEEPEST + 1):
         inner = (value.values() if type(value) is dict else value for value in level)

@@ -139,8 +139,7 @@ def _count(tree: Tree, gpus: bool) -> int:
 
 
 def _gpus(tree: Tree) -> int:
-    """Count GPUs. A partition is a node of its own, and differs from its GPU's others in the lowest three bits of its
-    place, where a PCI address has the function."""
+    """Count GPUs: partitions of one differ in the lowest three bits of their place, a PCI address's function."""
     return len({(node["domain"], node["location_id"] >> 3) for node in _nodes(tree) if node["simd_count"] > 0})
 
 

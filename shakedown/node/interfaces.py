@@ -130,8 +130,7 @@ def parse_listening(lines: list[str]) -> list[int]:
 
 
 def read_listening(tree: Tree) -> list[int]:
-    """Return the ports. psutil.net_connections would look for the owner of each socket among the open files of all
-    processes: 240 ms with 3,000 of them. A kernel without IPv6 has no tcp6."""
+    """Return the ports. psutil would look for each socket's owner: 240 ms with 3,000 processes. tcp6 may be absent."""
     files = [path for path in ("/proc/net/tcp", "/proc/net/tcp6") if tree.exists(path)]
     return sorted({port for path in files or ["/proc/net/tcp"] for port in parse_listening(tree.lines(path))})
 

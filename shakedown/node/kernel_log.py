@@ -46,8 +46,7 @@ def words() -> Optional[List[str]]:
 
 
 def parse_record(line: str) -> Optional[Record]:
-    """Return the record of "priority,sequence,microseconds,flags;message"; None for a line with a blank in front, which
-    belongs to the one before and names only the device."""
+    """Return the record of "priority,sequence,microseconds,flags;message"; None for a line that goes on."""
     head, semicolon, message = line.partition(";")
     fields = head.split(",")
     if semicolon and len(fields) >= 4 and all(field.isdigit() and len(field) < 20 for field in fields[:3]):
@@ -85,8 +84,7 @@ def _chosen(text: str, known: Optional[Sequence[str]]) -> Iterator[Record]:
 
 
 def _lines_with(text: str, known: Sequence[str]) -> Set[int]:
-    """Return the numbers of the lines that hold a word. Searching the whole text costs a tenth of searching its
-    lines."""
+    """Return the numbers of the lines that hold a word. The whole text is searched in a tenth of its lines' time."""
     starts = {0: 0, **{line.end(): number for number, line in enumerate(re.finditer("\n", text), 1)}}
     found = set()
     for word in known:

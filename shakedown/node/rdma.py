@@ -179,8 +179,7 @@ def mapped_ipv4(gid: str) -> Optional[str]:
 
 
 def gids(tree: Tree, port: str) -> list[Part]:
-    """Return the filled entries of a port's table of up to 1024. Only those are asked for type and interface: asking an
-    empty entry for its type is an error."""
+    """Return the filled entries of a port's table of up to 1024: to ask an empty one for its type is an error."""
     folder = port + "/gids"
     names = tree.names(folder)
     if not names:
@@ -272,8 +271,7 @@ def _is_absent(tree: Tree, path: str) -> bool:
 
 
 def read(tree: Tree, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:
-    """Return devices in PCI order, software ones last, and their error counters, if these are `counted`. No device is
-    an empty list: whether there should be some is not the probe's business."""
+    """Return devices in PCI order, software ones last, and their error counters, if these are `counted`."""
     parts = [_one(tree, device) for device in devices(tree, "infiniband")]
     counters: dict[str, Any] = {}
     for part in parts if counted else []:

@@ -40,8 +40,7 @@ def folders(root: str = "") -> Iterator[str]:
 
 
 def find(root: str, *parts: str) -> Optional[str]:
-    """Return the path of the first part that a folder has, such as "bin/rocminfo"; `*` in its name matches anything,
-    and of several matches the newest counts."""
+    """Return the path of the first part that a folder has ("bin/rocminfo"); of several matches of `*` the newest."""
     for folder in folders(root):
         for part in parts:
             matches = _newest(root, "{}/{}".format(folder, part))

@@ -273,8 +273,7 @@ def sticky(found: os.stat_result) -> bool:
 
 
 def sound(path: str, make: Optional[int] = None, or_sticky: bool = False) -> Folder:
-    """Walk, with Unsafe where another user could lay something on the way or in the folder. `or_sticky`: for callers
-    that make a folder of their own in it and work nowhere else."""
+    """Walk; Unsafe where another user could write. `or_sticky`: for callers that make a folder of their own there."""
     folder = walk(path, make, strict=True)
     if folder.problem and not (or_sticky and sticky(os.fstat(folder.fd))):
         folder.close()

@@ -232,8 +232,7 @@ class Governor(CpuSetting):
 
 
 class RegisterSetting(Setting):
-    """A setting in a register of PCI functions. A target is what setpci(8) takes, "0000:c1:00.0 CAP_EXP+8.w"; what
-    stands there has four hexadecimal digits."""
+    """A setting in a register of PCI functions. Its targets: "0000:c1:00.0 CAP_EXP+8.w" -> four hexadecimal digits."""
 
     register = ""
     mask = 0xFFFF

@@ -218,8 +218,7 @@ def _opened(tree: Tree, path: str) -> Gpus:
 
 
 def open_library(tree: Tree, library: Any) -> Gpus:
-    """Open the library once in a process. `library`: its path, or why there is none. Raises Unreadable where it does
-    not answer."""
+    """Open the library by its path (or why there is none), once in a process. Raises Unreadable without an answer."""
     return _opened(tree, pick(library))
 
 

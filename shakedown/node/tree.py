@@ -96,8 +96,7 @@ class Tree:
         return self.root + path
 
     def ask(self, subject: str, reading: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a reading of this node answers. Every access goes through here, so that a capture has them all;
-        the reading's value is one that JSON has."""
+        """Return the JSON value that a reading of this node gives. A capture takes all that go through here."""
         return reading(*arguments) if self.book is None else self.book.answer(subject, reading, *arguments)
 
     def raw(self, path: str, limit: int = 1 << 22) -> bytes:

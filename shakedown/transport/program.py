@@ -43,8 +43,7 @@ class Bare(ast.NodeTransformer):
 
 
 def bare(path: Path) -> str:
-    """Return a script's code alone: what goes over the wire need not explain itself. Imports of our own modules are
-    left out, but for those inside a function."""
+    """Return a script's code alone, without docstrings, annotations and imports of our modules at its top."""
     tree = ast.parse(path.read_text())
     tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]

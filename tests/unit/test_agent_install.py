@@ -16,7 +16,7 @@ import pytest
 from shakedown.agent import program
 from shakedown.agent.compile import compiled
 from shakedown.desired.models import Agent
-from shakedown.node.assets import agent as script
+from shakedown.node.assets import files as script
 from shakedown.operations import agent
 from tests.sent_scripts import NOBODY, PYTHON, run
 from tests.states import desired, healthy
@@ -39,7 +39,7 @@ def job(place: Path, **changes: Any) -> dict[str, Any]:
 
 
 def act(place: Path, document: dict[str, Any]) -> tuple[int, str]:
-    done = run("agent.py", document, place / "locks")
+    done = run("files.py", document, place / "locks")
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stderr
 

@@ -87,13 +87,13 @@ def test_the_kernels_log_is_read_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stderr", "message"), [("no space left", "no space left"), ("", "the script printed nothing")]
 )
-def test_a_script_of_the_agent_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, stderr: str, message: str) -> None:
+def test_a_script_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, stderr: str, message: str) -> None:
     reasons: list[str] = []
     output = SimpleNamespace(stderr_lines=[stderr] if stderr else [])
     monkeypatch.setattr(atomic, "run_script", lambda *arguments, **options: (False, output))
     monkeypatch.setattr(atomic, "refused", lambda state, host, reason: bool(reasons.append(reason)))
     anything: Any = None
-    assert atomic.run_or_refuse(anything, anything, "agent.py", {}) is False
+    assert atomic.on_node(SimpleNamespace(print_input=False), anything, {"do": "remove"}) is False
     assert reasons == [message]
 
 

@@ -34,8 +34,7 @@ LIMIT = 1 << 20  # bytes
 
 
 def put_back(document: Did, tree: Tree, findings: List[Any], builtin: List[str], state: str) -> List[Did]:
-    """Repair each finding for which that is safe. Return what was done, and what was left and why. `builtin`: modules
-    that the kernel has without loading them."""
+    """Repair what is safe to repair. Return what was done, left and why. `builtin`: modules inside the kernel."""
     wanted = [finding for finding in findings if is_safe(finding)]
     if not wanted or document["agent"]["remedy"] != "safe":
         return []

@@ -259,8 +259,7 @@ def check(options: Dict[str, str], evaluate: Evaluate, worst: Worst) -> int:
 
 
 def main(evaluate: Evaluate, worst: Worst, arguments: Optional[List[str]] = None) -> int:
-    """Check once. `evaluate` compares (desired, state, node); `worst` gives the worst of some verdicts: both import
-    what `models` stands for, so neither is imported before that is there."""
+    """Check once. `evaluate` compares (desired, state, node); `worst` gives the worst verdict of some."""
     words = sys.argv[1:] if arguments is None else arguments
     os.umask(0o022)
     try:

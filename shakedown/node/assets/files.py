@@ -7,7 +7,10 @@ Reads one JSON object from standard input: `do`, and what that needs:
     place    path, content (base64), mode
     keep     path, kept: a copy of what stands at a path, a link as a link, unless one is kept already
     restore  kept, path: the copy back in its place
-    remove   paths, marked (only those that begin with it, within their first lines)
+    remove   paths, marked (only those that begin with it, within their first lines), home (a whole folder),
+             folders (those that go if nothing else is in them)
+    install  home, digest, archive (base64 of a zlib'd tar), run (the text of the file that starts the program),
+             files: path -> [text, mode]: the agent
     forget   path: a whole folder, and the state folder around it where nothing else is in it
     folder   path: have it, and look whether it is safe to work in as this user
     token, see, untoken    folder, name, content: a mark in a folder that may be any user's
@@ -19,19 +22,30 @@ is written where another user could redirect it; only tokens go into folders of 
 from __future__ import annotations
 
 import base64
+import hashlib
+import io
 import json
 import os
+import re
 import stat
+import subprocess
 import sys
+import tarfile
 import time
-from typing import Any, Callable, Dict
+import zlib
+from typing import Any, Callable, Dict, List, Tuple
 
 from shakedown.node.assets.words import clean
+from shakedown.node.owners import closed
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
 
 PATIENCE_S = 60.0
 HEAD = 512  # bytes in which our mark must stand: it is the first or second line
 TOKEN = 4096
+# The distribution's own, which a user's or a module's is not: what root runs by a timer must not be theirs.
+PYTHONS = ("/usr/bin/python3", "/usr/libexec/platform-python")
+MORE = tuple("/usr/bin/python3.{}".format(minor) for minor in range(14, 7, -1))
+NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 8))"
 
 
 def split(path: str, make: int = 0o755) -> Any:
@@ -104,6 +118,17 @@ def remove(job: Dict[str, Any]) -> None:
         if job.get("marked") and not begins(folder, name, job["marked"]):
             continue
         folder.remove(name)
+    home = job.get("home")
+    for path in [*([home] if home else []), *job.get("folders", [])]:
+        above, _, name = path.rpartition("/")
+        try:
+            parent = sound(above)
+            if path == home:
+                parent.remove_tree(name)
+            elif not sound(path).names():
+                os.rmdir(name, dir_fd=parent.fd)
+        except FileNotFoundError:
+            continue
 
 
 def begins(folder: Folder, name: str, mark: str) -> bool:
@@ -165,8 +190,80 @@ def untoken(job: Dict[str, Any]) -> None:
         pass
 
 
+def files_of(job: Dict[str, Any]) -> List[Tuple[str, bytes]]:
+    """Return the program's files; refuse files that do not have the digest."""
+    data = zlib.decompress(base64.b64decode(job["archive"]))
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        opened = [(member.name, archive.extractfile(member)) for member in archive.getmembers()]
+        files = sorted((name, file.read()) for name, file in opened if file)
+    lines = "".join("{}  {}\n".format(hashlib.sha256(data).hexdigest(), name) for name, data in files)
+    if hashlib.sha256(lines.encode()).hexdigest() != job["digest"]:
+        raise Unsafe("the program arrived with another digest")
+    return files
+
+
+def python() -> str:
+    """Return a new enough interpreter that only root can exchange. A link to the running one may be another user's."""
+    for path in (*PYTHONS, *MORE, os.path.realpath(sys.executable or "/")):
+        if not os.path.isfile(path):
+            continue
+        real = os.path.realpath(path)
+        try:
+            sound(os.path.dirname(real))
+            if closed(os.stat(real)) and not subprocess.call([path, "-I", "-S", "-c", NEW_ENOUGH]):
+                return path
+        except (Unsafe, OSError):
+            continue
+    raise Unsafe("no python3 of version 3.8 or newer that root alone can change")
+
+
+def unpack(job: Dict[str, Any], interpreter: str) -> None:
+    """Put the program into a folder named by its digest, with the byte code of its modules."""
+    home = sound(job["home"], 0o755)
+    if home.look(job["digest"]) is not None:
+        home.remove_tree(job["digest"])
+    beside = ".new-{}".format(os.urandom(8).hex())
+    os.mkdir(beside, 0o755, dir_fd=home.fd)
+    try:
+        for name, data in files_of(job):
+            put_below(home.down(beside), name, data)
+        path = os.path.join(home.path, beside)
+        # By the very Python that will read it.
+        words = [interpreter, "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "."]
+        subprocess.run(words, cwd=path, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        run = "#!{} -IS\n{}".format(interpreter, job["run"])
+        home.down(beside).write("run", run.encode(), 0o755)
+        os.rename(beside, job["digest"], src_dir_fd=home.fd, dst_dir_fd=home.fd)
+    except BaseException:
+        home.remove_tree(beside)
+        raise
+    for name in home.names():
+        if name != job["digest"] and re.match(r"[0-9a-f]{64}$|\.new-[0-9a-f]{16}$", name):
+            home.remove_tree(name)
+
+
+def put_below(folder: Folder, name: str, data: bytes) -> None:
+    *above, last = name.split("/")
+    for part in above:
+        if part in ("", ".", ".."):
+            raise Unsafe("{!r} is not a path in the program".format(name))
+        if folder.look(part) is None:
+            os.mkdir(part, 0o755, dir_fd=folder.fd)
+        folder = folder.down(part)
+    fd = folder.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with os.fdopen(fd, "wb") as handle:
+        handle.write(data)
+
+
+def install(job: Dict[str, Any]) -> None:
+    unpack(job, python())
+    for path, (text, mode) in job["files"].items():
+        folder, _, name = path.rpartition("/")
+        sound(folder, 0o755).write(name, text.encode(), int(mode, 8))
+
+
 ACTS: Dict[str, Callable[[Dict[str, Any]], None]] = {
-    act.__name__: act for act in (write, keep, restore, remove, forget, folder, token, see, untoken)
+    act.__name__: act for act in (write, keep, restore, remove, install, forget, folder, token, see, untoken)
 }
 ACTS["place"] = put
 UNLOCKED = ("folder", "token", "see", "untoken")
@@ -175,7 +272,7 @@ UNLOCKED = ("folder", "token", "see", "untoken")
 def main() -> int:
     job = json.load(sys.stdin)
     os.umask(0o022)
-    what = job.get("path") or job.get("folder") or ", ".join(job.get("paths", []))
+    what = job.get("path") or job.get("folder") or job.get("home") or ", ".join(job.get("paths", []))
     try:
         if job.get("root") and os.geteuid() != 0:
             raise Unsafe(job["root"])
@@ -186,6 +283,8 @@ def main() -> int:
         return 0
     except (Unsafe, Busy) as error:
         words = str(error)
+    except subprocess.CalledProcessError as error:
+        words = "the program cannot be compiled: {} ended with {}".format(error.cmd[0], error.returncode)
     except OSError as error:
         words = "{}{}".format(error.strerror, ": " + str(error.filename) if error.filename else "")
     sys.stderr.write("{}: not done ({}): {}\n".format(clean(what), job["do"], clean(words)))

@@ -246,8 +246,7 @@ class _Visit:
 
 
 def begin(request: Dict[str, Any]) -> Dict[str, Any]:
-    """Do the first step on a node: prepare a run, or stop one whose folder the controller does not know. Or say what
-    the node lacks for a job, and begin nothing."""
+    """Prepare a run, stop one whose folder the controller does not know, or say what the node lacks for a job."""
     if "needs" in request:
         return {"lacking": needs.lacking(request["needs"], {**os.environ, **request["environment"]})}
     return prepare(request["job"], request["sources"]) if "job" in request else _stop_by_id(request["stop"])

@@ -150,8 +150,7 @@ def read_document(path: str) -> Dict[str, Any]:
 
 
 def open_below(path: str, name: str, flags: int) -> int:
-    """Open what lies below a run folder, with no link followed on the way: the job may have laid one, and its root may
-    not be allowed what the node's is. Raises OSError."""
+    """Open what lies below a run folder, following no link: the job may have laid one. Raises OSError."""
     here, last = _folder_of(path, name)
     try:
         return os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=here.fd)

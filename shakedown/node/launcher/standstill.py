@@ -148,8 +148,7 @@ def _send(process: processes.Process, number: int) -> None:
 
 
 def _unacknowledged(pid: int) -> List[Dict[str, Any]]:
-    """Return connections of the process's network with data that the other end has not acknowledged, and how often it
-    was sent again (Documentation/networking/proc_net_tcp.rst)."""
+    """Return the process's connections with unacknowledged data, and how often they were sent again (/proc/net/tcp)."""
     found = []
     for name in ("tcp", "tcp6"):
         for line in _read("/proc/%d/net/%s" % (pid, name), 1 << 20).splitlines()[1:]:

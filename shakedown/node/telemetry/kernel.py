@@ -33,8 +33,7 @@ _BATCH = 2000  # records at a time, so that a storm does not keep the sampler fr
 
 
 class Window:
-    """A file of records of the job's window. A line is "<priority>[seconds since boot] message"; what begins with "#"
-    is the sampler's own."""
+    """Records of the job's window: "<priority>[seconds since boot] message"; "#" begins the sampler's own lines."""
 
     def __init__(self, path: str, limit: int = LIMIT) -> None:
         self.unreadable: Optional[Unreadable] = None

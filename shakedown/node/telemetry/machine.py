@@ -192,8 +192,7 @@ class Errors(Source):
 
 
 class Congestion(Source):
-    """Counts of each RDMA device that has them, and of each interface whose driver reports its priority flow
-    control."""
+    """Counts of the RDMA devices that have them, and of interfaces whose driver reports priority flow control."""
 
     every = 5
 
