@@ -98,12 +98,8 @@ def command(do: str, **rest: Any) -> FunctionCommand:
 def on_node(state: State, host: Host, document: dict[str, Any]) -> bool:
     """Do it, and fail the host with the script's words where it is not done."""
     if state.print_input:
-        what = (
-            document.get("path")
-            or document.get("folder")
-            or document.get("home")
-            or " ".join(document.get("paths", []))
-        )
+        named = (str(document[key]) for key in ("path", "folder", "home") if key in document)
+        what = next(named, " ".join(document.get("paths", [])))
         click.echo(f"{host.print_prefix}>>> {document['do']} {what}", err=True)
     done, output = run_script(host, "files.py", document, show=False)
     return done or refused(state, host, last_words(output))
