@@ -496,8 +496,8 @@ def test_the_walk_says_what_is_not_sound(place: Path) -> None:
         walk("relative")
 
 
-def test_every_act_of_the_script_is_tried_here() -> None:
-    text = Path(__file__).read_text()
+def test_every_act_of_the_script_is_tried_here_or_with_the_agent() -> None:
+    text = Path(__file__).read_text() + Path(__file__).with_name("test_agent_install.py").read_text()
     assert all(f'"{name}"' in text for name in files_script.ACTS)
     assert command("write").function.__name__ == "on_node"
     assert program(NODE / "records.py").isascii()
