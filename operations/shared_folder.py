@@ -39,15 +39,7 @@ def see_token(folder: str, token: str) -> Commands:
     """
     Fail this node unless it sees, in the folder, the token of the first node that is still active.
 
-    + folder: as for `write_token`
-    + token: as for `write_token`
-
-    **Example:**
-
-    .. code:: python
-
-        from shakedown.operations import shared_folder
-        shared_folder.see_token(folder="/shared/cache", token="20260101T000000-abcdef")
+    + folder, token: as for `write_token`, whose example has this operation too
     """
     yield FunctionCommand(_see, (folder, token), {})
 
@@ -57,15 +49,7 @@ def remove_token(folder: str, token: str) -> Commands:
     """
     Take this node's token away again.
 
-    + folder: as for `write_token`
-    + token: as for `write_token`
-
-    **Example:**
-
-    .. code:: python
-
-        from shakedown.operations import shared_folder
-        shared_folder.remove_token(folder="/shared/cache", token="20260101T000000-abcdef")
+    + folder, token: as for `write_token`, whose example has this operation too
     """
     yield atomic.command("untoken", folder=folder, name=_name(token, host.name))
 

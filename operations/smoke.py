@@ -81,13 +81,7 @@ def require(job: Job) -> Generator[FunctionCommand, None, None]:
     """
     Fail every host on which this is declared unless the job has completed on all nodes.
 
-    + job: what was given to `smoke.run`; one that never ran has not completed
-
-    **Example:**
-
-    .. code:: python
-
-        smoke.require(name="The job must have completed", job=job)
+    + job: what was given to `smoke.run`, whose example has this operation too; one that never ran has not completed
     """
     yield FunctionCommand(_require, [job], {})
 

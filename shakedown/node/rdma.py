@@ -158,6 +158,7 @@ def read_lossless(tree: Tree, device: str, bdf: str, interface: Any) -> Part:
 
 
 CLASS = "/sys/class/infiniband"
+_NO_PCI = Unreadable("missing", "not a PCI device").as_part()
 _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 # Names that the drivers of the three NIC families give to faults (tests/data/machines/counters.toml). Not among them:
 # what a queue pair flushed when it ended, since the cause has a counter of its own; packets out of sequence, which
@@ -235,8 +236,8 @@ def _one(tree: Tree, device: Device) -> Part:
         "link_layer": attempt(tree.text, port + "/link_layer"),
         "netdev": netdev,
         "gids": filled,
-        "max_read_request": attempt(pci.read_max_read_request, tree, bdf) if hardware else _no_pci(),
-        "lossless": read_lossless(tree, name, bdf, netdev) if hardware else _no_pci(),
+        "max_read_request": attempt(pci.read_max_read_request, tree, bdf) if hardware else _NO_PCI,
+        "lossless": read_lossless(tree, name, bdf, netdev) if hardware else _NO_PCI,
     }
 
 
@@ -245,10 +246,6 @@ def _guid(tree: Tree, folder: str) -> str:
     if not guid.strip("0:"):
         raise Unreadable("missing", folder + "/node_guid is zero")
     return guid
-
-
-def _no_pci() -> Part:
-    return Unreadable("missing", "not a PCI device").as_part()
 
 
 def _counters(tree: Tree, name: str) -> dict[str, Any]:

@@ -103,12 +103,7 @@ def _thread(root: str, name: str) -> Dict[str, Any]:
 
 def _environment(pid: int) -> Dict[str, str]:
     """Return what torchrun gave a rank; empty where it may not be read."""
-    try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
-            entries = file.read(1 << 20).split(b"\0")
-    except OSError:
-        return {}
-    pairs = [entry.decode("utf-8", "replace").partition("=") for entry in entries]
+    pairs = [entry.partition("=") for entry in _read("/proc/%d/environ" % pid, 1 << 20).split("\0")]
     return {name: value for name, _, value in pairs if name in ("RANK", "WORLD_SIZE")}
 
 
