@@ -6,7 +6,7 @@ from shakedown.common.text import printable
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 def first_problem(error: Exception) -> str:

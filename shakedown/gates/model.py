@@ -21,7 +21,7 @@ class Outcome(Frozen):
     none, whatever the gate gives.
     """
 
-    model_config = ConfigDict(ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings", defer_build=True)
 
     verdict: Literal[Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN]
     wanted: Any = None

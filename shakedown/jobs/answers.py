@@ -60,7 +60,7 @@ _FEW = BeforeValidator(lambda value: value[:_ENTRIES] if isinstance(value, list)
 class Answer(BaseModel):
     """What the launcher prints for one command."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class Leftovers(Answer):

@@ -99,7 +99,7 @@ def _alike() -> dict[str, Field]:
     return {_plain(name): field for name, field in reversed(fields().items())}
 
 
-@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", ser_json_inf_nan="strings"))
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", ser_json_inf_nan="strings", defer_build=True))
 class Iteration:
     """One iteration line. None: the line has no (complete) such field.
 
@@ -138,7 +138,7 @@ class Summary(Frozen):
     NaN on every node but the last, since the means are taken from iteration lines that only the last rank prints.
     """
 
-    model_config = ConfigDict(ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings", defer_build=True)
 
     throughput_per_gpu: float | None = None  # TFLOP/s/GPU
     elapsed_time_per_iteration: float | None = None  # ms

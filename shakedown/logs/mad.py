@@ -24,7 +24,7 @@ MOST_TEXT, MOST_ROWS = 2**20, 1000  # of a report: one row for each model and pr
 
 
 class _Part(Frozen):
-    model_config = ConfigDict(ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings", defer_build=True)
 
 
 class Step(_Part):

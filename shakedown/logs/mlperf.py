@@ -25,7 +25,7 @@ class MlperfRun(Frozen):
     """What one log says. `statuses` are those of run_stop; `accuracies` those of the evaluations, in their order;
     `throughputs` in samples a second, as the submission counts them."""
 
-    model_config = ConfigDict(ser_json_inf_nan="strings")
+    model_config = ConfigDict(ser_json_inf_nan="strings", defer_build=True)
 
     lines: int = 0
     damaged: int = 0

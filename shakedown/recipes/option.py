@@ -20,7 +20,7 @@ def as_text(value: Value) -> str:
 
 
 class RecipeData(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Option(RecipeData):

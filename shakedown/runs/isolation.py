@@ -144,7 +144,7 @@ class Result(Frozen):
 class Isolation(BaseModel):
     """isolation.json: written after each round, and enough to resume the search."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     schema_version: Literal[1] = 1
     run_id: str = ""

@@ -35,7 +35,7 @@ SCHEMA_VERSION = 1
 class RunNode(BaseModel):
     """One node's part in the run."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     name: str
     group: str = ""  # the group of the inventory that it is compared within, as a rack
@@ -66,7 +66,7 @@ class RunNode(BaseModel):
 class JobRecord(BaseModel):
     """One job of the run: over all nodes that were ready, or of one node by itself."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     node: str | None = None  # the node that had the job for itself
     plan: LaunchPlan | None = None  # None: it could not be made
@@ -95,7 +95,7 @@ class RunRecord(BaseModel):
     `plan`, `iterations` and `figures` at the top are those of the job over all nodes, and stand in `jobs` too.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     schema_version: int = SCHEMA_VERSION
     run_id: str
@@ -151,7 +151,7 @@ class RunRecord(BaseModel):
 class Evidence(BaseModel):
     """One job's part of evidence.json: the gates' input besides the logs and the plan."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     exit_codes: dict[str, int | None] = {}  # per node
     stopped_nodes: list[str] = []  # which the controller stopped with the job: their exit codes are the stop's

@@ -14,7 +14,7 @@ from shakedown.state.findings import Verdict
 class Turn(BaseModel):
     """One node's turn."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     node: str
     desired_digest: str  # SHA-256 of its desired state: work for another desired state does not count
@@ -28,7 +28,7 @@ class Turn(BaseModel):
 class Rolling(BaseModel):
     """A run in batches."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     batch: str  # nodes of a batch, a number or a share of all
     max_failed: str | None = None  # more failed nodes than this stop the run

@@ -19,10 +19,10 @@ from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from shakedown.catalogue.kernel import words
 from shakedown.transport.program import as_word, bare, search
 
 _NODE = Path(__file__).parents[1] / "node"
+_KERNEL_WORDS = Path(__file__).parents[1] / "catalogue/kernel_words.json"  # python -m tests.docs makes it
 # They travel by themselves: shakedown/jobs/remote.py, operations/atomic.py, shakedown/agent/program.py.
 _APART = {"agent", "launcher", "telemetry", "assets"}
 _SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py"}
@@ -98,7 +98,7 @@ def build() -> Bundle:
             and not _APART.intersection(path.relative_to(_NODE).parts)
         ):
             files[f"shakedown/node/{path.relative_to(_NODE)}"] = path.read_bytes()
-    files["shakedown/node/kernel_words.json"] = json.dumps(words()).encode()
+    files["shakedown/node/kernel_words.json"] = _KERNEL_WORDS.read_bytes()
     for package, (prefix, _) in _PACKAGES.items():
         files.update((prefix + name, data) for name, data in _package_files(package))
     return Bundle(files, files_digest(files))

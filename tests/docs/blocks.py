@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.docs import channels, commands, configuration, documents, house, judgement, reports, schemas
+from tests.docs import channels, commands, configuration, documents, house, judgement, kernel_words, reports, schemas
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -71,4 +71,5 @@ def wanted() -> dict[Path, Callable[[], str]]:
         path: partial(filled, text) for path, text in texts.items() if blocks_of(text)
     }
     found[DOCS / "images" / "house.svg"] = house.house
+    found[ROOT / "shakedown/catalogue/kernel_words.json"] = kernel_words.text
     return found | {DOCS / "schemas" / name: partial(schemas.text, model) for name, model in schemas.MODELS.values()}

@@ -9,7 +9,7 @@ import pytest
 
 from shakedown.agent import program
 from shakedown.catalogue import entries
-from shakedown.catalogue.kernel import compiled, matcher, words
+from shakedown.catalogue.kernel import compiled, matcher
 from shakedown.catalogue.lines import read
 from shakedown.checks.kernel import kernel_log, own_lines
 from shakedown.desired.models import DesiredState
@@ -24,6 +24,7 @@ from shakedown.node.kernel_log import FIRST, KEPT, LAST, Record, candidates, for
 from shakedown.node.kernel_verdict import Matcher, judge
 from shakedown.state.findings import Finding, Verdict
 from shakedown.transport import bundle
+from tests.docs.kernel_words import words
 from tests.gates import judged
 from tests.states import desired, healthy, unreadable, with_
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,46 @@ def test_a_deploy_that_keeps_nothing_loads_neither_the_ledger_s_database_nor_num
     loaded = set(done.stdout.split())
     assert {"loaded:", "shakedown.runner.session"} <= loaded, done.stderr
     assert not {"sqlalchemy", "numpy", "scipy", "matplotlib"} & loaded
+
+
+BUILT = """
+import sys
+import shakedown.runner.data, shakedown.runner.stages, shakedown.runner.trials
+from pydantic import BaseModel
+
+def below(model):
+    for own in model.__subclasses__():
+        yield own
+        yield from below(own)
+
+models = {own for own in below(BaseModel) if own.__module__.startswith("shakedown.")}
+print(len(models), *(f"{own.__module__}.{own.__name__}" for own in models if own.__pydantic_complete__))
+"""
+
+
+def test_a_deploy_builds_no_model_that_it_does_not_use() -> None:
+    """Pydantic takes half a millisecond for each. Those that stand as a default in another one are used at once."""
+    done = subprocess.run([sys.executable, "-c", BUILT], capture_output=True, text=True)
+    count, *built = done.stdout.split()
+    assert int(count) > 200, done.stderr
+    assert len(built) < 25, built
+
+
+def test_what_is_sent_to_nodes_is_made_without_reading_the_catalogue() -> None:
+    sent = "from shakedown.transport import bundle; import sys; print(len(bundle.build().files), *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", sent], capture_output=True, text=True)
+    loaded = done.stdout.split()
+    assert int(loaded[0]) > 20, done.stderr
+    assert not {"shakedown.catalogue.model", "tomllib", "ahocorasick_rs"} & set(loaded)
+
+
+def test_pyinfra_looks_for_garbage_as_rarely_as_our_own_command(tmp_path: Path) -> None:
+    """Looking through what was loaded and stays takes a tenth of a deploy that changes nothing."""
+    (tmp_path / "site.py").write_text('site = (["@local"], {"gpu": "cpu", "tuning": {"numa_balancing": None}})\n')
+    stages = (
+        "import gc\nfrom shakedown.runner import stages\nstages.drifted()\nprint('threshold', gc.get_threshold()[0])\n"
+    )
+    (tmp_path / "look.py").write_text(stages)
+    program = str(Path(sys.executable).with_name("pyinfra"))
+    done = subprocess.run([program, "site.py", "look.py", "-y"], cwd=tmp_path, capture_output=True, text=True)
+    assert "threshold 50000" in done.stdout, done.stderr

@@ -29,7 +29,7 @@ Value = bool | int | float | str
 
 
 class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Parameter(_Data):

@@ -99,7 +99,7 @@ _Size = Annotated[int, Field(ge=0, le=1 << 62)]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
 class _Entry(_Part):

@@ -125,7 +125,7 @@ class Past(BaseModel):
     the same. `earlier` are those of the job's own `epoch`, the oldest first; `others` says how many there are of which
     other epochs, which are not counted."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     judge: bool  # else what comes out is shown and is no gate
     epoch: str = ""

@@ -13,6 +13,7 @@ process; unless the command line names a deploy of this project it does nothing 
 """
 
 import atexit
+import gc
 import os
 import sys
 import traceback
@@ -64,6 +65,8 @@ def _arm() -> None:
                 f"--{option.replace('_', '-')}: the nodes are compared and train together, so each stage needs all of "
                 "them. Leave the option out; --parallel bounds how many are worked on at once."
             )
+    gc.set_threshold(50_000, 10, 10)  # as our own command has it: most of what is loaded now stays
+    atexit.register(gc.freeze)
     install_signal_handlers()
     go_on_without_a_reader()
     from shakedown.runner.pyinfra import prepare  # 700 ms that pyinfra's runs of other deploys do not need
