@@ -24,12 +24,13 @@ from shakedown.logs.metrics import METRICS
 from shakedown.report import failure, screen, telemetry, trials
 from shakedown.report.causes import FoldedGate, causes, fold_gates
 from shakedown.report.formats import Judged
-from shakedown.report.summary import fitted, summary_lines
+from shakedown.report.summary import LINES, fitted, summary_lines
 from shakedown.report.terminal import COLOURS, safe, table, value_text, verdict_text
 from shakedown.report.trials import of_trials
 from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict, worst
 
+SEEN = 14  # lines of an end below findings that say already which nodes took no part, and what was changed
 CUT = 60  # characters of the evidence of a gate that passed
 _SEEN = 24  # characters of what a gate that passed has seen
 _WHY = 60  # characters of the causes why nodes did not take part
@@ -218,7 +219,8 @@ def report(
         yield from _findings(record, show_all)
         return
     if failed and not show_all and record.trials is None:
-        yield from map(escape, fitted(summary_lines(failure.of_run(record, directory))))
+        most = SEEN if seen else LINES
+        yield from map(escape, fitted(summary_lines(failure.of_run(record, directory)), most=most))
         return
     if record.jobs and not (record.verdict.passes or show_all or record.ended_by or record.isolation or record.trials):
         yield from [] if seen else _findings(record, show_all)
