@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -147,23 +148,7 @@ class LaunchPlan(Frozen):
 # An engine that does not answer, or a container that is there again, is an exit code other than 0 and words: what
 # cannot be shown to be gone may still hold the GPUs. What `rm` says decides nothing. A client that was killed while
 # the engine made its container leaves one that comes a moment later: it has to be absent twice, a second apart.
-_REMOVE = """
-absent=0
-for _ in 1 2 3 4 5 6 7 8; do
-    found=$({listing}) || {{ echo "{engine} does not say which containers there are" >&2; exit 1; }}
-    if [ -n "$found" ]; then
-        absent=0
-        {engine} rm --force $found || sleep 1
-    elif [ $absent = 1 ]; then
-        exit 0
-    else
-        absent=1
-        sleep 1
-    fi
-done
-echo "still there, or there again, after rm --force:" $found >&2
-exit 1
-"""
+_REMOVE = (files("shakedown.jobs") / "remove.sh").read_text("utf-8")
 
 
 def remove_containers(engine: str, run_id: str, name: str) -> list[str]:
@@ -172,7 +157,7 @@ def remove_containers(engine: str, run_id: str, name: str) -> list[str]:
     It removes them running or not, and nothing else. It fails where one may still be there.
     """
     listing = _listing(engine, f"label={CONTAINER_LABEL}={run_id}", f"name=^/?{name}$")
-    return ["sh", "-c", _REMOVE.format(listing=listing, engine=shlex.quote(engine))]
+    return ["sh", "-c", _REMOVE.replace("LISTING", listing).replace("ENGINE", shlex.quote(engine))]
 
 
 def remove_stopped_containers(engine: str) -> list[str]:
