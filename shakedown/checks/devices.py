@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from shakedown.checks import GPUS, NICS, check
@@ -72,14 +72,11 @@ def infiniband(desired: DesiredState, state: NodeState) -> Comparison | None:
         return unknown(wanted, state.devices.infiniband, evidence="/dev/infiniband")
     present = {device.path[len("/dev/infiniband/") :]: device for device in state.devices.infiniband}
     least = {"rdma_cm": 1, "uverbs": devices, "umad": devices}
-    few = {
-        kind: seen
-        for kind, number in least.items()
-        if (seen := sum(bool(re.fullmatch(rf"{kind}\d*", name)) for name in present)) < number
-    }
+    seen = Counter(name.rstrip("0123456789") for name in present)
+    few = {kind: seen[kind] for kind, number in least.items() if seen[kind] < number}
     if few:
         makers = {"rdma_cm": "rdma_ucm", "uverbs": "ib_uverbs", "umad": "ib_umad"}
-        what = ", ".join(f"{seen} {kind}" for kind, seen in few.items())
+        what = ", ".join(f"{count} {kind}" for kind, count in few.items())
         return _not_there(wanted, what, state, [makers[kind] for kind in few], remedy)
     opened = [device for name, device in present.items() if not name.startswith(("umad", "issm"))]
     return _access(wanted, opened, state, remedy, mode=VERBS_MODE, group=None)

@@ -24,7 +24,9 @@ from shakedown.state.node import Gpu, Interface, NodeState, Reading, Setting, is
 
 def text_of(reading: Reading[Any]) -> Reading[str]:
     """Return a reading as text."""
-    return reading if is_unreadable(reading) else f"{reading:g}" if isinstance(reading, float) else str(reading)
+    if reading.__class__ is str or is_unreadable(reading):
+        return reading
+    return f"{reading:g}" if isinstance(reading, float) else str(reading)
 
 
 def different(readings: Iterable[Reading[Any]]) -> Reading[str]:
@@ -36,6 +38,9 @@ def of_gpus(gpus: Sequence[Gpu], read: Callable[[Gpu], Reading[Any]]) -> Reading
     """Return the different values of one node's GPUs as one text: what most have, and before it what others have, each
     with their slots. Unreadable where one of them is."""
     values = [(text_of(read(gpu)), gpu.bdf) for gpu in gpus]
+    first = values[0][0]
+    if all(value is first or value == first for value, _ in values):
+        return first
     (usual, count), *_ = Counter(map(str, (value for value, _ in values))).most_common()
     if count * 2 <= len(gpus) or any(is_unreadable(value) for value, _ in values):
         return different(value for value, _ in values)
@@ -49,8 +54,13 @@ def in_order(readings: Iterable[Reading[Any]]) -> Reading[str]:
 
 
 def _joined(readings: list[Reading[Any]], mark: str, arrange: Callable[[list[str]], Sequence[str]]) -> Reading[str]:
-    unread = next((reading for reading in readings if is_unreadable(reading)), None)
-    return unread or mark.join(arrange([str(text_of(reading)) for reading in readings]))
+    texts: list[str] = []
+    for reading in readings:
+        text = text_of(reading)
+        if is_unreadable(text):
+            return text
+        texts.append(text)
+    return mark.join(arrange(texts))
 
 
 Values = dict[str, Reading[str]]  # subject -> reading of this node

@@ -299,9 +299,10 @@ def _module(module: str, state: NodeState) -> Comparison:
         remedy = remedy_of(known, "loaded", state, right_now=running == "loaded", detail=module)
         return compare_setting("loaded", setting, evidence=evidence, remedy=remedy)
     persisted = "loaded" if module in state.modules.persisted else None
-    remedy = Remedy(text=f"load {module}, now and at boot", operation="tuning.modules", arguments={"modules": [module]})
+    text, arguments = f"load {module}, now and at boot", {"modules": [module]}
+    load = partial(Remedy, text=text, operation="tuning.modules", arguments=arguments)
     evidence = "/proc/modules, modules-load.d"
-    return compare_setting("loaded", Setting(running=running, persisted=persisted), evidence=evidence, remedy=remedy)
+    return compare_setting("loaded", Setting(running=running, persisted=persisted), evidence=evidence, remedy=load)
 
 
 @check("mtu", "rdma.mtu", follows=NICS)

@@ -157,3 +157,14 @@ def test_a_plain_document_is_read_as_any_other() -> None:
         state_of(["Welcome"], list)
     installed = state_of(['{"shakedown_bundle": "missing"}'], lambda: [SOUND])
     assert installed == healthy()
+
+
+def test_a_part_that_many_nodes_have_is_held_once_and_an_odd_one_never() -> None:
+    """A node that sends the same escape sequence again is cleaned again: no part that needs it is taken as known."""
+    plain = [state_of([healthy(number).model_dump_json()], list) for number in (1, 2)]
+    gpus: Any = [state.gpus for state in plain]
+    assert gpus[0][0].link is gpus[1][3].link
+    document = json.loads(healthy().model_dump_json())
+    document["clock"]["service"] = "chrony\x1b[2Jd"
+    hostile = [state_of([json.dumps(document)], list) for _ in range(3)]
+    assert {str(state.clock.service) for state in hostile} == {str(sound("chrony\x1b[2Jd"))}

@@ -117,6 +117,7 @@ _MOST_PARTS = 20_000
 _LARGEST = 1 << 64  # of a number: the largest counters of the kernel are below
 _texts: dict[str, str] = {}
 _field_names: dict[frozenset[str], set[str]] = {}
+_all_names: dict[type, set[str]] = {}
 _parts: dict[tuple[Any, ...], BaseModel] = {}
 _apart: set[type] = set()  # kinds of parts with lists or dictionaries in them
 
@@ -132,8 +133,10 @@ def shared(state: NodeState, odd: list[Any] | None = None) -> NodeState:
 
 def share_given(model: BaseModel) -> None:
     """Hold equal sets of names of set fields once for all models: the set is larger than most of their values."""
-    names = model.__pydantic_fields_set__
-    object.__setattr__(model, "__pydantic_fields_set__", _field_names.setdefault(frozenset(names), names))
+    names, kind = model.__pydantic_fields_set__, model.__class__
+    every = _all_names.get(kind) or _all_names.setdefault(kind, set(kind.model_fields))
+    known = every if len(names) == len(every) else _field_names.setdefault(frozenset(names), names)
+    object.__setattr__(model, "__pydantic_fields_set__", known)
 
 
 def share_texts(model: BaseModel) -> None:
@@ -160,22 +163,29 @@ def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
             _share_items(value, odd)
         elif isinstance(value, BaseModel):
             share_given(value)
-            _share_items(value.__dict__, odd)
-            items[key] = _share_part(value)
+            items[key] = _share_part(value, odd)
 
 
-def _share_part(part: BaseModel) -> BaseModel:
-    """Return an equal part that is held, where its values can be looked up: lists and dictionaries cannot."""
-    kind = part.__class__
+def _share_part(part: BaseModel, odd: list[Any]) -> BaseModel:
+    """Return an equal part that is held, where its values can be looked up: lists and dictionaries cannot. A part that
+    is held has nothing odd in it, so that an equal one need not be looked through."""
+    kind, before = part.__class__, len(odd)
     if kind in _apart:
+        _share_items(part.__dict__, odd)
         return part
     values = part.__dict__.values()
     try:
         key = (kind, id(part.__pydantic_fields_set__), *values, *map(type, values))
-        return _parts.setdefault(key, part) if len(_parts) < _MOST_PARTS else _parts.get(key, part)
+        held = _parts.get(key)
     except TypeError:
         _apart.add(kind)
-        return part
+        return _share_part(part, odd)
+    if held is None:
+        _share_items(part.__dict__, odd)
+        held = part
+        if len(odd) == before and len(_parts) < _MOST_PARTS:
+            _parts[key] = part
+    return held
 
 
 def _share_text(text: str, odd: list[Any]) -> str:
