@@ -104,7 +104,7 @@ def _expected(name: str, bound: float, figures: Sequence[Figure]) -> Outcome:
         wanted=f"{metric.direction} {decimal(bound)}",
         actual=worst.value,
         unit=metric.unit,
-        evidence=worst.source,
+        evidence=f"wanted {metric.direction} {decimal(bound)}: {decimal(worst.value)}, {worst.source}",
         remedy=None if met else advice("slow"),
     )
 
