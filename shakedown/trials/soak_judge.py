@@ -12,7 +12,18 @@ from shakedown.common.lists import some
 from shakedown.common.text import counted, decimal, load_json, printable
 from shakedown.gates import Gate
 from shakedown.state.findings import Verdict
-from shakedown.trials.soak import KIND, Figure, Growth, SoakRecord, SoakStage, catalogue, length, tools_of
+from shakedown.trials.models import Reading, read_log
+from shakedown.trials.soak import (
+    KIND,
+    Figure,
+    Growth,
+    SoakRecord,
+    SoakStage,
+    catalogue,
+    length,
+    stage_of,
+    tools_of,
+)
 from shakedown.trials.workload.soak import MARK
 
 LINES = 100_000  # of one node's log that are read
@@ -100,6 +111,13 @@ def _take(node: _Node, stage: str, document: Mapping[str, Any]) -> None:
                 node.hottest[printable(name, 60)] = max(node.hottest.get(name, (reading, bound)), (reading, bound))
 
 
+def _take_trial(node: _Node, stage: str, trial: str, readings: Sequence[Reading]) -> None:
+    """Take the readings of a trial, whose program ends well where its tools are not installed."""
+    if all(reading.value is None for reading in readings):
+        node.absent[trial] = next((reading.note for reading in readings if reading.note), "it measured nothing")
+    node.wrong += [f"{stage}: {trial}: wrong result: {reading.note}" for reading in readings if reading.wrong]
+
+
 def judge_parts(record: SoakRecord, parts: Sequence[Part]) -> SoakRecord:
     """Return the record with all that the jobs' logs say."""
     nodes: dict[str, _Node] = {name: _Node() for name in record.nodes}
@@ -109,8 +127,12 @@ def judge_parts(record: SoakRecord, parts: Sequence[Part]) -> SoakRecord:
             read_part(nodes.setdefault(name, _Node()), part.stage, text) for name, text in sorted(part.texts.items())
         ]
         done[part.stage] += min(loaded, default=0.0) if part.loads else part.took
+        trial = "" if part.loads else stage_of(part.stage).trial
         for name in () if part.loads else part.texts:
             nodes[name].hours += part.took / 3600
+            if trial:
+                readings = read_log(name, part.texts[name].splitlines()).readings
+                _take_trial(nodes[name], part.stage, trial, readings)
     return record.model_copy(
         update={
             "stages": [stage.model_copy(update={"done_s": round(done[stage.name], 1)}) for stage in record.stages],
@@ -198,7 +220,7 @@ def _stressed(record: SoakRecord) -> Gate:
     missing: dict[str, list[str]] = defaultdict(list)
     for node, tools in record.absent.items():
         for stage in record.stages:
-            for tool in tools_of(record, stage.name):
+            for tool in (*tools_of(record, stage.name), stage_of(stage.name).trial):
                 if tool in tools:
                     missing[f"{stage.name} ({tools[tool]})"].append(node)
     unsampled = [node for node in record.nodes if not record.samples.get(node)] if record.done_s else []

@@ -284,6 +284,28 @@ def test_an_uncorrectable_error_names_its_node_and_part() -> None:
     assert (between["uncorrectable"].verdict, between["uncorrectable"].node) == (Verdict.FAIL, "n1")
 
 
+def test_a_fabric_that_perftest_did_not_load_is_not_stressed() -> None:
+    """Its program ends with 0 where perftest is not installed, or where it printed nothing at all."""
+    planned = record("10m", ("fabric",), rdma=CPU.rdma.model_copy(update={"count": 1}))
+    mark = "trial "
+    good = mark + json.dumps(
+        {"trial": "perftest", "part": "0>1", "repetition": 0, "figure": "ib_write_bw", "value": 390.0, "rail": "rail0"}
+    )
+    bare = mark + json.dumps(
+        {"trial": "perftest", "part": "0>1", "repetition": 0, "state": "absent", "note": "ib_write_bw not installed"}
+    )
+    looks = Part("look", True, 0.0, {"n1": log(0.0), "n2": log(0.0)})
+
+    def stressed(other: str) -> Gate:
+        found = judge_parts(planned, [looks, Part("fabric", False, 600.0, {"n1": good, "n2": other}), looks])
+        (gate,) = [gate for gate in soak_gates(found, {}) if gate.name == "soak_stressed"]
+        return gate
+
+    assert stressed(good).verdict is Verdict.OK
+    assert stressed(bare).verdict is Verdict.UNKNOWN and "not installed): not run on n2" in stressed(bare).evidence
+    assert stressed("").verdict is Verdict.UNKNOWN
+
+
 def test_an_error_of_a_training_is_seen_by_the_look_after_it() -> None:
     planned = record("10m", ("smoke",), smoke=Smoke(recipe="gpt-small"))
     texts = dict.fromkeys(("n1", "n2"), "")
