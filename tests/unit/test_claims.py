@@ -76,6 +76,18 @@ def test_a_claim_of_a_process_that_is_gone_is_taken_over(ledger: Ledger, dead: d
     assert book.known_of(ledger, ["node1"])["node1"].steps[-1].done == "begun"
 
 
+@pytest.mark.parametrize(
+    ("place", "age", "holds"),
+    [("there", 0, True), ("there", LEASE_S, True), ("there", LEASE_S + 1, False), ("", LEASE_S, True)],
+)
+def test_a_claim_that_no_process_here_shows_holds_for_its_lease(place: str, age: int, holds: bool) -> None:
+    gone = other(place=place, pid=2**22 + 7)
+    assert (
+        gone.lives(renewed=1_000_000 - age, now=1_000_000, mine=replace(this_process(), place=place and "here"))
+        == holds
+    )
+
+
 def test_a_claim_from_another_machine_holds_as_long_as_it_is_renewed(ledger: Ledger) -> None:
     far = other(place="another boot", pid=2**22 + 7)
     assert begin(ledger, step("node1", who="ops@elsewhere:7"), ROOMY, far) == ""

@@ -34,6 +34,7 @@ KILLED = "E torch api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 904) of 
 CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.{}]:61583"
 
 NAMES = read_toml("shakedown.catalogue", "names.toml")
+KNOWN = {**ADDRESSES, **{name: name for name in ADDRESSES.values()}}
 
 
 def failure(kind: str = "out_of_memory", after_s: float = 0, within_s: float | None = 0.5, **more: Any) -> Failure:
@@ -681,3 +682,32 @@ def test_a_line_that_a_node_repeats_of_another_one_is_no_failure_of_its_own(line
     by_another, by_itself = decided("node02"), decided("node01")
     assert (by_another.confidence, by_another.origin) == ("undecided", ())
     assert (by_itself.confidence, by_itself.origin) == ("certain", ("node01",))
+
+
+def test_the_evidence_is_the_cause_then_what_its_nodes_show_of_their_own_and_then_the_echoes() -> None:
+    found = diagnosed(
+        failure("out_of_memory", node="node2", line_number=3), lost(2, 3, 0.1), lost(1, 2, 0.2),
+        failure("segmentation_fault", 0.3, node="node2", line_number=9),
+    )  # fmt: skip
+    assert [(sign.node, sign.name) for sign in found.evidence] == [
+        ("node2", "out_of_memory"), ("node2", "segmentation_fault"), ("node2", "peer_lost"), ("node1", "peer_lost"),
+    ]  # fmt: skip
+    assert (found.echoes, found.echoed_by) == (2, ("node1", "node2"))
+
+
+@pytest.mark.parametrize(
+    ("line", "node", "role", "blames"),
+    [
+        ("node2: torch.OutOfMemoryError: HIP out of memory.", "node1", "echo", ("node2",)),
+        ("node1: torch.OutOfMemoryError: HIP out of memory.", "node1", "origin", ()),
+        ("torch.OutOfMemoryError: HIP out of memory.", "node1", "origin", ()),
+        ("node2: torch.OutOfMemoryError: HIP out of memory.", None, "origin", ()),
+        (CLOSED.format(2), "node1", "echo", ("node2",)),
+    ],
+)
+def test_a_line_that_another_node_wrote_accuses_that_node(
+    line: str, node: str | None, role: str, blames: tuple[str, ...]
+) -> None:
+    name = "peer_lost" if "gloo" in line else "out_of_memory"
+    sign = of_match(Match(name=name, line_number=1, line=line, cause="c", remedy="r"), node, "f", KNOWN)  # type: ignore[arg-type]
+    assert (sign.role, sign.blames) == (role, blames)

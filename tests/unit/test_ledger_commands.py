@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from shakedown.cli import main
 from shakedown.ledger import claims as book
+from shakedown.ledger import compare
 from shakedown.ledger.compare import Group
 from shakedown.ledger.compared import key_of
 from shakedown.ledger.store import Ledger, open_ledger
@@ -243,3 +245,17 @@ def test_what_is_imported_by_name_counts(runs: Path, tmp_path: Path) -> None:
     shakedown("ledger", "import", str(archive))
     assert statements(open_ledger(), own) == (1, 3, 2, theirs.path.name)
     assert shakedown("history", "--node", "node01").stdout.count(theirs.path.name) == 1
+
+
+def test_gates_that_are_not_ok_in_one_of_two_runs_come_first() -> None:
+    def of_run(**gates: str) -> Any:
+        found = [SimpleNamespace(name=name, node="", job="", verdict=verdict) for name, verdict in gates.items()]
+        return SimpleNamespace(record=SimpleNamespace(verdict="ok", gates=found, nodes=[], findings=[]))
+
+    first = of_run(a="ok", b="ok", c="fail", d="unknown", same="ok")
+    second = of_run(aa="ok", b="fail", c="ok", d="fail", same="ok")
+    found = [(each.what, each.first, each.second) for each in compare._verdicts(first, second)]
+    assert found == [
+        ("gate b", "ok", "fail"), ("gate c", "fail", "ok"), ("gate d", "unknown", "fail"),
+        ("gate a", "ok", "-"), ("gate aa", "-", "ok"),
+    ]  # fmt: skip

@@ -238,6 +238,16 @@ def test_a_line_of_just_the_longest_length_is_one():
     assert splitter.feed("x" * (MAX_LINE + 1)) == ["x" * (MAX_LINE + 1)]
 
 
+@pytest.mark.parametrize("character", ["é", "€", "𝄞"])
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+def test_a_line_that_is_too_long_is_cut_through_no_character(character: str, before: int) -> None:
+    text = "x" * before + character * 1_000_000
+    splitter = LineSplitter()
+    data = text.encode()
+    pieces = [line for at in range(0, len(data), 65_537) for line in splitter.feed(data[at : at + 65_537])]
+    assert pieces and "".join([*pieces, *splitter.close()]) == text
+
+
 def test_a_stream_without_line_ends_does_not_fill_the_memory():
     splitter = LineSplitter()
     pieces = [line for _ in range(40) for line in splitter.feed("x" * 100_000)]

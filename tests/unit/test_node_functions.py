@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 import shakedown.facts.node as facts
-from shakedown.node import boot, data, devices, disks, gpu, install, owners, sign, smi
+from shakedown.node import boot, data, devices, disks, gpu, install, interfaces, owners, pci, sign, smi
 from shakedown.node.setting import Failed
 from shakedown.node.tree import Tree, Unreadable, is_unreadable
 from shakedown.node.udev import Device
@@ -149,7 +151,7 @@ def test_a_group_that_may_write_is_harmless_where_it_adds_no_user(
 
 
 def test_a_text_without_a_signature_has_the_end_of_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "".join(f"{number:05d}." for number in range(100))
+    words = "".join(f"{number:05d}." for number in range(120))
     done = SimpleNamespace(returncode=1, stderr=f"{words}\n".encode(), stdout=b"")
     monkeypatch.setattr(sign, "_key", lambda _tree, _kind: ("/etc/ssh/key", "ssh-ed25519 AAAA"))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
@@ -510,3 +512,120 @@ def test_a_gpu_is_read_by_the_drivers_files_and_its_counters_by_its_address() ->
     assert counted == {f"ras/{bdf}/correctable": 2, f"ras/{bdf}/uncorrectable": 1, f"pcie/{bdf}/replay": 3}
     assert all(is_unreadable(bare[name]) for name in ("serial", "model", "temperature_c", "power_w", "vram_bytes"))
     assert gpu.counters(ABSENT) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "mask", "after"),
+    [
+        (0x5000, 0x7000, 0x5936),  # read requests of 4096 bytes, and the other bits stay
+        (0x2936, 0x7000, 0x2936),
+        (0xFFFF, 0x0001, 0x2937),
+        (0x0000, 0xFFFF, 0x0000),
+    ],
+)
+def test_the_bits_of_a_register_are_set_and_no_others(
+    value: int, mask: int, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = "/sys/bus/pci/devices/0000:01:00.0"
+    config = bytearray(256)
+    config[0x34], config[0x40:0x42], config[0x48:0x4A] = 0x40, b"\x10\x00", b"\x36\x29"
+    written: list[int] = []
+    pwrite = os.pwrite
+    monkeypatch.setattr(pci.os, "pwrite", lambda *arguments: written.append(pwrite(*arguments)))
+    with tree_of({f"{folder}/uevent": "", "/sys/bus/pci/devices/0000:02:00.0/uevent": ""}) as tree:
+        path = Path(tree.path(f"{folder}/config"))
+        path.write_bytes(config)
+        pci.put(tree, "0000:01:00.0", "CAP_EXP+8.w", value, mask)
+        assert path.read_bytes()[0x48:0x4A] == after.to_bytes(2, "little") and len(written) == (after != 0x2936)
+        assert path.read_bytes()[:0x48] == bytes(config[:0x48])
+        assert pci.read_max_read_request(tree, "0000:01:00.0") == 128 << ((after & 0x7000) >> 12)
+        bare = Path(tree.path("/sys/bus/pci/devices/0000:02:00.0/config"))
+        bare.write_bytes(bytes(256))
+        pci.put(tree, "0000:02:00.0", "CAP_EXP+8.w", 0xFFFF, 0xFFFF)
+        assert bare.read_bytes() == bytes(256)
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ({0x100: 0x1400000D}, 0x100),
+        ({0x100: 0x14000001, 0x140: 0x0000000D}, 0x140),
+        ({0x100: 0x10000001}, None),  # in a circle
+        ({0x100: 0x0FC00001, 0x0FC: 0x0000000D}, None),  # below the extended space
+        ({0x100: 0xFFFFFFFF}, None),
+        ({}, None),
+    ],
+)
+def test_an_extended_capability_is_found_along_its_list(headers: dict[int, int], found: int | None) -> None:
+    assert pci.extended_capability(lambda offset: headers.get(offset, 0), 0x0D) == found
+
+
+def test_interfaces_have_their_addresses_by_family_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = SimpleNamespace(mtu=9000, isup=True, speed=400_000)
+    addresses = {
+        "eth0": [
+            (psutil.AF_LINK, "aa:bb", None, None), (socket.AF_INET, "192.0.2.1", "255.255.255.0", None),
+            (socket.AF_INET6, "fe80::1%eth0", "ffff:ffff:ffff:ffff::", None), (socket.AF_INET, "192.0.2.9", None, None),
+            (socket.AF_PACKET + 90, "x", "255.0.0.0", None),
+        ],
+        "eth0:1": [(socket.AF_INET, "192.0.2.2", "255.255.255.255", None)],
+        "gone": [(socket.AF_INET, "192.0.2.3", "255.255.255.0", None)],
+    }  # fmt: skip
+    monkeypatch.setattr(interfaces.psutil, "net_if_stats", lambda: {"eth0": up})
+    monkeypatch.setattr(interfaces.psutil, "net_if_addrs", lambda: addresses)
+    found = interfaces._links(Tree())
+    link = interfaces.Link("aa:bb", 9000, True, 400_000, ["192.0.2.1/24", "192.0.2.2/32"], ["fe80::1/64"])
+    assert found == {"eth0": link}
+
+
+@pytest.mark.parametrize(("counted", "keys"), [(True, {"ethtool/eth1/rx_errors"}), (False, set())])
+def test_the_counters_of_interfaces_of_the_bus_are_read_where_they_are_wanted(
+    counted: bool, keys: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = {"mac": "aa", "mtu": 1500, "up": True, "speed": 0, "ipv4": [], "ipv6": []}
+    recorded = {
+        "interfaces": {"lo": link, "eth1": {**link, "speed": 25_000}},
+        "ethtool": {name: {"rx_errors": 3} for name in ("lo", "eth1")},
+    }
+    parents = {"lo": "virtual", "eth1": "0000:41:00.0"}
+    found = [SimpleNamespace(name=name, parent=parent) for name, parent in parents.items()]
+    monkeypatch.setattr(interfaces, "devices", lambda *_: found)
+    with tree_of({"/recorded.json": json.dumps(recorded)}) as tree:
+        parts, counters = interfaces.read(tree, {"enabled": False, "settings": {}}, counted)
+    assert counters.keys() == keys
+    assert [(part["name"], part["bdf"]) for part in parts] == [("eth1", "0000:41:00.0"), ("lo", None)]
+    assert parts[0]["speed_mbps"] == 25_000 and "link is down" in parts[1]["speed_mbps"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("files", "ports"),
+    [
+        (("tcp",), [22]), (("tcp", "tcp6"), [22, 8080]), (("tcp6",), [8080]), ((), None),
+    ],
+)  # fmt: skip
+def test_the_ports_that_are_listened_at_are_those_of_both_families(
+    files: tuple[str, ...], ports: list[int] | None
+) -> None:
+    rows = {"tcp": "0: 00000000:0016 00000000:0000 0A", "tcp6": "0: 0000:1F90 0000:0000 0A\n 1: 0000:0050 0000:01 01"}
+    with tree_of({"/proc/version": "x"} | {f"/proc/net/{name}": f"head\n {rows[name]}\n" for name in files}) as tree:
+        if ports is None:
+            with pytest.raises(OSError):
+                interfaces.read_listening(tree)
+        else:
+            assert interfaces.read_listening(tree) == ports
+
+
+@pytest.mark.parametrize(
+    ("closed", "known", "persisted"), [("", "9000", "9000"), ("/etc/x", "9000", "9000"), ("", None, None)]
+)
+def test_an_mtu_that_is_written_nowhere_is_unknown_only_where_a_file_is_closed(
+    closed: str, known: str | None, persisted: str | None
+) -> None:
+    with tree_of({"/etc": None}) as tree:
+        mtus = interfaces.PersistedMtu(tree, {"enabled": False, "settings": {}})
+    mtus.closed = closed or None
+    mtus.known = {"eth0": known} if known else {}
+    assert mtus("eth0") == persisted
+    mtus.closed = "/etc/x"
+    with pytest.raises(Unreadable, match="not permitted"):
+        mtus("eth1")

@@ -176,9 +176,9 @@ def _of_signature(
     known = entry(name)
     assert known is not None and known.role is not None
     place = place_of(line, addresses)
-    repeated = place is not None and node is not None and place != node  # another node's line: no failure of its own
+    other = place if node is not None and place != node else None  # another node's line: no failure of its own
     role, blames = known.role, named(line, addresses, node)
-    if repeated or (node and (of_another(line, addresses, node) or (role == "either" and blames))):
+    if other or (node and (of_another(line, addresses, node) or (role == "either" and blames))):
         role = "echo"  # whatever stands there, the line speaks of another node
     return Sign(
         node=node,
@@ -191,7 +191,7 @@ def _of_signature(
         line_number=number,
         cause=known.cause,
         remedy=known.remedy,
-        blames=(place,) if repeated and place else blames if role == "echo" else (),
+        blames=(other,) if other else blames if role == "echo" else (),
     )
 
 
