@@ -326,7 +326,7 @@ def _divisions(post: Posterior, usable: npt.NDArray[np.bool_], draw: random.Rand
     """
     random_of = np.random.default_rng(draw.randrange(1 << 32))
     count, racks = len(usable), post.shape.of_rack
-    rack = np.where(racks.any(axis=1), racks.argmax(axis=1), -1) if racks.shape[1] else np.full(count, -1)
+    rack = (racks @ np.arange(1, racks.shape[1] + 1)).astype(np.int64) - 1  # -1: in none
     likely = [cause for _, cause in post.likeliest(_LIKELY)]
 
     def made(labels: Labels) -> Labels:
