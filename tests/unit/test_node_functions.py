@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
+import pwd
 import socket
 import stat
 import subprocess
@@ -145,8 +147,8 @@ def test_a_group_that_may_write_is_harmless_where_it_adds_no_user(
     def getgrgid(_gid: int) -> Any:
         return {}["no such group"] if group is None else SimpleNamespace(gr_name=group, gr_mem=members)
 
-    monkeypatch.setattr(owners.grp, "getgrgid", getgrgid)
-    monkeypatch.setattr(owners.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_name="ada", pw_gid=1000))
+    monkeypatch.setattr(grp, "getgrgid", getgrgid)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_name="ada", pw_gid=1000))
     assert owners.harmless(gid, 1000) == is_harmless
 
 
@@ -415,7 +417,7 @@ def test_a_partition_that_its_gpu_is_not_divided_into_is_not_opened(monkeypatch:
         for minor, parent in drm.items()
     ]
     monkeypatch.setattr(devices, "devices", lambda *_: found)
-    monkeypatch.setattr(devices.gpu, "render_minors", lambda _tree: {128, 129})
+    monkeypatch.setattr(gpu, "render_minors", lambda _tree: {128, 129})
     files = {f"/sys/devices/{minor}/drm/{name}{minor}": None for minor in drm for name in ("card", "renderD")}
     with tree_of(files) as tree:
         assert devices._unconfigured(tree) == {"card130", "renderD130"}
@@ -531,7 +533,7 @@ def test_the_bits_of_a_register_are_set_and_no_others(
     config[0x34], config[0x40:0x42], config[0x48:0x4A] = 0x40, b"\x10\x00", b"\x36\x29"
     written: list[int] = []
     pwrite = os.pwrite
-    monkeypatch.setattr(pci.os, "pwrite", lambda *arguments: written.append(pwrite(*arguments)))
+    monkeypatch.setattr(os, "pwrite", lambda *arguments: written.append(pwrite(*arguments)))
     with tree_of({f"{folder}/uevent": "", "/sys/bus/pci/devices/0000:02:00.0/uevent": ""}) as tree:
         path = Path(tree.path(f"{folder}/config"))
         path.write_bytes(config)
@@ -571,8 +573,8 @@ def test_interfaces_have_their_addresses_by_family_and_name(monkeypatch: pytest.
         "eth0:1": [(socket.AF_INET, "192.0.2.2", "255.255.255.255", None)],
         "gone": [(socket.AF_INET, "192.0.2.3", "255.255.255.0", None)],
     }  # fmt: skip
-    monkeypatch.setattr(interfaces.psutil, "net_if_stats", lambda: {"eth0": up})
-    monkeypatch.setattr(interfaces.psutil, "net_if_addrs", lambda: addresses)
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: {"eth0": up})
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
     found = interfaces._links(Tree())
     link = interfaces.Link("aa:bb", 9000, True, 400_000, ["192.0.2.1/24", "192.0.2.2/32"], ["fe80::1/64"])
     assert found == {"eth0": link}
