@@ -132,7 +132,7 @@ def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, A
 
 def start(place: str) -> str:
     """Return the text of the file that starts the program in a folder."""
-    return (_ASSETS / "shakedown-agent-run").read_text().replace("@PLACE@", place)
+    return _filled("shakedown-agent-run", {"@PLACE@": place})
 
 
 def wanted_files(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -5,8 +5,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -216,7 +216,8 @@ def _pull(state: State, host: Host, wish: Wish, manifest: Manifest, looks: bool 
             "compressed_bytes": manifest.compressed_bytes,
             "looks": looks,
         }
-        with _slot(state, source.registry, wish.at_once):
+        slots = _pulling.setdefault(state, {})
+        with slots.setdefault(source.registry, BoundedSemaphore(wish.at_once)) if wish.at_once else nullcontext():
             limit = wish.timeout_s + 300  # it ends itself
             done, output = run_script(host, "pull.py", document, show=not looks, limit_s=limit)
         if done and (own or image.tag or looks):
@@ -229,17 +230,6 @@ def _pull(state: State, host: Host, wish: Wish, manifest: Manifest, looks: bool 
         if last:
             return False
     return False
-
-
-@contextmanager
-def _slot(state: State, registry: str, at_once: int | None) -> Iterator[None]:
-    """One of the pulls that a registry gets at a time."""
-    if at_once is None:
-        yield
-        return
-    slots = _pulling.setdefault(state, {})
-    with slots.setdefault(registry, BoundedSemaphore(at_once)):
-        yield
 
 
 def _kind(lines: list[str]) -> str:

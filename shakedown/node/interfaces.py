@@ -70,15 +70,6 @@ def statistics(interface: str) -> dict[str, int]:
     return error_counters(parse_names(names.tobytes()[12:]), list(numbers))
 
 
-def error_counts(interface: str) -> dict[str, Any]:
-    """Return them by the keys of state.py, "ethtool/<interface>/<counter>"; none where the driver has none."""
-    try:
-        return {"ethtool/{}/{}".format(interface, name): value for name, value in statistics(interface).items()}
-    except Exception as error:
-        failure = explain(error)
-        return {} if failure.reason == "missing" else {"ethtool/{}/*".format(interface): failure.as_part()}
-
-
 _UP = 0x1
 _NETWORKD = ("/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network")
 _MANAGER = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")
@@ -250,11 +241,15 @@ def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict
     return parts, counters
 
 
-def _counters(tree: Tree, name: str) -> dict[str, Any]:
-    if tree.live:
-        return error_counts(name)
-    values = tree.recorded("ethtool").get(name, {})
-    return {"ethtool/{}/{}".format(name, key): value for key, value in values.items()}
+def _counters(tree: Tree, interface: str) -> dict[str, Any]:
+    """Return the error counters, "ethtool/<interface>/<counter>"; none where the driver has none."""
+    prefix = "ethtool/{}/".format(interface)
+    try:
+        values = statistics(interface) if tree.live else tree.recorded("ethtool").get(interface, {})
+        return {prefix + name: value for name, value in values.items()}
+    except Exception as error:
+        failure = explain(error)
+        return {} if failure.reason == "missing" else {prefix + "*": failure.as_part()}
 
 
 _SECONDS = 5.0

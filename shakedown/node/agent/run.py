@@ -124,11 +124,6 @@ def escaped(text: str) -> str:
     return text[:LABEL].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def as_json(result: Dict[str, Any]) -> str:
-    kept = {name: value for name, value in result.items() if name != "said"}
-    return compact(kept) + "\n"
-
-
 CONFIG = "/etc/shakedown/agent.json"
 LIMIT = 1 << 20  # bytes of what is compiled for a node
 BUSY = 75  # EX_TEMPFAIL of sysexits(3)
@@ -224,7 +219,8 @@ def write(result: Dict[str, Any], document: Dict[str, Any], state: str) -> bool:
         except (Unsafe, OSError) as error:
             result["not_told"].append("no metrics: {}".format(reason(error)))
     try:
-        put(state, VERDICT, as_json(result), 0o600)  # it quotes what root alone may read
+        kept = {name: value for name, value in result.items() if name != "said"}
+        put(state, VERDICT, compact(kept) + "\n", 0o600)  # it quotes what root alone may read
         # The sh command answers from this line, without a Python: VERDICT SECONDS STALE MESSAGE.
         put(state, LINE, "{verdict} {at:.0f} {stale_after_s} {}\n".format(message(result), **result))
         return True

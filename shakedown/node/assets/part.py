@@ -115,7 +115,9 @@ class Wanted:
             except DownloadError:
                 self.discard()
                 raise
-            os.fchmod(fd, 0o666 & ~umask())
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(fd, 0o666 & ~mask)
             os.fsync(fd)
             self.give_name(fd)
             self.folder.sync()
@@ -141,9 +143,3 @@ class Wanted:
         """Return parts of this user's (or root's) runs on other nodes. Another user's could take for ever to remove."""
         names = [name for name in self.folder.names() if name.startswith(self.parts) and name != self.part]
         return [name for name in names for found in [self.folder.look(name)] if found and trusted(found.st_uid)]
-
-
-def umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

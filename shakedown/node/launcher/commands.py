@@ -214,7 +214,7 @@ class _Visit:
             return self.ask("stop", why=reason)
         except control.Silent:
             for process in processes.named(self._place().get("process")):
-                processes.resume(process)
+                processes.send(process, signal.SIGCONT)  # it may be stopped
             return self.ask("stop", why=reason)
 
     def _alive(self) -> List[processes.Process]:

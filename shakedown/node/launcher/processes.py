@@ -104,18 +104,14 @@ def members(mark: str, watchdog: Optional[int]) -> List[Process]:
     ]
 
 
-def _signal(process: Process, number: int) -> None:
+def send(process: Process, number: int) -> None:
+    """Send a signal, if the process is still the same one."""
     now = read(process.pid)
     if now is not None and now.started == process.started:
         try:
             os.kill(process.pid, number)
         except OSError:
             pass  # ended meanwhile, or another user's: it then stays among the survivors
-
-
-def resume(process: Process) -> None:
-    """Continue a process that is stopped (SIGSTOP)."""
-    _signal(process, signal.SIGCONT)
 
 
 def end(
@@ -134,11 +130,11 @@ def end(
             return alive
         for process in alive:
             if waited >= grace_s:
-                _signal(process, signal.SIGKILL)
+                send(process, signal.SIGKILL)
             elif process[:2] not in signalled:
                 signalled.add(process[:2])
-                _signal(process, signal.SIGTERM)
-                _signal(process, signal.SIGCONT)  # a stopped process acts on SIGTERM only when it goes on
+                send(process, signal.SIGTERM)
+                send(process, signal.SIGCONT)  # a stopped process acts on SIGTERM only when it goes on
         pause(0.1)
 
 

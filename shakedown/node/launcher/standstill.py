@@ -44,11 +44,11 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     listening = [process for process, _ in ranks if _listens(path, process.pid, names[process])]
     signalled = time.time()
     for process in listening:
-        _send(process, _ASK)
+        processes.send(process, _ASK)
     _ask_nccl(path)
     documents = [_about(process, environment) for process, environment in ranks]
     for process in listening:
-        _send(process, _STACK)
+        processes.send(process, _STACK)
     ras = _ras()
     program = _py_spy([process for process, _ in ranks])
     for document in documents:
@@ -132,14 +132,6 @@ def _listens(path: str, pid: int, name: str) -> bool:
 def _stacks_of(path: str, name: str) -> str:
     """Return the name of the file that a process made for its stacks; empty where it has none."""
     return next((entry for entry in _listed(os.path.join(path, FOLDER)) if entry.startswith("stacks-%s-" % name)), "")
-
-
-def _send(process: processes.Process, number: int) -> None:
-    if processes.find(process.pid, process.started):
-        try:
-            os.kill(process.pid, number)
-        except OSError:
-            pass
 
 
 def _unacknowledged(pid: int) -> List[Dict[str, Any]]:
