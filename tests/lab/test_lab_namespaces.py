@@ -199,6 +199,7 @@ def test_a_rack_goes_with_the_process_that_made_it(end: signal.Signals) -> None:
     assert all(not path.exists() or path.read_text() != text for path, text in zip((bridge, key), was, strict=True))
 
 
+@pytest.mark.long
 def test_sixty_four_nodes_in_seconds(rack: RackMaker) -> None:
     started = time.monotonic()
     lab = rack(64)

@@ -93,6 +93,7 @@ def test_gpus_by_the_library(tree: Path, sampled: Sampled) -> None:
     configure(tree / "opt/rocm/lib", bad=2, power=712, throttled_ppt=500, throttled_hbm=1000, uncorrectable=3)
     sampled.start("--root", str(tree))
     sampled.until_samples(4)
+    until(lambda: of(sampled.series()).throttled, 60)  # of a library that may have answered late at first
     series = sampled.end()
     assert series.incomplete == "" and series.end is not None
     found = of(series)
