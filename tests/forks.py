@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import select
 import signal
 import subprocess
@@ -22,7 +23,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
@@ -184,9 +184,12 @@ LOADED = """
 ClusterShell.NodeSet click jinja2 packaging.requirements paramiko rich.console rich.live sqlalchemy.dialects.sqlite
 sqlalchemy.orm typeguard shakedown.checks shakedown.gates.judge shakedown.jobs.plan.make shakedown.jobs.supervise
 shakedown.ledger.claims shakedown.report.files shakedown.report.summary shakedown.runner.features
-shakedown.runs.judging shakedown.schedulers.registry
+shakedown.runs.judging shakedown.schedulers.registry click.shell_completion rich._emoji_codes http.client
+shakedown.cli.words shakedown.cli.output shakedown.common.log
 """
-PATCHED = "shakedown.runner.pyinfra.patched pyinfra_cli.main shakedown.runner.stages shakedown.runner.preview"
+PATCHED = """
+shakedown.runner.pyinfra.patched pyinfra_cli.main shakedown.runner.stages shakedown.runner.preview gevent.fileobject
+"""
 
 
 def _load(what: str) -> None:
@@ -203,16 +206,26 @@ def _load(what: str) -> None:
         return
     for name in LOADED.split():
         importlib.import_module(name)
+    _load_modules("shakedown.report.formats")
     from shakedown.checks import checks
     from shakedown.transport import bundle
 
     checks()
     bundle.launch_command()
     assert not {"gevent", "pyinfra", "shakedown.runner.session"}.intersection(sys.modules)
-    installed = metadata.entry_points()
-    metadata.entry_points = lambda **wanted: installed.select(**wanted)  # type: ignore[assignment]
-    for name in PATCHED.split() if what == "pyinfra" else ():
-        importlib.import_module(name)
+    for name in ("importlib.metadata", "importlib_metadata"):  # pyinfra takes the second where it is installed
+        with contextlib.suppress(ImportError):
+            module: Any = importlib.import_module(name)
+            module.entry_points = module.entry_points().select
+    if what == "pyinfra":
+        for name in PATCHED.split():
+            importlib.import_module(name)
+        _load_modules("pyinfra.connectors")
+
+
+def _load_modules(package: str) -> None:
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        importlib.import_module(module.name)
 
 
 if __name__ == "__main__":
