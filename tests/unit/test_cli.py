@@ -489,7 +489,7 @@ def test_a_run_is_named_by_id_prefix_latest_or_path(
 
 @pytest.mark.parametrize(
     ("change", "verdict"),
-    [({"finished_at": None}, "unknown"), ({"nodes": [{"name": "n", "verdict": "ok", "part": "left out"}]}, "unknown")],
+    [({"finished_at": None}, "unknown"), ({"nodes": [{"name": "n", "verdict": "ok", "part": "excluded"}]}, "unknown")],
 )
 def test_a_run_that_its_record_does_not_call_good_is_not_judged_so(
     tmp_path: Path, change: dict[str, object], verdict: str
