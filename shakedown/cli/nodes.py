@@ -73,7 +73,8 @@ def load_state(
     values = {key: parse_cli_arg(value) for key, _, value in pairs}
     state = engine.load(target.inventory, target.limit, values, target.parallel or 0, connects, only)
     invocation.trains = to_train
-    for line in as_lines(desired_states(state, to_train, unasked).of_job if connects else ()):
+    of_job = desired_states(state, to_train, unasked).of_job
+    for line in as_lines(of_job if connects else ()):
         click.echo(f"shakedown: a job over these hosts would be refused: {line}", err=True)
     if keeps:
         from shakedown.runs.folder import why_none_can_be_kept  # 200 ms that a drift check does not need
