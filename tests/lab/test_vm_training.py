@@ -149,21 +149,6 @@ def test_perftest_measures_the_pair_over_its_rail_and_ends_what_it_started(
         assert ours(vm) == [] and not figures & set(vm.exec("ps -e -o comm").stdout.split())
 
 
-def test_the_fabric_stage_of_a_soak_is_perftest_over_the_rail(
-    vm_pair: VmLab, image: Reference, product: Product
-) -> None:
-    data = {"rdma": RDMA, "smoke": {"devices": ["/dev/infiniband"]}, "trials": {"repetitions": 1, "limit_s": 180}}
-    options = [word for name, value in data.items() for word in ("--data", f"{name}={json.dumps(value)}")]
-    ready = product.run("pyinfra", INVENTORY, PROJECT / "deploy/bringup.py", "-y", *options, timeout=SLOW_S)
-    assert ready.code == 0, ready.text
-    soak = ["shakedown", "soak", INVENTORY, "--for", "60s", "--only", "fabric", *options]
-    ran = product.run(*soak, timeout=2 * SLOW_S)
-    gates = {gate["name"]: gate["verdict"] for gate in product.record()["gates"] if gate["job"] == "soak"}
-    assert {gates[f"soak_{name}"] for name in ("time", "stressed", "uncorrectable")} == {"ok"}, ran.text
-    for vm in vm_pair:
-        assert ours(vm) == []
-
-
 def test_a_machine_that_is_cut_off_in_mid_run_ends_its_own_part(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
