@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import translate
 
 from shakedown.checks.fleet_facts import knowledge
-from shakedown.common.lists import some
+from shakedown.common.text import some
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import NodeState, Reading, is_unreadable
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -66,6 +66,33 @@ def _one_line(text: str) -> str:
 def counted(count: int, one: str, more: str = "") -> str:
     """Return a number with its noun: "1 log", "2 logs"; `more` where the plural is not the singular with an s."""
     return f"{count} {one if count == 1 else more or one + 's'}"
+
+
+QUOTED = 8  # items of a list that are named before the text says how many more there are
+
+
+def some(items: Sequence[Any], most: int = QUOTED) -> str:
+    """Format the items, the first few of many."""
+    text = ", ".join(str(item) for item in items[:most])
+    return f"{text} and {len(items) - most} more" if len(items) > most else text
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Format numbers, those in a row as a range: "3, 12-20"."""
+    rows: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1] = [rows[-1][0], number]
+        else:
+            rows.append([number])
+    return some(["-".join(str(number) for number in row) for row in rows])
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as a person says it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 _COUNTED = re.compile(r"\b([A-Za-z]{2,}?)(ies|s)\b")  # of a unit, what is counted: "nodes", and not "ms" or "TFLOPS"

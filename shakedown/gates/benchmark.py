@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from shakedown.catalogue import advice
-from shakedown.common.lists import some
-from shakedown.common.text import counted, decimal
+from shakedown.common.text import counted, decimal, some
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Expected, NodeLog, Reading
 from shakedown.gates.registry import gate

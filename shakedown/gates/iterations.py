@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shakedown.catalogue import advice
-from shakedown.common.lists import some
-from shakedown.common.text import counted, decimal
+from shakedown.common.text import counted, decimal, ranges, some
 from shakedown.gates.loss_curve import BAD, Point, curve
-from shakedown.gates.model import Outcome, ranges, threshold
+from shakedown.gates.model import Outcome, threshold
 from shakedown.gates.observed import Training
 from shakedown.gates.registry import gate
 from shakedown.logs.figures import loss_scale

@@ -1,12 +1,10 @@
 """Gates on the job: its end, its logs, its image as the image's page lists it, its recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from shakedown.catalogue import advice
-from shakedown.common.lists import grouped, some
-from shakedown.common.text import counted
+from shakedown.common.lists import grouped
+from shakedown.common.text import counted, some
 from shakedown.gates.model import Gate, Outcome
 from shakedown.gates.observed import Expected, JobEnd, LogCopies, Training, line_count, logs_of
 from shakedown.gates.registry import gate

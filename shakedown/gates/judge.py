@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shakedown.catalogue import advice
-from shakedown.common.lists import some
-from shakedown.gates.model import Gate, Outcome, ranges
+from shakedown.common.text import ranges, some
+from shakedown.gates.model import Gate, Outcome
 from shakedown.gates.observed import (
     RESUME_RTOL,
     Expected,

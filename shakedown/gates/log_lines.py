@@ -1,8 +1,7 @@
 """Lines that must not be in any log: of a failure, and of RCCL where a tuning did not take."""
 
 from shakedown.catalogue import advice, entries
-from shakedown.common.lists import QUOTED, some
-from shakedown.common.text import counted
+from shakedown.common.text import QUOTED, counted, some
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import JobEnd, Logs, NodeLog, line_count, logs_of
 from shakedown.gates.registry import gate

@@ -9,7 +9,6 @@ from pydantic import ConfigDict, ValidationInfo, field_validator
 
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
-from shakedown.common.lists import some
 from shakedown.desired.models import TOGETHER
 from shakedown.state.findings import Verdict, worst
 
@@ -50,17 +49,6 @@ class Gate(Outcome, _Named):
 def verdict(gates: Iterable[Gate]) -> Verdict:
     """Return the worst verdict of the gates; unknown when there are none."""
     return worst([gate.verdict for gate in gates])
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Format iteration numbers, those in a row as a range: "3, 12-20"."""
-    rows: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if rows and number == rows[-1][-1] + 1:
-            rows[-1] = [rows[-1][0], number]
-        else:
-            rows.append([number])
-    return some(["-".join(str(number) for number in row) for row in rows])
 
 
 @dataclass(frozen=True)

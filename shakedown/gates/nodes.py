@@ -1,15 +1,12 @@
 """Gates on what was seen of the nodes while a job ran, and after it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from statistics import median
 from typing import Any, TypeGuard
 
 from shakedown.catalogue import advice
 from shakedown.common.data import read_toml
-from shakedown.common.lists import some
-from shakedown.common.text import counted, decimal, printable
+from shakedown.common.text import counted, decimal, printable, some
 from shakedown.evidence.stragglers.model import NOT_SEEN, Stragglers, sentence
 from shakedown.evidence.telemetry.kernel import KernelWindow, Reported, reported
 from shakedown.evidence.telemetry.summary import STEADY

@@ -1,16 +1,13 @@
 """Gates on the figures of a job: against bounds, a machine's peak, each other, earlier runs, and nodes alone."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from shakedown.catalogue import advice
 from shakedown.common.frozen import Frozen
-from shakedown.common.lists import some
-from shakedown.common.text import counted, decimal, short
+from shakedown.common.text import counted, decimal, ranges, short, some
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past
-from shakedown.gates.model import Outcome, ranges, threshold
+from shakedown.gates.model import Outcome, threshold
 from shakedown.gates.observed import Expected, Speed
 from shakedown.gates.registry import gate
 from shakedown.gates.steadiness import BAD, steadiness

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, duration
 from shakedown.hosts import folded
 from shakedown.isolation import pace
 from shakedown.isolation.causes import PRIOR
@@ -339,10 +339,3 @@ def estimate(problem: Problem, seconds: float) -> Estimate:
     at_most = problem.rounds or most_rounds(len(problem.nodes))
     most_groups = max(len(problem.nodes) // problem.smallest, 1)
     return Estimate(len(problem.nodes), first, good, one, at_most, most_groups, problem.seconds, seconds)
-
-
-def duration(seconds: float) -> str:
-    """Write seconds for a person."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from shakedown.common.frozen import Frozen
-from shakedown.common.lists import grouped, some
-from shakedown.common.text import DIGEST, NAME, TEXT, line, name, plain, printable
+from shakedown.common.lists import grouped
+from shakedown.common.text import DIGEST, NAME, TEXT, line, name, plain, printable, some
 from shakedown.gates import Gate
 from shakedown.gates.baselines.model import digest as digest_of
 from shakedown.ledger import schema

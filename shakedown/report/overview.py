@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shakedown.checks.examination import resting
-from shakedown.common.lists import grouped, some
+from shakedown.common.lists import grouped
 from shakedown.common.secrets import masked_model
-from shakedown.common.text import counted, printable
+from shakedown.common.text import counted, printable, some
 from shakedown.evidence.diagnosis import words
 from shakedown.gates.consequences import split
 from shakedown.hosts import few, folded

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shakedown.common.frozen import Frozen
 from shakedown.common.lists import grouped
-from shakedown.common.text import counted, printable
+from shakedown.common.text import counted, duration, printable
 from shakedown.hosts import few, folded
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan.render import sizes_of, words_of
@@ -144,15 +144,8 @@ def _course(preview: Preview) -> dict[str, str]:
     return {
         "reboots": "; ".join(reboots) or "none",
         "new logins": "; ".join(logins) or "none",
-        "expected": f"{'unknown' if seconds is None else f'about {in_words(seconds)}'}: {source}",
+        "expected": f"{'unknown' if seconds is None else f'about {duration(seconds)}'}: {source}",
     }
-
-
-def in_words(seconds: float) -> str:
-    """Return a duration as a person says it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _job(plan: LaunchPlan, jobs: int, whole: bool) -> Iterator[str]:

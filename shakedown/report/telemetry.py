@@ -1,14 +1,12 @@
 """What the nodes did while a job ran, in a table: what people look at first when a figure is too low."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.table import Table
 
-from shakedown.common.lists import grouped, some
-from shakedown.common.text import counted, decimal
+from shakedown.common.lists import grouped
+from shakedown.common.text import counted, decimal, some
 from shakedown.evidence.telemetry.summary import Channel, NodeTelemetry, Spread, channels
 from shakedown.report import terminal
 from shakedown.report.terminal import safe

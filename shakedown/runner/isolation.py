@@ -11,7 +11,7 @@ from pyinfra.api import Host
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 
-from shakedown.common.text import counted
+from shakedown.common.text import counted, duration
 from shakedown.desired.models import TOGETHER
 from shakedown.isolation import NEEDS_NUMPY, hints
 from shakedown.isolation.trainings import judge_training, plan_group
@@ -29,7 +29,7 @@ from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict
 
 try:
-    from shakedown.isolation.strategy import TRAINING_S, duration, estimate, most_rounds, search
+    from shakedown.isolation.strategy import TRAINING_S, estimate, most_rounds, search
 except ModuleNotFoundError as error:  # numpy is optional
     raise PyinfraError(NEEDS_NUMPY) from error
 

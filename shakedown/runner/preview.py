@@ -7,6 +7,7 @@ from typing import Any
 
 from gevent.pool import Pool
 
+from shakedown.common.text import duration
 from shakedown.facts.node import connector_arguments
 from shakedown.jobs.answers import NoAnswer, Refused
 from shakedown.jobs.launch import LaunchPlan, NodePlan
@@ -16,7 +17,7 @@ from shakedown.ledger.compared import earlier
 from shakedown.operations import images
 from shakedown.operations.smoke import Remote
 from shakedown.recipes.recipe import recipes
-from shakedown.report.preview import Duration, Preview, changes_of, gaps, in_words, lines
+from shakedown.report.preview import Duration, Preview, changes_of, gaps, lines
 from shakedown.runner.examine import logs_in
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
@@ -73,7 +74,7 @@ def _duration(current: Session, reboots: int, jobs: dict[str, LaunchPlan], train
     """Return how long such a run takes: as earlier ones did by the ledger, else by what is stated of its job."""
     first = next(iter(current.examination.desired.values())).system
     rounds = -(-reboots // first.reboot_at_once)
-    more = f"; reboots come on top, at most {in_words(rounds * first.reboot_timeout_s)}" if reboots else ""
+    more = f"; reboots come on top, at most {duration(rounds * first.reboot_timeout_s)}" if reboots else ""
     try:
         runs = earlier(_ASKED)
         reason = "no earlier run of this inventory is in the ledger"
@@ -93,7 +94,7 @@ def _duration(current: Session, reboots: int, jobs: dict[str, LaunchPlan], train
         words = "the iterations alone, by the recipe's published figure"
         return Duration(seconds=max(seconds), source=f"{words}; {reason}{more}")
     limit = max((plan.timeout_s for plan in jobs.values()), default=0.0)
-    most = f"; the job has at most {in_words(limit)} (smoke.timeout_s)" if limit else ""
+    most = f"; the job has at most {duration(limit)} (smoke.timeout_s)" if limit else ""
     return Duration(source=f"{reason}{', and no figure is published for the job' if jobs else ''}{most}{more}")
 
 

@@ -8,9 +8,8 @@ from pyinfra.api import Host
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 
-from shakedown.common.lists import some
 from shakedown.common.runs_folder import runs_folder
-from shakedown.common.text import counted, printable
+from shakedown.common.text import counted, printable, some
 from shakedown.desired.models import Soak, Trials
 from shakedown.gates import Gate
 from shakedown.hosts import folded

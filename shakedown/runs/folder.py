@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from shakedown.common.lists import some
 from shakedown.common.runs_folder import runs_folder
+from shakedown.common.text import some
 from shakedown.node.owners import closed
 from shakedown.runs.directory import SIGNATURES, STATEMENT, RunDirectory
 from shakedown.runs.rolling import Rolling

@@ -4,8 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from shakedown.common.lists import some
-from shakedown.common.text import counted, decimal
+from shakedown.common.text import counted, decimal, some
 from shakedown.evidence import peers
 from shakedown.gates import Gate
 from shakedown.state.findings import Verdict

@@ -8,8 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from shakedown.common.lists import some
-from shakedown.common.text import counted, decimal
+from shakedown.common.text import counted, decimal, some
 from shakedown.evidence import peers
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import MINIMUM, Baseline, Past

@@ -8,8 +8,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from shakedown.common.lists import some
-from shakedown.common.text import counted, decimal, load_json, printable
+from shakedown.common.text import counted, decimal, load_json, printable, some
 from shakedown.gates import Gate
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import Reading, read_log

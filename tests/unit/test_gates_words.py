@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shakedown.catalogue import advice
-from shakedown.common.lists import QUOTED, some
+from shakedown.common.text import QUOTED, some
 from shakedown.gates import Gate, NodeLog, judge_log, read_log
 from shakedown.gates.job_end import exit_codes, logs_complete
 from shakedown.gates.nodes import nothing_left

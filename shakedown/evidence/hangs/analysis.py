@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Literal
 
 from shakedown.common.frozen import Frozen
-from shakedown.common.lists import some
+from shakedown.common.text import some
 
 Why = Literal["missing", "other collective", "other sizes", "no answer", "all entered", "link", "open"]
 

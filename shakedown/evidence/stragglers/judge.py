@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from shakedown.common.lists import some
-from shakedown.common.text import counted
+from shakedown.common.text import counted, ranges, some
 from shakedown.evidence import peers
 from shakedown.evidence.stragglers.model import Level, Limits, Measured, Own, Slow, Stragglers, Window
 
@@ -21,7 +20,6 @@ _LAST_BY = 0.3  # at 0.2 one of 32 equal nodes of heavy tails (Student's t, 3 de
 # half of that on the slow side.
 _TAIL = 6.0
 _ALIKE = 1.15  # times: nodes of one stage need alike
-_ROWS = 8  # of nodes that are named in a sentence
 
 _Role = tuple[int, int]  # pipeline stage, tensor rank
 _Span = tuple[int, int]
@@ -157,7 +155,7 @@ def _of_role(
             level=level,
             slower=slower,
             peers=place.peers,
-            windows=_spans(spans),
+            windows=ranges(number for first, last in spans for number in range(first, last + 1)),
             role=words,
             why=why,
         )
@@ -236,15 +234,3 @@ def _only_extremes(measured: Mapping[str, Measured | None], layout: Layout) -> S
         unknown=f"{count} of Megatron give the lowest and the highest rank alone, at most"
         f" {max(report.slower for report in extremes):.0%} apart: --straggler-minmax-count makes them report all ranks",
     )
-
-
-def _spans(spans: Sequence[_Span]) -> str:
-    """All windows, those that follow each other as one: "3-22"."""
-    rows: list[list[int]] = []
-    for first, last in spans:
-        if rows and first == rows[-1][1] + 1:
-            rows[-1][1] = last
-        else:
-            rows.append([first, last])
-    text = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in rows[:_ROWS])
-    return text + (" and more" if len(rows) > _ROWS else "")

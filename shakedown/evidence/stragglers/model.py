@@ -1,7 +1,5 @@
 """What ranks report of their own time, how that is read from a log, and what it comes to, in words too."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""The output formats: one module each, whose name is what `--format` takes. A format shows the kinds of documents that
-it has a function for; the commands offer those and no others.
+"""The output formats: one module each, whose name is what `--format` takes, and `ELSEWHERE`. A format shows the kinds
+of documents that it has a function for; the commands offer those and no others.
 
     @shows(Findings)
     def findings(document: Findings) -> Iterator[Part]:
@@ -236,3 +236,14 @@ def _parts(document: Any, form: str) -> Iterable[Part]:
 def _load() -> None:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+
+
+ELSEWHERE: dict[str, tuple[str, list[type]]] = {
+    "acceptance": ("shakedown.report.page.acceptance:page_of", [Run]),  # what a supplier and a buyer sign
+    "html": ("shakedown.report.page.render:page_of", [Findings, Judged, Run, Remembered]),
+    "junit": ("shakedown.report.junit:suites", [Findings, Judged, Run]),  # for a CI
+    "markdown": ("shakedown.report.markdown:markdown", [Findings, Judged, Run]),  # for a ticket or a chat
+    "prometheus": ("shakedown.report.prometheus:metrics", [Findings, Judged, Run]),  # for node_exporter's textfiles
+}
+for _name, (_place, _kinds) in ELSEWHERE.items():
+    shows_by(_name, _place, *_kinds)
