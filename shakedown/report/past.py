@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,18 +12,16 @@ from rich.text import Text
 from shakedown.common.text import counted, decimal, printable, short
 from shakedown.hosts import few, named
 from shakedown.logs.metrics import METRICS
+from shakedown.report.formats import Calibrated, Compared, InService, Reliable, Remembered
 from shakedown.report.terminal import COLOURS, table
-from shakedown.service.marks import Board, step_line, when
+from shakedown.service.marks import step_line, when
 from shakedown.service.model import NodeService
 from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shakedown.ledger.calibration import Row
-    from shakedown.ledger.compare import Comparison
-    from shakedown.ledger.history import History, JobRow, RunRow
-    from shakedown.ledger.reliability import Reliability
+    from shakedown.ledger.history import JobRow, RunRow
 
 
 _MOST = 40  # differences of one group that a table shows
@@ -38,8 +36,9 @@ _TITLES = {
 }
 
 
-def history(found: History) -> Iterator[RenderableType]:
+def history(document: Remembered) -> Iterator[RenderableType]:
     """Where a part sat, where one was asked for; then the runs, the newest first."""
+    found = document.history
     if found.stays:
         places = table("part", "node", "slot", "first seen", "last seen", "runs", "firmware")
         for stay in found.stays:
@@ -75,8 +74,9 @@ def history(found: History) -> Iterator[RenderableType]:
     yield made
 
 
-def comparison(found: Comparison) -> Iterator[RenderableType]:
+def comparison(document: Compared) -> Iterator[RenderableType]:
     """Yield the two runs, then a table for each group that has differences."""
+    found = document.comparison
     sides = table("", "run", "started (UTC)", "verdict", "nodes")
     for word, side in (("first", found.first), ("second", found.second)):
         verdict = _verdict(side.verdict.value)
@@ -113,11 +113,11 @@ def _when(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
-def calibration(rows: Sequence[Row], runs: Sequence[str]) -> Iterator[RenderableType]:
+def calibration(document: Calibrated) -> Iterator[RenderableType]:
     """Yield what earlier runs say of each figure: their centre with its error, how far one run is off it, and what the
     next one must not be worse than."""
     shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")
-    for row in rows:
+    for row in document.rows:
         found, unit = row.baseline, row.unit
         if found.centre is None or found.error is None or found.spread is None or found.bound is None:
             shown.add_row(Text(row.job), row.metric, str(found), decimal(found.value), "-", "-", "not judged yet", unit)
@@ -126,12 +126,13 @@ def calibration(rows: Sequence[Row], runs: Sequence[str]) -> Iterator[Renderable
         bound = f"{found.direction} {decimal(found.bound)}"
         shown.add_row(Text(row.job), row.metric, str(found.count), *numbers, bound, unit)
     yield shown
-    yield from (Text(f"\n{epoch}") for epoch in dict.fromkeys(row.epoch for row in rows))
-    yield Text(f"\n{counted(len(runs), 'run')}: {', '.join(runs)}")
+    yield from (Text(f"\n{epoch}") for epoch in dict.fromkeys(row.epoch for row in document.rows))
+    yield Text(f"\n{counted(len(document.runs), 'run')}: {', '.join(document.runs)}")
 
 
-def reliability(found: Reliability) -> Iterator[RenderableType]:
+def reliability(document: Reliable) -> Iterator[RenderableType]:
     """Failures per hour under load, repairs, and units with more failures than their hours explain."""
+    found = document.answer
     if not found.rates:
         yield Text("no run under load in the ledger")
         return
@@ -170,9 +171,10 @@ _STYLES = {"in service": "green", "suspect": "yellow", "being mended": "yellow",
 _WHY = 160  # characters
 
 
-def board(found: Board, show_all: bool = False) -> Iterator[RenderableType]:
+def board(document: InService) -> Iterator[RenderableType]:
     """Yield the nodes that are not in service, those that are alike in one row; the others in one line. With
     `show_all` each node has a row."""
+    found, show_all = document.board, document.show_all
     well = [node for node in found.nodes if node.standing == "in service" and not show_all]
     rest = [node for node in found.nodes if node not in well]
     if rest:

@@ -238,12 +238,20 @@ def _load() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
 
 
-ELSEWHERE: dict[str, tuple[str, list[type]]] = {
-    "acceptance": ("shakedown.report.page.acceptance:page_of", [Run]),  # what a supplier and a buyer sign
-    "html": ("shakedown.report.page.render:page_of", [Findings, Judged, Run, Remembered]),
-    "junit": ("shakedown.report.junit:suites", [Findings, Judged, Run]),  # for a CI
-    "markdown": ("shakedown.report.markdown:markdown", [Findings, Judged, Run]),  # for a ticket or a chat
-    "prometheus": ("shakedown.report.prometheus:metrics", [Findings, Judged, Run]),  # for node_exporter's textfiles
-}
-for _name, (_place, _kinds) in ELSEWHERE.items():
+ELSEWHERE: tuple[tuple[str, str, list[type]], ...] = (
+    ("table", "shakedown.report.tables:findings", [Findings]),
+    ("table", "shakedown.report.tables:judged", [Judged, Run]),
+    ("table", "shakedown.report.tables:waivers", [Waivers]),
+    ("table", "shakedown.report.past:history", [Remembered]),
+    ("table", "shakedown.report.past:comparison", [Compared]),
+    ("table", "shakedown.report.past:calibration", [Calibrated]),
+    ("table", "shakedown.report.past:reliability", [Reliable]),
+    ("table", "shakedown.report.past:board", [InService]),
+    ("acceptance", "shakedown.report.page.acceptance:page_of", [Run]),  # what a supplier and a buyer sign
+    ("html", "shakedown.report.page.render:page_of", [Findings, Judged, Run, Remembered]),
+    ("junit", "shakedown.report.junit:suites", [Findings, Judged, Run]),  # for a CI
+    ("markdown", "shakedown.report.markdown:markdown", [Findings, Judged, Run]),  # for a ticket or a chat
+    ("prometheus", "shakedown.report.prometheus:metrics", [Findings, Judged, Run]),  # for node_exporter's textfiles
+)
+for _name, _place, _kinds in ELSEWHERE:
     shows_by(_name, _place, *_kinds)

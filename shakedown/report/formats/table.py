@@ -1,17 +1,11 @@
-"""Tables for a terminal: shakedown/report/tables.py."""
+"""Tables for a terminal. Those that rich renders: shakedown/report/tables.py and past.py."""
 
 import json
 from collections.abc import Iterator
 
-from shakedown.report import formats
-from shakedown.report.formats import Desired, shows, shows_by
+from shakedown.report.formats import Desired, shows
 
 WIDEST = 60  # characters of a value that the others of its column are moved aside for
-KINDS: tuple[type, ...] = (
-    *(formats.Findings, formats.Judged, formats.Run, formats.Remembered, formats.Compared),
-    *(formats.Calibrated, formats.Reliable, formats.Waivers, formats.InService),
-)
-shows_by(__name__, "shakedown.report.tables:rendered", *KINDS)
 
 
 @shows(Desired)
