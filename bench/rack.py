@@ -112,8 +112,7 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     from shakedown.ledger.compared import keep
     from shakedown.report.formats import Findings, text_of
     from shakedown.runner.features import resolve
-    from shakedown.runs.directory import RunDirectory
-    from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
+    from shakedown.runs.directory import RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
 
     os.environ["SHAKEDOWN_RUNS"] = str(folder)
     steps: dict[str, float] = {}

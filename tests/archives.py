@@ -12,9 +12,8 @@ from typing import Any
 
 from shakedown.desired.models import TOGETHER
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, new_run_id, now
 from shakedown.runs.judging import judge_run, verdict_of
-from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, new_run_id, now
 from shakedown.state.findings import Finding, Verdict
 from tests.plans import small
 from tests.states import bare

@@ -10,10 +10,9 @@ from shakedown.gates import read_log
 from shakedown.logs.figures import measure
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.report.formats import Findings, Run
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.runs.judging import judge_run, verdict_of
-from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Finding, Remedy, Risk, Verdict
 from shakedown.trials.models import Judged as Measured
 from shakedown.trials.models import Matrix, TrialsRecord

@@ -9,8 +9,8 @@ from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.stragglers import model
 from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.summary import Channel, NodeTelemetry, channels
+from shakedown.runs.directory import RunRecord
 from shakedown.runs.isolation import Hint
-from shakedown.runs.records import RunRecord
 from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import TrialsRecord
 

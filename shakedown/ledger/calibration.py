@@ -22,8 +22,7 @@ from shakedown.ledger.compared import Wanted, past_of
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.store import open_ledger
 from shakedown.logs.metrics import METRICS
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import RunRecord
+from shakedown.runs.directory import RunDirectory, RunRecord
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState
 

@@ -11,8 +11,7 @@ from shakedown.common.text import printable
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.compared import key_of, parameters_of, states_of
 from shakedown.logs.metrics import METRICS
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import JobRecord, RunRecord
+from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState
 

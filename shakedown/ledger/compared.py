@@ -18,8 +18,7 @@ from shakedown.gates.baselines.model import Key, Past, digest
 from shakedown.gates.observed import OneAlone
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.metrics import MEAN, METRICS
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, JobRecord, RunRecord
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.state.node import Gpu, NodeState, Unreadable, is_unreadable
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from shakedown.gates.baselines.model import digest as digest_of
 from shakedown.ledger import schema
 from shakedown.ledger.compared import key_of
 from shakedown.logs.metrics import MEAN, METRICS, METRICS_OF
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.runs.judging import judge_job
-from shakedown.runs.records import Evidence, JobRecord, RunRecord
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState, is_unreadable

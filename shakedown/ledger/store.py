@@ -25,8 +25,7 @@ from shakedown.state.findings import Verdict
 if TYPE_CHECKING:  # who only asks has no use for them
     from shakedown.gates.baselines.model import Earlier, Key
     from shakedown.ledger.entry import Entry
-    from shakedown.runs.directory import RunDirectory
-    from shakedown.runs.records import RunRecord
+    from shakedown.runs.directory import RunDirectory, RunRecord
 
 
 VARIABLE = "SHAKEDOWN_LEDGER"

@@ -16,7 +16,7 @@ from shakedown.isolation.tree import result_lines
 from shakedown.report.causes import FoldedGate, fold_gates
 from shakedown.report.files import FILES
 from shakedown.report.summary import PAGE, HostOutcome, OutcomeKind, Summary
-from shakedown.runs.records import RunNode, RunRecord
+from shakedown.runs.directory import RunNode, RunRecord
 from shakedown.state.findings import Verdict
 
 _GATES = 3  # gates that are shown with their evidence and remedy; the others by their names

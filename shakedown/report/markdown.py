@@ -13,7 +13,7 @@ from shakedown.logs.metrics import METRICS
 from shakedown.report.formats import Findings, Judged, Run
 from shakedown.report.overview import Overview, overview
 from shakedown.report.terminal import value_text
-from shakedown.runs.records import JobRecord, RunRecord
+from shakedown.runs.directory import JobRecord, RunRecord
 from shakedown.service.marks import step_line
 from shakedown.service.model import Step
 from shakedown.state.findings import Verdict

@@ -27,7 +27,7 @@ from shakedown.report.formats import Judged
 from shakedown.report.summary import LINES, fitted, summary_lines
 from shakedown.report.terminal import COLOURS, safe, table, value_text, verdict_text
 from shakedown.report.trials import of_trials
-from shakedown.runs.records import JobRecord, RunNode, RunRecord
+from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict, worst
 
 SEEN = 14  # lines of an end below findings that say already which nodes took no part, and what was changed

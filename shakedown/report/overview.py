@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from shakedown.evidence.diagnosis.model import Diagnosis, Sign
     from shakedown.gates import Gate, Recorded
     from shakedown.ledger.history import History, Seen
+    from shakedown.runs.directory import JobRecord, RunNode, RunRecord
     from shakedown.runs.isolation import Isolation, Result
-    from shakedown.runs.records import JobRecord, RunNode, RunRecord
     from shakedown.trials.models import TrialsRecord
 
 WORDS = {

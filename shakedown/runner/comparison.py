@@ -8,7 +8,7 @@ from shakedown.jobs.launch import LaunchPlan, job_name
 from shakedown.jobs.plan import PlanError
 from shakedown.ledger.compared import Wanted, earlier_own_figures, know_peers, own_figures, past_of, usual_ledger
 from shakedown.runner.session import Session
-from shakedown.runs.records import JobRecord
+from shakedown.runs.directory import JobRecord
 
 PlanAlone = Callable[[str], LaunchPlan]
 

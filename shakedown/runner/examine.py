@@ -25,7 +25,7 @@ from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress, waiting_for
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runs.records import RunRecord, distinct, new_run_id
+from shakedown.runs.directory import RunRecord, distinct, new_run_id
 from shakedown.runs.signing import nodes as signatures
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState

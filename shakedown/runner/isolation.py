@@ -22,9 +22,8 @@ from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
 from shakedown.runner.training import judge_jobs, secrets_of
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import RunDirectory, RunRecord
 from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Training, short
-from shakedown.runs.records import RunRecord
 from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict
 

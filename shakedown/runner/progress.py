@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # a drift check needs none of these
     from shakedown.checks.examination import Examination
     from shakedown.desired.resolve import Resolved
     from shakedown.jobs.launch import Job
-    from shakedown.runs.records import RunRecord
+    from shakedown.runs.directory import RunRecord
     from shakedown.runs.watch.notes import Notes
 
 _WORDS: dict[Verdict, OutcomeKind] = {  # of a node's worst verdict, which is never a warning

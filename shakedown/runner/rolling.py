@@ -26,8 +26,8 @@ from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session, session
 from shakedown.runs import rolling as plan
+from shakedown.runs.directory import desired_digest
 from shakedown.runs.folder import earlier_of, find_run
-from shakedown.runs.records import desired_digest
 from shakedown.runs.rolling import Rolling
 from shakedown.state.findings import Verdict
 

@@ -18,9 +18,8 @@ from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.runs.folder import place_of_inventory, remove_old_checks
-from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.runs.signing.statement import sign
 from shakedown.state.findings import Verdict, worst
 

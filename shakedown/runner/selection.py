@@ -31,9 +31,8 @@ from shakedown.desired.models import Agent
 from shakedown.desired.problems import InventoryError
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import RunDirectory, desired_digest
 from shakedown.runs.folder import own
-from shakedown.runs.records import desired_digest
 from shakedown.state.findings import Finding, Verdict
 
 TARGET = "shakedown_node"  # label of a target: the node's name in the inventory

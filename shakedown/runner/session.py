@@ -38,8 +38,7 @@ from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.scheduler import after_run
 from shakedown.runner.run_nodes import keep_check, run_nodes
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, RunRecord, desired_digest, new_run_id, now
+from shakedown.runs.directory import Evidence, RunDirectory, RunRecord, desired_digest, new_run_id, now
 from shakedown.runs.signing.nodes import LogSigner
 from shakedown.runs.signing.statement import sign
 from shakedown.runs.watch.notes import Notes

@@ -22,10 +22,9 @@ from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord, desired_digest
 from shakedown.runs.folder import own, run_ids
 from shakedown.runs.judging import judge_job, judge_soak, throttled
-from shakedown.runs.records import JobRecord, RunRecord, desired_digest
 from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict, worst
 from shakedown.trials.plan import plan_between, schedule

@@ -32,9 +32,8 @@ from shakedown.runner.examine import reread, show_screen
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs.diagnosis import KeptLogs, diagnose
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, new_run_id
 from shakedown.runs.judging import judge_job
-from shakedown.runs.records import Evidence, JobRecord, new_run_id
 from shakedown.state.findings import Verdict
 
 

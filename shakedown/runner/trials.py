@@ -24,8 +24,8 @@ from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
+from shakedown.runs.directory import JobRecord
 from shakedown.runs.judging import judge_job, judge_trials, past_by_node
-from shakedown.runs.records import JobRecord
 from shakedown.state.findings import Verdict
 from shakedown.trials import plan
 from shakedown.trials.gates import gates, named_nodes

@@ -31,9 +31,8 @@ from shakedown.logs.kept_logs import KeptLog
 from shakedown.logs.signatures import MISMATCH, Match
 from shakedown.node.launcher.standstill import FOLDER as HANG
 from shakedown.runs import copies
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.runs.judging import log_of
-from shakedown.runs.records import Evidence, JobRecord, RunRecord
 from shakedown.state.findings import Verdict
 
 _PROBLEMS = 8  # of files that are reported

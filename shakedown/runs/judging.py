@@ -13,8 +13,7 @@ from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies
 from shakedown.logs.figures import measure
 from shakedown.logs.kept_logs import LEADER
 from shakedown.runs import copies
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, JobRecord, RunRecord
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.state.findings import Verdict, worst
 from shakedown.trials.gates import gates as trial_gates
 from shakedown.trials.judge import judge_record

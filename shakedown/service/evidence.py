@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from shakedown.common.text import in_unit, line
 from shakedown.desired.models import TOGETHER
-from shakedown.runs.records import RunRecord
+from shakedown.runs.directory import RunRecord
 from shakedown.service.model import Incident, PassedLoad, escalation
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.trials.models import AGAIN, NODES, PAIRS

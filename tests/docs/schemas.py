@@ -12,7 +12,7 @@ from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.mad import Results
 from shakedown.runs.archive.tar import Manifest
-from shakedown.runs.records import Evidence, RunRecord
+from shakedown.runs.directory import Evidence, RunRecord
 from shakedown.runs.signing.statement import Statement
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState

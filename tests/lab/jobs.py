@@ -14,8 +14,7 @@ from shakedown.evidence.diagnosis.origin import decide
 from shakedown.evidence.results import JobResult
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.runs.diagnosis import KeptLogs, signs_of
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, JobRecord
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from tests.lab.namespaces import Node, Rack
 from tests.torchrun import TINY
 

@@ -27,9 +27,8 @@ from shakedown.logs.mad import REPORT as PERF
 from shakedown.logs.mad import Figure, Results, Step, read, read_report
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.recipes.recipe import Family
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from shakedown.runs.judging import judge_job
-from shakedown.runs.records import Evidence, JobRecord
 from shakedown.state.findings import Verdict
 from tests.documents import commands
 from tests.gates import judged

@@ -22,8 +22,7 @@ from shakedown.ledger.store import open_ledger
 from shakedown.report import formats
 from shakedown.report.formats import Calibrated
 from shakedown.runner.training import plan_of
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import JobRecord
+from shakedown.runs.directory import JobRecord, RunDirectory
 from tests import forks
 from tests.unit.test_compared import a_run, earlier, figure, rack
 

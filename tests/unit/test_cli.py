@@ -18,8 +18,7 @@ from shakedown.cli import COMMANDS, main
 from shakedown.cli.completion import summary
 from shakedown.gates.model import TOGETHER
 from shakedown.logs.kept_logs import LogFile, LogQuota
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, JobRecord, RunRecord, now
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, now
 from shakedown.state.findings import Verdict
 from tests import forks
 from tests.plans import small

@@ -25,9 +25,8 @@ from shakedown.report import outcomes, terminal
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.session import Session
 from shakedown.runner.training import plan_of
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.runs.judging import judge_run
-from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict
 from tests.states import GIB, bare, desired, with_
 from tests.unit.test_gates_baseline import rack_of

@@ -23,8 +23,7 @@ from shakedown.jobs.launch import Event
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.node.telemetry import kernel
 from shakedown.runs.diagnosis import KeptLogs, signs_of
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, JobRecord
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from shakedown.runs.watch.notes import NotesReader
 from shakedown.runs.watch.picture import Picture
 from shakedown.runs.watch.screen import Lines

@@ -23,8 +23,7 @@ from shakedown.gates import Gate, read_log
 from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota
 from shakedown.logs.signatures import Match
 from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs, ranks_left, signs_of
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, JobRecord, RunRecord
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.state.findings import Verdict
 from tests.nodes import launch_plan
 

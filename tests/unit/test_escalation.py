@@ -23,8 +23,7 @@ from shakedown.runner.repair import escalation
 from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.escalation import Escalation
 from shakedown.runner.repair.service import Picture, picture
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import JobRecord, RunNode
+from shakedown.runs.directory import JobRecord, RunDirectory, RunNode
 from shakedown.service.model import Step
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from tests.plans import small

@@ -15,7 +15,7 @@ from shakedown.report.failure import next_steps, of_run
 from shakedown.report.summary import LINES, WIDTH, fitted, summary_lines
 from shakedown.runner.pyinfra.deploys import Deploy
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runs.records import JobRecord, RunNode, RunRecord
+from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict
 from tests.plays import LINE, PHASES, TORCHRUN
 from tests.turns import Script

@@ -13,7 +13,7 @@ from shakedown.gates import Gate
 from shakedown.hosts import folded, nodes
 from shakedown.report import formats, terminal
 from shakedown.report.causes import causes, fold_gates, without_name
-from shakedown.runs.records import RunNode, RunRecord
+from shakedown.runs.directory import RunNode, RunRecord
 from shakedown.state.findings import Finding, Remedy, Verdict
 
 RACKS = nodes("node[001-512]")

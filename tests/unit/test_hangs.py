@@ -30,8 +30,7 @@ from shakedown.jobs.faults import StepTimes
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.node.launcher import processes, standstill
 from shakedown.runs.diagnosis import KeptLogs, signs_of
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, JobRecord
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from tests.nodes import launch_plan, until
 
 WAYS = ("stopped", "in a loop", "in another collective", "in another group")

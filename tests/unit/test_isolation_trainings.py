@@ -195,7 +195,7 @@ def test_a_report_shows_the_search_and_what_it_came_to() -> None:
     from shakedown.report.formats import Run
     from shakedown.report.overview import overview
     from shakedown.report.page.render import page
-    from shakedown.runs.records import RunRecord, now
+    from shakedown.runs.directory import RunRecord, now
 
     isolation = play(16, 1, 4).isolation
     record = RunRecord(

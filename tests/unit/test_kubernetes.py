@@ -15,7 +15,7 @@ from shakedown.gates import Gate
 from shakedown.ledger.claims import Room, known_of
 from shakedown.ledger.store import open_ledger
 from shakedown.runner.repair.scheduler import after_run, carry_out, read_scheduler
-from shakedown.runs.records import JobRecord, RunNode, RunRecord
+from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.kubernetes import client, nodes
 from shakedown.schedulers.kubernetes.client import Conflict, KubernetesError, Server
 from shakedown.service.marks import Mark, drain_mark

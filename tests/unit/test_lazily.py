@@ -66,7 +66,7 @@ def test_who_reads_nodes_loads_nothing_of_runs_and_trainings(command: list[str])
     assert {"loaded:", "gevent.monkey", "shakedown.desired.resolve"} <= loaded, done.stderr
     needless = {"shakedown.runner.session", "shakedown.report.page", "sqlalchemy", "numpy"}
     if command[0] == "show":  # a check is kept
-        needless |= {"shakedown.runs.directory", "shakedown.runs.records", "shakedown.gates", "shakedown.trials.models"}
+        needless |= {"shakedown.runs.directory", "shakedown.gates", "shakedown.trials.models"}
         needless |= {"shakedown.state.node", "rich"}
     assert not needless & loaded
 

@@ -32,8 +32,7 @@ from shakedown.ledger.history import Asked, fleet, history
 from shakedown.ledger.store import Ledger, LedgerError, Place, open_ledger, place_of
 from shakedown.logs.figures import Figure, Figures
 from shakedown.logs.metrics import METRICS
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import JobRecord, RunNode, RunRecord
+from shakedown.runs.directory import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.service.model import Step
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.node import NodeState

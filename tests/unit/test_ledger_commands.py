@@ -21,9 +21,8 @@ from shakedown.ledger import compare
 from shakedown.ledger.compare import Group
 from shakedown.ledger.compared import key_of
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import JobRecord, RunDirectory, RunNode
 from shakedown.runs.folder import run_ids
-from shakedown.runs.records import JobRecord, RunNode
 from shakedown.state.findings import Finding, Verdict
 from tests import forks
 from tests.states import DELETED, with_

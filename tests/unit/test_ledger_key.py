@@ -13,7 +13,7 @@ from shakedown.gates.baselines.model import Key
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.compared import key_of
 from shakedown.runner.training import kept_plan
-from shakedown.runs.records import JobRecord
+from shakedown.runs.directory import JobRecord
 from shakedown.state.node import NodeState
 from tests.plans import DIGEST, rack, small
 from tests.states import bare, desired, healthy, unreadable, with_

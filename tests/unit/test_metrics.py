@@ -14,8 +14,8 @@ from shakedown.common.prometheus_names import COMMON, LABELS, NAMES
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
 from shakedown.report.formats import Findings, Judged, Run, text_of
+from shakedown.runs.directory import RunNode, RunRecord
 from shakedown.runs.isolation import Isolation, Problem, Result, Suspect
-from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Finding, Remedy, Verdict
 from tests import forks
 from tests.monitoring import duplicates, node_exporter, scraped, series

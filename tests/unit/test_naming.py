@@ -27,7 +27,7 @@ from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, enter
 from shakedown.runner.training import conclude_run
-from shakedown.runs.records import JobRecord
+from shakedown.runs.directory import JobRecord
 from shakedown.state.findings import Verdict
 from tests.plays import LINE, PHASES, TORCHRUN, WAITS, Play, after
 from tests.states import bare, desired

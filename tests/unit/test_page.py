@@ -19,8 +19,7 @@ from shakedown.report.formats import Findings, Judged, Remembered, Run, text_of
 from shakedown.report.overview import overview
 from shakedown.report.page import rows, squares
 from shakedown.report.page.squares import tiles
-from shakedown.runs.directory import STATEMENT, RunDirectory
-from shakedown.runs.records import RunNode
+from shakedown.runs.directory import STATEMENT, RunDirectory, RunNode
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import Unreadable
 from tests.reports import a_failed_run, a_full_run, a_rack, a_run, a_run_for_acceptance, drifted, finding

@@ -12,8 +12,7 @@ from shakedown.desired.problems import DesiredStateError
 from shakedown.desired.values import nodes_in
 from shakedown.runner.features import resolve
 from shakedown.runs import rolling as plan
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import RunRecord
+from shakedown.runs.directory import RunDirectory, RunRecord
 from shakedown.runs.rolling import Rolling, Turn
 from shakedown.state.findings import Verdict
 from tests import forks

@@ -19,10 +19,18 @@ from shakedown.isolation.tree import to_resume
 from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.runs import copies
 from shakedown.runs import directory as runs
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import (
+    Evidence,
+    JobRecord,
+    RunDirectory,
+    RunNode,
+    RunRecord,
+    desired_digest,
+    new_run_id,
+    now,
+)
 from shakedown.runs.folder import earlier_of, find_run, remove_old_checks
 from shakedown.runs.judging import judge_job, judge_run, verdict_of
-from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.state.findings import Finding, Verdict
 from tests.plans import small
 from tests.states import desired

@@ -31,9 +31,8 @@ from shakedown.runner import stages, training
 from shakedown.runner.features import resolve
 from shakedown.runner.session import Session, enter, run_nodes
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, new_run_id, now
 from shakedown.runs.judging import judge_run
-from shakedown.runs.records import Evidence, JobRecord, RunRecord, new_run_id, now
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState
 from tests.cvs_files import DISTRIBUTED, FILLED, ONE, SINGLE, copy_of, imported_nodes

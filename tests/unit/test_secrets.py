@@ -17,7 +17,7 @@ from shakedown.gates import Gate
 from shakedown.jobs.plan import render
 from shakedown.runner.session import Session
 from shakedown.runner.training import shown
-from shakedown.runs.records import JobRecord
+from shakedown.runs.directory import JobRecord
 from tests import forks
 from tests.plans import rack, small
 from tests.states import desired

@@ -14,8 +14,8 @@ from shakedown.desired.models import Bmc, Service
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.evidence.diagnosis.signs import proofs
 from shakedown.gates import Gate
+from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
-from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, from_text
 from shakedown.service import decide
 from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_proposal, proposals

@@ -21,8 +21,7 @@ from shakedown.cli import main
 from shakedown.desired.models import Smoke, Soak
 from shakedown.gates import Gate
 from shakedown.ledger.store import open_ledger
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import RunNode, RunRecord
+from shakedown.runs.directory import RunDirectory, RunNode, RunRecord
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Verdict
 from shakedown.trials import soak

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.runs.records import SCHEMA_VERSION as RUN
+from shakedown.runs.directory import SCHEMA_VERSION as RUN
 from shakedown.state.node import SCHEMA_VERSION as STATE
 
 ROOT = Path(__file__).parents[2]

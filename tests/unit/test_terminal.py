@@ -9,7 +9,7 @@ from rich.console import Console
 
 from shakedown.gates import Gate
 from shakedown.report import outcomes
-from shakedown.runs.records import RunNode, RunRecord, now
+from shakedown.runs.directory import RunNode, RunRecord, now
 from shakedown.state.findings import Finding, Verdict
 
 HOSTILE = [

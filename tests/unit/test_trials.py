@@ -16,8 +16,7 @@ import pytest
 from shakedown.gates.baselines.model import Pass, Past
 from shakedown.jobs.plan import PlanError
 from shakedown.ledger.entry import entry_of
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import JobRecord, RunRecord, now
+from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord, now
 from shakedown.state.findings import Verdict
 from shakedown.trials import gates, judge, plan, trials
 from shakedown.trials.models import Limits, Reading, TrialsRecord, read_log, references

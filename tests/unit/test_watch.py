@@ -20,8 +20,7 @@ from shakedown.cli import main
 from shakedown.gates import Gate
 from shakedown.jobs.launch import Event
 from shakedown.logs.iterations import Iteration
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import JobRecord, RunRecord
+from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord
 from shakedown.runs.watch import notes as notes_module
 from shakedown.runs.watch.notes import NAME, Notes, NotesReader
 from shakedown.runs.watch.picture import Picture

@@ -15,8 +15,7 @@ from rich.console import Console
 from shakedown.jobs.launch import Event
 from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import Scenario, faults
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import RunNode
+from shakedown.runs.directory import RunDirectory, RunNode
 from shakedown.runs.watch import notes as notes_module
 from shakedown.runs.watch.notes import Note, Notes, NotesReader
 from shakedown.runs.watch.picture import Cell, Picture, legend, rows

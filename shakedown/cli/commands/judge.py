@@ -20,9 +20,8 @@ from shakedown.logs.source import LogSource
 from shakedown.report.formats import Judged
 from shakedown.runs.archive.read import APART, OpenedRun, is_packed, opened_run
 from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, RunDirectory, RunRecord
 from shakedown.runs.judging import judge_jobs, judge_run, verdict_of
-from shakedown.runs.records import Evidence, RunRecord
 from shakedown.runs.watch.notes import no_end
 from shakedown.state.findings import Verdict, worst
 

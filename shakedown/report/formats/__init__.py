@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shakedown.ledger.history import History, Seen
     from shakedown.ledger.reliability import Reliability
     from shakedown.report.preview import Preview
-    from shakedown.runs.records import RunRecord
+    from shakedown.runs.directory import RunRecord
     from shakedown.service.marks import Board
 
     Part = str | RenderableType

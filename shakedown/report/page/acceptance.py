@@ -20,8 +20,7 @@ from shakedown.report.causes import fold_gates
 from shakedown.report.formats import Run
 from shakedown.report.overview import overview
 from shakedown.report.page import render
-from shakedown.runs.directory import STATEMENT, RunDirectory
-from shakedown.runs.records import RunRecord
+from shakedown.runs.directory import STATEMENT, RunDirectory, RunRecord
 from shakedown.runs.signing.statement import digest
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState, is_unreadable

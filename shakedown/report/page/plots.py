@@ -21,7 +21,7 @@ from shakedown.report.overview import Overview
 from shakedown.report.page.squares import moment
 from shakedown.report.page.svg import Chart, Point, cells, heat_colour
 from shakedown.runs import copies
-from shakedown.runs.records import Evidence, JobRecord
+from shakedown.runs.directory import Evidence, JobRecord
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import Matrix, TrialsRecord
 

@@ -32,8 +32,7 @@ from shakedown.report.page.squares import tiles
 from shakedown.report.terminal import value_text
 from shakedown.report.trials import fleet
 from shakedown.runs import copies
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import Evidence, JobRecord
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from shakedown.state.findings import Verdict
 
 LOGS = 12  # of one page: the first failure and some of what followed from it

@@ -13,7 +13,7 @@ from shakedown.hosts import folded
 from shakedown.report.causes import fold_gates
 from shakedown.report.overview import Action, Overview
 from shakedown.report.page import plots
-from shakedown.runs.records import RunNode
+from shakedown.runs.directory import RunNode
 from shakedown.state.findings import Verdict, worst
 
 if TYPE_CHECKING:

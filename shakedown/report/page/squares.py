@@ -16,7 +16,7 @@ from shakedown.common.lists import grouped
 from shakedown.common.text import counted, decimal, printable
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
-from shakedown.runs.records import JobRecord
+from shakedown.runs.directory import JobRecord
 from shakedown.state.findings import Verdict, worst
 
 

@@ -19,10 +19,9 @@ from shakedown.runner.demo.nodes import Rack, Turns, parts_of
 from shakedown.runner.demo.scenario import INVENTORY, SIMULATED, Scenario
 from shakedown.runner.training import plan_of, take_result
 from shakedown.runs.diagnosis import KeptLogs, diagnose
-from shakedown.runs.directory import RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id
 from shakedown.runs.isolation import Group, Isolation, Problem, Training
 from shakedown.runs.judging import judge_job, verdict_of
-from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 

@@ -11,7 +11,7 @@ from shakedown import ledger as memory
 from shakedown.desired.models import DesiredState, Service
 from shakedown.ledger import LedgerError
 from shakedown.runner.jobs.connection import settings_of
-from shakedown.runs.records import RunRecord
+from shakedown.runs.directory import RunRecord
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
 from shakedown.service import decide

@@ -15,7 +15,7 @@ from shakedown.catalogue import Log, entries
 from shakedown.common.data import read_toml
 from shakedown.common.text import file_name
 from shakedown.node.system import GROUPS
-from shakedown.runs.records import RunRecord
+from shakedown.runs.directory import RunRecord
 
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
 _FOUR = rf"{_OCTET}(?:\.{_OCTET}){{3}}"

@@ -15,8 +15,7 @@ from pydantic import Field, ValidationError
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import file_name, load_json, load_sound, printable
 from shakedown.node.sign import NAMESPACE
-from shakedown.runs.directory import SIGNATURES, RunDirectory, read_document
-from shakedown.runs.records import Evidence, RunNode, RunRecord
+from shakedown.runs.directory import SIGNATURES, Evidence, RunDirectory, RunNode, RunRecord, read_document
 from shakedown.runs.signing import openssh
 
 Keys = Callable[[str, str], str] | None  # node, key -> why the key does not count for the node

@@ -21,9 +21,8 @@ from shakedown.common.frozen import Frozen, first_problem
 from shakedown.common.text import load_json, printable, shallow
 from shakedown.desired.models import DesiredState
 from shakedown.runs.archive.read import UNPACKED_LIMIT
-from shakedown.runs.directory import STATEMENT, RunDirectory
+from shakedown.runs.directory import STATEMENT, Evidence, RunDirectory, RunRecord, now
 from shakedown.runs.folder import run_ids
-from shakedown.runs.records import Evidence, RunRecord, now
 from shakedown.runs.signing import envelope
 from shakedown.runs.signing.envelope import LIMIT, NotSigned, opened
 from shakedown.runs.signing.nodes import LogSigner

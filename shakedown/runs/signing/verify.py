@@ -13,10 +13,9 @@ from shakedown.common import private
 from shakedown.common.text import counted, printable
 from shakedown.runs.archive.make import Made, make
 from shakedown.runs.archive.read import is_packed, opened
-from shakedown.runs.directory import STATEMENT, RunDirectory
+from shakedown.runs.directory import STATEMENT, RunDirectory, RunRecord
 from shakedown.runs.folder import find_run
 from shakedown.runs.judging import judged_again
-from shakedown.runs.records import RunRecord
 from shakedown.runs.signing import envelope, nodes, statement
 from shakedown.runs.signing.envelope import NotSigned
 from shakedown.runs.signing.statement import Statement

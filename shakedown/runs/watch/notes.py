@@ -32,7 +32,7 @@ from shakedown.state.findings import Finding, Verdict, worst
 
 if TYPE_CHECKING:
     from shakedown.gates import Gate
-    from shakedown.runs.records import RunRecord
+    from shakedown.runs.directory import RunRecord
 
 
 NAME = "events.jsonl"

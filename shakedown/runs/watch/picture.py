@@ -17,7 +17,7 @@ from shakedown.common.text import counted, printable
 from shakedown.hosts import few, folded
 from shakedown.jobs.progress import Pace
 from shakedown.logs.iterations import Iteration
-from shakedown.runs.records import RunNode
+from shakedown.runs.directory import RunNode
 from shakedown.runs.watch.notes import Note
 from shakedown.state.findings import Verdict
 

@@ -16,8 +16,7 @@ from shakedown.common.text import counted, printable
 from shakedown.desired.models import EACH
 from shakedown.hosts import folded
 from shakedown.jobs.progress import figure_text, loss_text
-from shakedown.runs.directory import RunDirectory
-from shakedown.runs.records import RunRecord
+from shakedown.runs.directory import RunDirectory, RunRecord
 from shakedown.runs.watch.notes import NAME, SILENT_S, Note, NotesReader
 from shakedown.runs.watch.picture import JobPicture, Picture, concerns_a_watcher, legend, rows
 from shakedown.state.findings import Verdict
