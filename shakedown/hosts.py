@@ -288,8 +288,10 @@ class _Choice:
 
     def _nearest(self, missing: Sequence[str]) -> str:
         numbers = {_numbers(name.rstrip("*")) for name in missing}
-        near = folded(name for name in self._names if _numbers(name) in numbers)  # node1 for node01
-        near = near or ", ".join(difflib.get_close_matches(missing[0], [*self._groups, *self._names], n=3))
+        short = {name: name if (first := name.partition(".")[0]).isdigit() else first for name in self._names}
+        near = folded(name for name in short if {_numbers(name), _numbers(short[name])} & numbers)  # node1 for node01
+        words = dict.fromkeys([*self._groups, *short, *short.values()])
+        near = near or ", ".join(difflib.get_close_matches(missing[0], words, n=3))
         hint = f"; the nearest: {near}" if near else ""
         groups = [group for group in self._groups if group != "all"]
         more = f", and the group{'s' if len(groups) > 1 else ''} {', '.join(groups)}" if groups else ""

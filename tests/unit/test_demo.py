@@ -218,7 +218,8 @@ def test_a_ticket_is_of_one_node_and_shows_no_secret(tmp_path: Path) -> None:
     record = demo.train()
     path = str(tmp_path / record.run_id)
     several = CliRunner().invoke(main, ["ticket", path])
-    assert several.exit_code == 2 and "choose one with --node" in several.output
+    bad = [node for node in demo.scenario.nodes if any(node in found for found in demo.scenario.placed.values())]
+    assert several.exit_code == 2 and f" names {few(bad)}: choose one with --node" in several.output
     (node,) = demo.scenario.placed["gpu_lost"]
     one = CliRunner().invoke(main, ["ticket", path, "--node", node])
     assert one.exit_code == 0 and "`gpu_count`: 7" in one.stdout

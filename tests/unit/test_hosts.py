@@ -86,6 +86,16 @@ def test_a_part_that_chooses_no_host_is_named(words: str, problem: str) -> None:
         select([words], NODES, {"gpu": NODES[:3]})
 
 
+@pytest.mark.parametrize(
+    ("word", "nearest"), [("node3", "node03.rack7"), ("node[1-2]", r"node\[01-02\].rack7"), ("nod17", "node17")]
+)
+def test_the_nearest_of_long_names_is_found_by_a_short_one(word: str, nearest: str) -> None:
+    with pytest.raises(ValueError, match=f"no such host; the nearest: {nearest}"):
+        select([word], nodes("node[01-64].rack7"))
+    with pytest.raises(ValueError, match=r"no such host \(there are"):
+        select(["node127"], nodes("127.0.1.[1-64]"))
+
+
 @given(st.sets(st.sampled_from([*NODES, *RACKS, "head", "@local", "a,b", "x y", "gpu[1]"]), min_size=1))
 def test_what_output_writes_of_hosts_is_read_again(names: set[str]) -> None:
     there = [*NODES, *RACKS, "head", "@local", "a,b", "x y", "gpu[1]"]

@@ -6,7 +6,7 @@ import click
 
 from shakedown import ledger as memory
 from shakedown.cli.words import unusable, usable
-from shakedown.hosts import select
+from shakedown.hosts import few, select
 from shakedown.report.markdown import candidates, text_of
 from shakedown.runs.archive.read import opened_run
 from shakedown.runs.archive.redact import Redactor
@@ -36,7 +36,7 @@ def ticket(run: str, node: str | None) -> None:
         if not named:
             unusable(f"{record.run_id} names no node: give one with --node")
         if len(named) > 1:
-            unusable(f"{record.run_id} names {', '.join(named[:8])}: choose one with --node")
+            unusable(f"{record.run_id} names {few(named)}: choose one with --node")
         try:
             state = opened.directory.load_state(named[0])
         except FileNotFoundError:
