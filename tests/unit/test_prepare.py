@@ -99,7 +99,7 @@ class Bench:
         return child.returncode, out, error
 
     def fact(self) -> str:
-        text = f"{text_of(NODE / 'data.py', self.root / 'n1')}\nshow_prepared(arguments()[0])"
+        text = f"{text_of(NODE / 'data.py', self.root / 'n1')}\nimport sys; print(json.dumps(prepared(sys.argv[1])))"
         done = subprocess.run(["sh", "-c", command(text, str(self.data))], capture_output=True, text=True, timeout=30)
         return Prepared().process(done.stdout.splitlines())
 
