@@ -89,7 +89,7 @@ def answers(machine: dict[str, Any]) -> dict[str, Any]:
     if "xgmi" in printed:
         rate = int(quantity(printed["xgmi"][0]["bit_rate"]))
         found["link_metrics"] = {"links": [{"bdf": bdf, "bit_rate": rate} for bdf in machine["list"][1:]]}
-        found["topo_get_link_type"] = {"type": smi._LINKS.index(printed["xgmi"][0]["link_type"]), "hops": 1}
+        found["topo_get_link_type"] = {"type": smi._AMDSMI["links"].index(printed["xgmi"][0]["link_type"]), "hops": 1}
     return found
 
 
