@@ -22,7 +22,7 @@ from pathlib import Path
 from shakedown.transport.program import as_word, bare, search
 
 _NODE = Path(__file__).parents[1] / "node"
-_KERNEL_WORDS = Path(__file__).parents[1] / "catalogue/kernel_words.json"  # python -m tests.docs makes it
+_KERNEL_WORDS = Path(__file__).parents[1] / "catalogue/kernel_words.json"  # written by tests/docs
 # They travel by themselves: shakedown/jobs/remote.py, operations/atomic.py, shakedown/agent/program.py.
 _APART = {"agent", "launcher", "telemetry", "assets"}
 _SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py"}

@@ -104,9 +104,5 @@ def test_nodes_without_gpus_are_told_by_their_cpus_and_a_hostile_name_is_one_lin
     assert (found.gpu, found.image, found.driver) == ("CPU AMD EPYC 9654", "none", "none")
 
 
-def test_a_benchmark_is_keyed_by_what_was_asked_and_a_job_without_a_plan_by_nothing() -> None:
-    wanted = {"mode": "pretrain", "model": "Llama-3.1-8B", "precision": "BF16", "image": "pytorch"}
-    found = key_of(JobRecord.model_validate({"node": "node01", "benchmark": wanted}), {"node01": healthy()})
-    assert found is not None
-    assert (found.recipe, found.scope, found.image) == ("pytorch-training", "each", "pytorch")
+def test_a_job_without_a_plan_is_keyed_by_nothing() -> None:
     assert key_of(JobRecord(error="no node was left"), {}) is None

@@ -29,6 +29,10 @@ COMMIT = "c" * 40
 DIGEST = "sha256:" + "a" * 64
 
 
+class State:
+    """The state of a deploy, by which operations keep what counts for all of its hosts."""
+
+
 class Node:
     """A node with the answers to its facts, the last of them for good; `said`: why it failed."""
 
@@ -487,7 +491,7 @@ def test_a_source_is_passed_by_only_where_it_is_not_there_or_has_not_the_image(
     sources = [registries.Registry("mirror.lab", "train"), registries.Registry("registry.lab", "train")]
     wish = registries.Wish(image, sources, "docker", None, 3, 7000, 60, None)
     host: Any = SimpleNamespace(log_styled=lambda _words, fg, log_func: styles.append(fg))
-    state: Any = SimpleNamespace()
+    state: Any = State()
     assert registries._pull(state, host, wish, registries.Manifest(DIGEST, 10), looks) == passed
     assert "".join(document["registry"][0] for document in sent) == pulled
     assert styles == logged
@@ -530,9 +534,13 @@ def test_a_node_has_until_its_deadline_and_no_attempt_more(
 @pytest.mark.parametrize(
     "given", [None, {}, {"_sudo": True, "_shell_executable": "sh", "name": "n", "_run_once": True}]
 )
-def test_a_reboot_takes_the_user_of_its_operation(given: dict[str, Any] | None) -> None:
+def test_commands_take_the_user_of_their_operation(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any] | None
+) -> None:
+    monkeypatch.setattr(atomic, "connector_arguments", lambda _host: {"_su_user": "root"})
     host: Any = SimpleNamespace(current_op_global_arguments=given)
-    assert reboot._connector_arguments(host) == ({"_sudo": True, "_shell_executable": "sh"} if given else {})
+    wanted = {"_sudo": True, "_shell_executable": "sh"} if given else {"_su_user": "root"}
+    assert atomic.connector(host) == wanted
 
 
 class Place:

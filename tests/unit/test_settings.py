@@ -31,7 +31,7 @@ ONCE = {name: each for name, each in SETTINGS.items() if not each.details}
 
 
 def test_a_setting_has_the_name_of_its_file() -> None:
-    assert sorted(SETTINGS) == sorted(path.stem for path in Path(FOLDER).iterdir())
+    assert sorted(SETTINGS) == sorted(path.stem for path in Path(FOLDER).glob("*.json"))
     assert {name: each.name for name, each in SETTINGS.items()} == {name: name for name in SETTINGS}
 
 

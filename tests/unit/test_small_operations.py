@@ -15,7 +15,7 @@ from shakedown.operations import atomic, dataset, engine, images, patch, provide
 from shakedown.operations.atomic import Step
 from shakedown.operations.registries import Manifest, Registry, Wish
 from shakedown.state.images import parse
-from tests.unit.test_operations_outcome import Node
+from tests.unit.test_operations_outcome import Node, State
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -62,7 +62,7 @@ def test_another_source_gives_the_image_the_tag_that_it_has_in_the_inventory(
     sources = [Registry("mirror.lab", "train"), Registry("registry.lab", "train")]
     wish = Wish(image, sources, "docker", None, 3, 60, 60, None)
     host: Any = SimpleNamespace(name="a", log_styled=lambda words, **_how: None)
-    state: Any = SimpleNamespace()
+    state: Any = State()
     assert registries._pull(state, host, wish, Manifest("sha256:" + "1" * 64, 5))
     named = image.tagged if image.tag else None
     assert [document["tagged"] for document in sent] == [named, None]
@@ -100,7 +100,7 @@ def test_a_download_has_its_own_time_limit_and_the_time_to_clean_up(monkeypatch:
 
     monkeypatch.setattr(dataset, "run_script", run_script)
     host: Any = SimpleNamespace()
-    state: Any = SimpleNamespace()
+    state: Any = State()
     assert dataset._download(state, host, {"timeout_s": 1000})
     assert limits == [1000 + dataset.SLACK_S]
 

@@ -37,7 +37,7 @@ def names(kept: list[KeptLog]) -> list[str]:
 
 
 def test_samples_and_kernel_log_are_collected_like_a_log(jobs: Jobs) -> None:
-    result = jobs.run({"a": "time.sleep(1)", "b": TRAIN}, telemetry_s=0.2)
+    result = jobs.run({"a": "time.sleep(3)", "b": TRAIN}, telemetry_s=0.2)
     assert result.completed
     for node in result.nodes:
         assert names(node.kept) == ["leader.log", "telemetry.jsonl", "kernel.log", "devices.log"]

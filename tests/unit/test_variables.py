@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from shakedown.desired import profiles
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.jobs.plan import PlanError
 from shakedown.recipes.recipe import recipes
@@ -219,12 +220,10 @@ MISSPELT = {
     "UCX_NET_DEVICE": "UCX_NET_DEVICES",
     "OMP_NUM_THREAD": "OMP_NUM_THREADS",
 }
-# Of the public scripts' own variables, those that no library reads: the first three are slips there, too.
+# Of the public scripts' own variables, those that no library reads: slips there, too.
 SLIPS = {
     "CUDA_DEVICE_MAX_CONNECTION": "CUDA_DEVICE_MAX_CONNECTIONS",
-    "NCCL_MAX_P2P_CHANNELS": "NCCL_MAX_P2P_NCHANNELS",
     "NCCL_MAX_RINGS": "NCCL_MAX_NRINGS",
-    "RCCL_HOME": "NCCL_HOME",
 }
 
 
@@ -253,3 +252,13 @@ def test_what_the_project_itself_sets_is_no_misspelt_name(name: str) -> None:
 def test_names_of_a_site_are_its_own() -> None:
     own = dict.fromkeys(("SCRATCH_DIR", "RACK", "SITE_LOG", "MY_MODEL_2", "OMPI_MCA_btl", "http_proxy"), "x")
     assert not [path for path in of_recipe(TWO, environment=own) if path.startswith("smoke.environment")]
+
+
+@at_once("profile", [(kind, name) for kind in ("gpu", "nic") for name in profiles.names(kind)])
+def test_what_a_profile_sets_is_no_misspelt_name(profile: tuple[str, str]) -> None:
+    sections = profiles.load(*profile)
+    names = [
+        word for section in sections.values() if isinstance(section, dict) for word in section.get("environment", ())
+    ]
+    assert names or profile[1] not in ("thor2", "ainic")
+    assert not [word for word in names if meant(word)]
