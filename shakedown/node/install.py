@@ -70,21 +70,22 @@ def forget_old(parent: str, current: str) -> None:
 
 
 def cache(files: List[Tuple[str, bytes]]) -> str:
-    """Put the bundle into the cache. A folder that is there already is not whole, and is replaced."""
+    """Put the bundle into the cache. A folder that is there already is replaced unless it is whole: then another
+    controller has just installed it, and its probe may be running from it."""
     place(home())
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     parent = place(cache_folder())
     folder = os.path.join(parent, DIGEST + "-" + sys.implementation.cache_tag)
     fresh = unpack(files, parent)
     try:
-        if os.path.lexists(folder):
+        if os.path.lexists(folder) and not is_whole(folder):
             aside = tempfile.mkdtemp(prefix=".new-", dir=parent)
             os.rename(folder, os.path.join(aside, "broken"))
             shutil.rmtree(aside, ignore_errors=True)
-        os.rename(fresh, folder)
+        os.rename(fresh, folder)  # fails where a folder with files is there
     except OSError:
         shutil.rmtree(fresh, ignore_errors=True)
-        if not is_whole(folder):  # another controller may have installed the same one at the same moment
+        if not is_whole(folder):
             raise
     forget_old(parent, folder)
     return folder

@@ -98,6 +98,18 @@ def test_first_missing_then_found(node: Callable[..., dict[str, Any]], tmp_path:
     assert cached(tmp_path).stat().st_mode & 0o777 == 0o700
 
 
+def test_a_second_controller_leaves_the_first_one_s_folder_in_its_place(
+    node: Callable[..., dict[str, Any]], installed: Path
+) -> None:
+    """Both found none a moment ago, and the first one's probe still imports from it."""
+    before = cached(installed).stat()
+    assert "probe" in install(node)
+    assert (cached(installed).stat().st_ino, cached(installed).stat().st_ctime_ns) == (
+        before.st_ino,
+        before.st_ctime_ns,
+    )
+
+
 def sources(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}
 
