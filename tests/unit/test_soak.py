@@ -178,6 +178,18 @@ def test_tools_run_in_turn_until_the_time_under_load_is_over(node: Node) -> None
     assert not node.scratch.exists()
 
 
+def test_the_rest_of_a_stage_may_be_too_short_for_a_figure(node: Node) -> None:
+    """A soak that goes on has such rests, and would be unknown for them."""
+    first, ran = f"test -e {node.folder}/ran || {METRICS}", f"touch {node.folder}/ran"
+    node.tool("stress-ng", f"{first}; {ran}; sleep 0.7")
+    report = lines(node.start(1.1, ["cpu"]).communicate(timeout=60)[0])
+    assert report[-1]["over"] and not [entry for entry in report if "failed" in entry]
+    report = lines(node.start(1.1, ["cpu"]).communicate(timeout=60)[0])
+    assert [entry["text"] for entry in report if "failed" in entry] == ["its output has no figure"], (
+        "of the whole slice"
+    )
+
+
 def test_an_uncorrectable_error_ends_the_load_at_once_and_leaves_nothing(node: Node) -> None:
     node.tool("stress-ng", "sleep 300 & echo $! > ../../child; wait")
     process = node.start(200.0, ["cpu"], slice_s=100)

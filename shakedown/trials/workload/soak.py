@@ -206,10 +206,11 @@ class Soak:
                     stop(process)
                 self.loaded += took
             for tool, process, output, early in zip(tools, started, outputs, cut):  # noqa: B905
-                self._judge(tool, process.returncode, tail(output), early)
+                self._judge(tool, process.returncode, tail(output), early, seconds < self.request["slice_s"] / 2)
 
-    def _judge(self, tool: dict[str, Any], code: int, text: str, early: bool) -> None:
-        """Report a tool's figure, and what went wrong. `early`: this program ended it: no exit code counts."""
+    def _judge(self, tool: dict[str, Any], code: int, text: str, early: bool, short: bool = False) -> None:
+        """Report a tool's figure, and what went wrong. `early`: this program ended it, so that no exit code counts.
+        `short`: the rest of a stage, in which a tool may have no figure."""
         sys.stderr.write(f"== {tool['name']}: exit code {code}{', ended here' if early else ''}\n{text}\n")
         if tool["wrong"] and (wrong := re.search(f".*{tool['wrong']}.*", text)):
             self.tell(wrong=tool["name"], text=wrong[0][:200])
@@ -220,7 +221,7 @@ class Soak:
         value = sum(numbers) * tool["scale"]
         if numbers and value > 0:
             self.tell(figure=tool["name"], value=round(value / len(numbers) if tool["mean"] else value, 3))
-        elif not early:
+        elif not (early or short):
             self.tell(failed=tool["name"], text="its output has no figure")
 
     def go(self) -> int:
