@@ -97,6 +97,7 @@ def _by_url(text: str) -> Place:
 
 WAIT_S = 30.0  # for another writer, or for a server that does not answer
 _TRIES = 5
+_ANEW = "put it aside (move the file, or name an empty database), then `shakedown ledger add --all` makes a new one"
 _OF_A_RUN = (  # children before parents
     *(schema.figures, schema.findings, schema.recipes, schema.jobs, schema.nodes, schema.accusations, schema.proofs),
     schema.runs,
@@ -236,7 +237,7 @@ class Ledger:
     def _version(self, connection: Connection) -> int:
         version, known = schema.version_of(connection), schema.VERSION
         if version not in (0, known):
-            remedy = "update shakedown here" if version > known else "`shakedown ledger add --all` makes a new one"
+            remedy = "update shakedown here" if version > known else _ANEW
             why = f"its tables are of version {version}, and this shakedown knows {known}"
             raise LedgerError(f"ledger {self.place.name}: {why}: {remedy}")
         return version
@@ -254,9 +255,7 @@ class Ledger:
             raise
         except (TypeError, ValueError, OverflowError, OSError) as error:  # SQLite holds anything in any column
             why = f"there is a value that no ledger has ({type(error).__name__})"
-            raise LedgerError(
-                f"ledger {self.place.name}: {why}: `shakedown ledger add --all` makes a new one"
-            ) from None
+            raise LedgerError(f"ledger {self.place.name}: {why}: {_ANEW}") from None
 
     def _words(self, error: SQLAlchemyError) -> str:
         """Never the statement or its values."""
