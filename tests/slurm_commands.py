@@ -39,13 +39,11 @@ for child in children:
 SCONTROL = f"""#!{sys.executable}
 import os, sys
 from ClusterShell.NodeSet import NodeSet
-if sys.argv[1] != "--oneliner":
-    sys.exit("scontrol: unrecognized option")
 for row in open(os.environ["HOME"] + "/rows"):
     if len(sys.argv) == 4 or row.partition(" ")[0][len("NodeName="):] in NodeSet(sys.argv[4]):
         print(row, end="")
 """
-"""scontrol of a build without JSON that shows nodes."""
+"""scontrol that shows nodes."""
 
 
 class Programs:

@@ -1,21 +1,20 @@
-"""Slurm's nodes as typed values, from whatever the build there is prints.
+"""Slurm's nodes as typed values, from `scontrol --oneliner show nodes`.
 
-`scontrol show nodes --json` is there from 23.02 on, where the build has it; its shapes differ. In 23.02 and later
-`state` is a list of words and a number may be {"set", "infinite", "number"}; in the document of 22.05 (`sinfo --json`)
-`state` is a word, its flags stand apart, and numbers are numbers. `scontrol --oneliner show nodes` is there on all.
+Every version has this text, and 22.05 and 24.11 write it alike. `scontrol --json` begins with 23.02, a build may lack
+it, and its shapes differ between versions.
 """
 
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import load_json, printable, sound
+from shakedown.common.text import printable
 from shakedown.schedulers.slurm import commands
-from shakedown.schedulers.slurm.commands import SlurmError, Unknown
+from shakedown.schedulers.slurm.commands import SlurmError
 
 DRAINING = frozenset({"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
 GONE = frozenset({"DOWN", "ERROR", "UNKNOWN", "INVALID", "INVAL", "INVALID_REG", "NOT_RESPONDING", "FUTURE", "BLOCKED"})
@@ -32,26 +31,13 @@ _MARKS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "
 _MARKS |= {"$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED"}
 
 
-def _number(value: Any) -> Any:
-    """Return a number, also from what newer versions write for one; None where it is not set."""
-    if isinstance(value, dict):
-        return value.get("number") if value.get("set") and not value.get("infinite") else None
-    return value
-
-
-def _listed(value: Any) -> Any:
-    if isinstance(value, str):
-        return [part for part in value.split(",") if part and part != "(null)"]
-    return value or []
-
-
-def _text(value: Any) -> Any:
-    return "" if value is None else printable(value, 500) if isinstance(value, str) else value
+def _listed(value: str) -> list[str]:
+    return [part for part in value.split(",") if part]
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$")]
-Text = Annotated[str, BeforeValidator(_text)]
-Count = Annotated[int, BeforeValidator(lambda value: _number(value) or 0), Field(ge=0, le=1 << 40)]
+Text = Annotated[str, AfterValidator(lambda text: printable(text, 500))]
+Count = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
 class Node(Frozen):
@@ -109,16 +95,9 @@ def read(names: Iterable[str] = ()) -> list[Node]:
     """Return all nodes, or the named ones, in Slurm's order. Raise SlurmError, and Absent for a name that Slurm does
     not have."""
     wanted = list(names)
-    try:
-        nodes = from_json(commands.run("scontrol", "--json", *_which(wanted)))
-    except Unknown:
-        nodes = _from_listing(wanted)
-    except SlurmError as error:
-        if "json" not in str(error).split(": ", 1)[-1].lower():
-            raise
-        nodes = _from_listing(wanted)  # a build without its JSON serializer
+    nodes = _from_listing(wanted)
     there = {node.name for node in nodes}
-    if absent := [name for name in wanted if name not in there]:  # 24.11 leaves them out of its JSON without a word
+    if absent := [name for name in wanted if name not in there]:
         raise commands.Absent(f"Slurm has no node {', '.join(absent)}; what it has is shown by: scontrol show nodes")
     return nodes
 
@@ -150,38 +129,6 @@ def jobs_on(names: Iterable[str], but: int | None = None) -> dict[str, list[str]
     return jobs
 
 
-def from_json(text: str) -> list[Node]:
-    """Read `scontrol show nodes --json` or, of 22.05, `sinfo --json`. Raise SlurmError."""
-    try:
-        document = sound(load_json(text, commands.OUTPUT_BYTES))
-    except ValueError as error:
-        raise SlurmError(f"Slurm's JSON of its nodes cannot be read: {error}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
-        raise SlurmError("Slurm's JSON of its nodes cannot be read: it has no list of nodes")
-    if document.get("errors"):
-        raise SlurmError(f"Slurm could not list its nodes: {printable(str(document['errors']), 400)}")
-    return _unique(_node(_fields_of_json(entry)) for entry in document["nodes"])
-
-
-def _fields_of_json(entry: Any) -> dict[str, Any]:
-    if not isinstance(entry, dict):
-        raise SlurmError(f"Slurm's JSON of its nodes cannot be read: {printable(repr(entry), 100)} is no node")
-    state, flags = entry.get("state"), entry.get("state_flags") or []
-    words = state if isinstance(state, list) else [state]
-    reason = entry.get("reason") or ""
-    return {
-        "name": entry.get("name"),
-        "states": _states([*words, *(flags if isinstance(flags, list) else [flags])]),
-        "reason": reason,
-        "reason_by": entry.get("reason_set_by_user") if reason else "",
-        "partitions": _listed(entry.get("partitions")),
-        "reservation": entry.get("reservation"),
-        "features": _listed(entry.get("active_features", entry.get("features"))),
-        "gres": entry.get("gres"),
-        "allocated_cpus": entry.get("alloc_cpus"),
-    }
-
-
 # A field of a line of `scontrol -o show nodes`; the reason goes to the last "[who@when]", since anything may stand in
 # it, another node's reason too.
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
@@ -194,25 +141,24 @@ _BEGIN = re.compile(r"^NodeName=(\S*)", re.MULTILINE)
 _REASON = re.compile(r"\sReason=(.*) \[([^\s\[\]@]*)@(?:[0-9T:-]{10,30}|Unknown)\](?=\s|$)", re.DOTALL)
 
 
-def _which(wanted: list[str]) -> list[str]:
-    return ["show", "nodes", *([commands.as_list(wanted)] if wanted else [])]
+def _show(wanted: list[str]) -> str:
+    return commands.run("scontrol", "--oneliner", "show", "nodes", *([commands.as_list(wanted)] if wanted else []))
 
 
 def _from_listing(wanted: list[str]) -> list[Node]:
-    """Read the text for a person. Where a node's own words have a line end, and behind it what looks like another node,
-    request every node alone: all of that answer is then the node's."""
-    text = commands.run("scontrol", "--oneliner", *_which(wanted))
-    begun = _BEGIN.findall(text)
-    if len(wanted) != 1 and (not wanted or sorted(begun) == sorted(set(wanted))):
-        with contextlib.suppress(SlurmError):
-            return from_text(text)
+    """Read the text. Where a node's own words have a line end, and behind it what looks like another node, request
+    every node alone: all of that answer is then the node's."""
+    if len(wanted) != 1:
+        text = _show(wanted)
+        if not wanted or sorted(_BEGIN.findall(text)) == sorted(set(wanted)):
+            with contextlib.suppress(SlurmError):
+                return from_text(text)
     there = wanted or commands.run("sinfo", "--noheader", "--Node", "--format=%N").split()
     return [_alone(name) for name in dict.fromkeys(there)]
 
 
 def _alone(name: str) -> Node:
-    text = commands.run("scontrol", "--oneliner", *_which([name]))
-    node = _node(_fields_of_line(" ".join(text.split("\n"))))
+    node = _node(" ".join(_show([name]).split("\n")))
     if node.name != name:
         raise commands.Absent(f"Slurm has no node {name}: it answered with {node.name}")
     return node
@@ -222,7 +168,7 @@ def from_text(text: str) -> list[Node]:
     """Read `scontrol --oneliner show nodes`. Raise SlurmError."""
     if text.strip() == "No nodes in the system":
         return []
-    return _unique(_node(_fields_of_line(line)) for line in _lines(text))
+    return _unique(map(_node, _lines(text)))
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -253,19 +199,17 @@ def _without_own_words(line: str) -> tuple[str, bool]:
     return name + fields + tail, True
 
 
-def _fields_of_line(line: str) -> dict[str, Any]:
+def _node(line: str) -> Node:
     line, clear = _without_own_words(line)
-    reason = _REASON.search(line)
-    if reason is None and (begin := re.search(r"\sReason=(.*)$", line)):
-        reason = begin
+    reason = _REASON.search(line) or re.search(r"\sReason=(.*)$", line)
     rest = line if reason is None else line[: reason.start()] + line[reason.end() :]
     values: dict[str, str] = {}
     for field, value in _FIELD.findall(rest):
         values.setdefault(field, "" if value in ("(null)", "N/A") else value)
     parts = reason.groups() if reason is not None else ("",)
-    return {
+    fields = {
         "name": values.get("NodeName"),
-        "states": _states([values.get("State"), None if clear else "INVALID_REG"]),
+        "states": _states(values.get("State", "") + ("" if clear else "+INVALID_REG")),
         "reason": parts[0].strip(),
         "reason_by": parts[1] if len(parts) > 1 else "",
         "partitions": _listed(values.get("Partitions", "")),
@@ -274,24 +218,21 @@ def _fields_of_line(line: str) -> dict[str, Any]:
         "gres": values.get("Gres", ""),
         "allocated_cpus": values.get("CPUAlloc", "0"),
     }
-
-
-def _states(words: Iterable[Any]) -> list[str]:
-    states: list[str] = []
-    for text in "+".join(str(word or "") for word in words).upper().split("+"):
-        marks = [_MARKS[mark] for mark in text if mark in _MARKS]
-        states += [state for state in (text.rstrip("*~#!%$@^-"), *marks) if state and state not in states]
-    return [printable(state, 40) for state in states]
-
-
-def _node(fields: dict[str, Any]) -> Node:
     try:
         return Node.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        name = printable(repr(fields.get("name")), 100)
+        name = printable(repr(fields["name"]), 100)
         raise SlurmError(f"Slurm's record of its node {name} cannot be read: {where}: {first['msg']}") from None
+
+
+def _states(text: str) -> list[str]:
+    states: list[str] = []
+    for word in text.upper().split("+"):
+        marks = [_MARKS[mark] for mark in word if mark in _MARKS]
+        states += [state for state in (word.rstrip("*~#!%$@^-"), *marks) if state and state not in states]
+    return [printable(state, 40) for state in states]
 
 
 def _unique(nodes: Iterable[Node]) -> list[Node]:
