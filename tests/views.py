@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from shakedown.checks import checks
-from shakedown.desired.models import DesiredState
+from shakedown.desired.models import DesiredState, Service
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates.judge import JobSpec, from_logs
 from shakedown.gates.judgement import watched_counters
@@ -68,7 +68,7 @@ class Run:
 def service_proposals(
     known: dict[str, Known],
     facts: dict[str, decide.Facts],
-    allowed: dict[str, decide.Allowed],
+    allowed: dict[str, Service],
     bounds: decide.Limits,
     now: int,
     alone: bool = False,
@@ -81,7 +81,7 @@ def service_marks(
     known: dict[str, Known],
     nodes: dict[str, Scheduled],
     hosts: dict[str, str | None],
-    bounds: marks.Bounds,
+    bounds: decide.Limits,
     alone: bool = False,
 ) -> list[Any]:
     names = marks.names_in(nodes, hosts)  # type: ignore[arg-type]

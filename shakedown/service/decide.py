@@ -34,14 +34,6 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Allowed:
-    """What the desired state allows on one node."""
-
-    repairs: tuple[str, ...] = ("mend",)
-    bmc: bool = False
-
-
-@dataclass(frozen=True)
 class Proposal:
     """The next action for a node, or why there is none."""
 
@@ -58,7 +50,7 @@ class Proposal:
 class Limits:
     """The limits over all nodes. `stopped`: why no action may begin."""
 
-    at_once: int = 1
+    at_once: int = 1  # nodes that may be out together
     stopped: str = ""
     busy: set[str] = field(default_factory=set)  # nodes that are out already: drained by shakedown, or under repair
 
@@ -67,7 +59,7 @@ def proposals(
     histories: Mapping[str, History],
     known: Mapping[str, Known],
     facts: Mapping[str, Facts],
-    allowed: Mapping[str, Allowed],
+    allowed: Mapping[str, Service],
     limits: Limits,
     now: int,
 ) -> list[Proposal]:
@@ -79,7 +71,7 @@ def proposals(
     for node in order:
         own = facts.get(node, Facts(reached=False, job="the node was not read"))
         of_node = known.get(node, Known())
-        proposal = next_proposal(node, histories[node], of_node, own, allowed.get(node, Allowed()), now)
+        proposal = next_proposal(node, histories[node], of_node, own, allowed.get(node, Service()), now)
         if proposal.kind in ("repair", "load"):
             proposal = _limited(proposal, own, limits, out)
         if proposal.kind in ("repair", "load", "drain"):
@@ -104,7 +96,7 @@ def _limited(proposal: Proposal, facts: Facts, limits: Limits, out: set[str]) ->
     return Proposal(proposal.node, kind, reason, proposal.repair, proposal.name) if reason else proposal
 
 
-def next_proposal(node: str, history: History, known: Known, facts: Facts, allowed: Allowed, now: int) -> Proposal:
+def next_proposal(node: str, history: History, known: Known, facts: Facts, allowed: Service, now: int) -> Proposal:
     """Propose the next action for one suspect node.
 
     A step without an end, on a node that no process claims, was interrupted.
@@ -148,7 +140,7 @@ def _load(node: str, history: History, reason: str) -> Proposal:
     return Proposal(node, "load", reason, LOAD, history.incidents[0].name, tuple(loads))
 
 
-def _escalate(node: str, history: History, known: Known, facts: Facts, allowed: Allowed, now: int) -> Proposal:
+def _escalate(node: str, history: History, known: Known, facts: Facts, allowed: Service, now: int) -> Proposal:
     """Propose the next repair that is allowed and within its budget; a person, where no repair is left."""
     own = [incident for incident in history.incidents if not escalation().is_compared(incident)]
     incidents = [incident for incident in own if _is_present(incident, facts)]
@@ -194,8 +186,8 @@ def _budgets(incidents: Sequence[Incident]) -> list[Budget]:
     return [*(step for step in escalation().entry_for(drifted).steps if step.repair == "mend"), *steps]
 
 
-def _impossible(repair: str, facts: Facts, allowed: Allowed) -> str:
-    if repair not in allowed.repairs:
+def _impossible(repair: str, facts: Facts, allowed: Service) -> str:
+    if repair not in allowed.rungs:
         return f"service.rungs does not allow {repair}"
     if repair == "power cycle":
         return "" if allowed.bmc else "there is no service.bmc for a power cycle"

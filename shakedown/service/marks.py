@@ -14,7 +14,7 @@ from typing import Literal
 
 from shakedown.common.text import counted, printable
 from shakedown.schedulers.interface import Node
-from shakedown.service.decide import Proposal
+from shakedown.service.decide import Limits, Proposal
 from shakedown.service.model import History, Incident, Known, NodeService, Step
 from shakedown.state.findings import Verdict, worst
 
@@ -103,33 +103,26 @@ def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict
     return {host: name for host, name in result.items() if name in nodes and taken[name] == 1}
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """How many nodes Shakedown may drain together, drained ones included; `stopped`: why it may drain none now."""
-
-    at_once: int = 1
-    stopped: str = ""
-
-
 def marks(
     histories: Mapping[str, History],
     known: Mapping[str, Known],
     nodes: Mapping[str, Node],
     names: Mapping[str, str],
-    bounds: Bounds,
+    limits: Limits,
 ) -> list[Mark]:
-    """Decide the changes in the scheduler. `nodes`: all its nodes; `names`: the hosts' names there."""
+    """Decide the changes in the scheduler. `nodes`: all its nodes; `names`: the hosts' names there. Drained nodes count
+    in `limits`."""
     events = {host: known.get(host, Known()) for host in histories}
     free = [host for host, history in histories.items() if not history.open or is_only_partner(history, events[host])]
     result = [_resumed(host, histories[host], events[host], nodes, names) for host in free]
     resumed = sum(mark is not None and mark.what == "resume" for mark in result)
     drained = {name for name, node in nodes.items() if node.drained and node.reason.startswith(PREFIX)}
-    left = bounds.at_once - len(drained) + resumed
+    left = limits.at_once - len(drained) + resumed
     for host, history in histories.items():
         incident = next((incident for incident in history.incidents if incident.drains), None)
         if incident is None:
             continue
-        mark = _drained(host, incident, events[host], nodes.get(names.get(host, "")), bounds, left)
+        mark = _drained(host, incident, events[host], nodes.get(names.get(host, "")), limits, left)
         left -= mark is not None and mark.what == "drain"
         result.append(mark)
     return [mark for mark in result if mark is not None]
@@ -140,7 +133,7 @@ def drain_mark(host: str, incident: Incident, node: Node) -> Mark:
     return Mark(host, "drain", node.name, drain_reason(incident), name=incident.name)
 
 
-def _drained(host: str, incident: Incident, known: Known, node: Node | None, bounds: Bounds, left: int) -> Mark | None:
+def _drained(host: str, incident: Incident, known: Known, node: Node | None, limits: Limits, left: int) -> Mark | None:
     def leave(reason: str) -> Mark:
         return Mark(host, "leave", node.name if node else "", why=reason, name=incident.name)
 
@@ -152,10 +145,10 @@ def _drained(host: str, incident: Incident, known: Known, node: Node | None, bou
         return leave(f"the node is out of service already: {node.why_not()}")
     if node.reason and not node.reason.startswith(PREFIX):
         return leave(f"the node has another user's reason: {printable(node.reason, 200)}")
-    if bounds.stopped:
-        return leave(bounds.stopped)
+    if limits.stopped:
+        return leave(limits.stopped)
     if left <= 0:
-        return leave(f"service.at_once allows {bounds.at_once} to be out together")
+        return leave(f"service.at_once allows {limits.at_once} to be out together")
     return drain_mark(host, incident, node)
 
 

@@ -18,9 +18,9 @@ from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.schedulers.slurm.nodes import Node, from_text
 from shakedown.service import decide
-from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_proposal, proposals
+from shakedown.service.decide import LOADS, Facts, Limits, Proposal, next_proposal, proposals
 from shakedown.service.evidence import incidents, passed_loads
-from shakedown.service.marks import PARTNER, Board, Bounds, _next, drain_reason, marks, names_in, shown, step_line
+from shakedown.service.marks import PARTNER, Board, _next, drain_reason, marks, names_in, shown, step_line
 from shakedown.service.model import REPAIRS, Incident, Known, PassedLoad, Step, escalation, history
 from shakedown.service.power import PowerError, command_for, cycle
 from shakedown.state.findings import Finding, Verdict
@@ -256,11 +256,12 @@ def test_what_was_passed_before_a_rung_says_nothing_of_the_node_after_it() -> No
     assert open_of(*again) == [], "an earlier accusation that has fallen stays so"
 
 
-ALL, HERE, ONE = Allowed(REPAIRS, bmc=True), Facts(), Bounds()
+BMC = Bmc(command=["power", "{node}"])
+ALL, HERE, ONE = Service(rungs=list(REPAIRS), bmc=BMC), Facts(), Limits()
 
 
 def next_step(
-    *events: Incident | PassedLoad | Step, now: int = 1000, facts: Facts = HERE, allowed: Allowed = ALL
+    *events: Incident | PassedLoad | Step, now: int = 1000, facts: Facts = HERE, allowed: Service = ALL
 ) -> Proposal:
     its = known(*events)
     return next_proposal("node1", history(its), its, facts, allowed, now)
@@ -294,7 +295,7 @@ def test_the_repairs_are_tried_in_order_and_end_with_a_person() -> None:
     events += attempt(300, "mend", "failed")
     events.append(accused(310))
     assert told(next_step(*events)) == ("repair", "reboot")
-    assert next_step(*events, allowed=Allowed(("mend",))).kind == "hand over"
+    assert next_step(*events, allowed=Service()).kind == "hand over"
     events += attempt(400, "reboot", "failed")
     over = next_step(*events)
     assert over.kind == "hand over" and "mend was tried 2 times" in over.why and "reboot was tried once" in over.why
@@ -348,7 +349,7 @@ def test_a_node_that_does_not_answer_has_its_power_cycled_or_is_left_to_a_person
     gone = accused(100, name="reachable", drift=False, drains=True)
     away = Facts(reached=False)
     assert told(next_step(gone, facts=away)) == ("repair", "power cycle")
-    assert next_step(gone, facts=away, allowed=Allowed(("mend",))).kind == "leave", "it may come back by itself"
+    assert next_step(gone, facts=away, allowed=Service()).kind == "leave", "it may come back by itself"
     tried = (gone, *attempt(200, "power cycle", "failed"), accused(210, name="reachable", drift=False))
     assert next_step(*tried, facts=away).kind == "hand over"
     waits = next_step(accused(50), *attempt(60, "mend"), gone, facts=away, now=100)
@@ -356,7 +357,7 @@ def test_a_node_that_does_not_answer_has_its_power_cycled_or_is_left_to_a_person
     assert told(next_step(gone, facts=away, now=219)) == ("wait", "power cycle"), "somebody else may have booted it"
     assert told(next_step(gone, facts=away, now=220)) == ("repair", "power cycle")
     without = next_step(accused(100, name="gpu_link", drift=False), *attempt(110, "reload driver", "failed"),
-        *attempt(120, "reboot", "failed"), allowed=Allowed(REPAIRS))  # fmt: skip
+        *attempt(120, "reboot", "failed"), allowed=Service(rungs=list(REPAIRS)))  # fmt: skip
     assert without.kind == "hand over" and "no service.bmc" in without.why
 
 
@@ -379,7 +380,7 @@ def test_what_the_check_does_not_find_any_more_is_put_under_load_before_anything
 
 def test_what_only_waits_for_a_boot_is_not_mended_once_more() -> None:
     assert told(next_step(accused(100), facts=Facts(pending=True))) == ("repair", "reboot")
-    over = next_step(accused(100), facts=Facts(pending=True), allowed=Allowed(("mend",)))
+    over = next_step(accused(100), facts=Facts(pending=True), allowed=Service())
     assert over.kind == "hand over" and "wait for a boot" in over.why
 
 
@@ -458,10 +459,10 @@ def in_slurm(name: str = "node1", *states: str, reason: str = "") -> Node:
 BAD = accused(100, source="trial", name="gemm", what="gpu3: 0.5 of its peers", drift=False, drains=True)
 
 
-def marked(*events: Any, nodes: dict[str, Node] | None = None, bounds: Bounds = ONE) -> list[tuple[str, str]]:
+def marked(*events: Any, nodes: dict[str, Node] | None = None, limits: Limits = ONE) -> list[tuple[str, str]]:
     its = {"node1": known(*events)}
     there = nodes or {"node1": in_slurm()}
-    found = marks({"node1": history(its["node1"])}, its, there, names_in(there, {"node1": None}), bounds)
+    found = marks({"node1": history(its["node1"])}, its, there, names_in(there, {"node1": None}), limits)
     return [(each.what, each.reason if each.what == "drain" else each.why) for each in found]
 
 
@@ -483,7 +484,7 @@ def test_a_suspect_is_drained_and_nobody_elses_reason_is_touched() -> None:
     assert marked(BAD, step(150, "drained", why=reason), nodes=freed) == [("drain", reason)], "not drained any more"
     wordless = {"node1": in_slurm("node1", "IDLE", "DRAIN")}
     assert marked(BAD, step(150, "drained"), nodes=wordless)[0][0] == "leave", "nobody's reason is not ours"
-    assert marked(BAD, bounds=Bounds(stopped="too many"))[0] == ("leave", "too many")
+    assert marked(BAD, limits=Limits(stopped="too many"))[0] == ("leave", "too many")
     assert marked(BAD, nodes={"node2": in_slurm("node2")})[0][0] == "leave"
 
 
@@ -498,7 +499,7 @@ def test_only_what_we_drained_and_a_later_run_has_cleared_is_resumed() -> None:
         assert "resume" not in [what for what, _ in marked(BAD, drained, *cleared, nodes=other)]
     alone = {"node1": known(BAD, drained, passed(200, "gemm", 0), passed(210, others=0))}
     names = {"node1": "node1"}
-    found = marks({"node1": history(alone["node1"], alone=True)}, alone, ours, names, Bounds())
+    found = marks({"node1": history(alone["node1"], alone=True)}, alone, ours, names, Limits())
     assert [each.what for each in found] == ["leave"], "nobody is resumed by its own word"
     for at in (210, 300):
         late = step(at, "drained", why=reason)
@@ -524,7 +525,7 @@ def test_so_many_are_drained_together_as_may_be_out_and_one_that_is_resumed_make
     names = {name: name for name in NODES}
 
     def of(its: dict[str, Known], nodes: dict[str, Node], at_once: int) -> list[tuple[str, str]]:
-        found = marks({node: history(each) for node, each in its.items()}, its, nodes, names, Bounds(at_once))
+        found = marks({node: history(each) for node, each in its.items()}, its, nodes, names, Limits(at_once))
         return [(each.node, each.what) for each in found]
 
     assert of(bad, there, 1) == [("node1", "drain"), ("node2", "leave")]

@@ -6,9 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
+from shakedown.desired.models import Bmc, Service
 from shakedown.service import decide
-from shakedown.service.decide import Allowed, Facts
-from shakedown.service.marks import Bounds, marks, unmanaged_reason
+from shakedown.service.decide import Facts, Limits
+from shakedown.service.marks import marks, unmanaged_reason
 from shakedown.service.model import Done, Incident, Known, PassedLoad, Step, history
 from tests.cases import cases, wrong
 from tests.views import Scheduled
@@ -91,7 +92,7 @@ def test_a_node_is_resumed_by_a_load_with_others_after_its_drain(
     events: tuple[PassedLoad, ...], alone: bool, what: str
 ) -> None:
     past = known(event("gate x", 9), DRAINED, *events)
-    found = marks({"a": history(past, alone)}, {"a": past}, {"a": node(True, reason=OURS)}, {"a": "a"}, Bounds())
+    found = marks({"a": history(past, alone)}, {"a": past}, {"a": node(True, reason=OURS)}, {"a": "a"}, Limits())
     assert [str(mark) for mark in found] == [
         what if what.startswith("a: ") else f"a: left as it is in the scheduler: {what}"
     ]
@@ -99,7 +100,7 @@ def test_a_node_is_resumed_by_a_load_with_others_after_its_drain(
 
 def test_a_drain_that_no_incident_explains_stays() -> None:
     past = known(DRAINED)
-    found = marks({"a": history(past)}, {"a": past}, {"a": node(True, reason=OURS)}, {"a": "a"}, Bounds())
+    found = marks({"a": history(past)}, {"a": past}, {"a": node(True, reason=OURS)}, {"a": "a"}, Limits())
     assert [mark.what for mark in found] == ["leave"]
 
 
@@ -110,7 +111,7 @@ def test_a_node_that_is_resumed_makes_room_for_another(at_once: int, drains: int
     past = {"a": free, "b": bad, "c": bad, "d": bad}
     nodes: Any = {"a": node(True, reason=OURS)} | {name: Scheduled(name) for name in "bcd"}
     names = {name: name for name in past}
-    found = marks({name: history(one) for name, one in past.items()}, past, nodes, names, Bounds(at_once))
+    found = marks({name: history(one) for name, one in past.items()}, past, nodes, names, Limits(at_once))
     assert [mark.what for mark in found] == ["resume"] + ["drain"] * drains + ["leave"] * (3 - drains)
 
 
@@ -152,10 +153,10 @@ def test_loads_in_a_row_end_at_a_repair_and_at_a_person(steps: list[tuple[str, s
     assert decide._loads_in_a_row([event(done, at, rung) for at, (done, rung) in enumerate(steps)]) == count  # type: ignore[misc]
 
 
-ANY = Allowed(repairs=("mend", "reload driver", "reboot", "power cycle"), bmc=True)
+ANY = Service(rungs=["mend", "reload driver", "reboot", "power cycle"], bmc=Bmc(command=["power"]))
 
 
-def proposed(past: Known, now: int, allowed: Allowed = ANY, **facts: Any) -> str:
+def proposed(past: Known, now: int, allowed: Service = ANY, **facts: Any) -> str:
     found = decide.next_proposal("a", history(past), past, Facts(**facts), allowed, now)
     return " ".join(filter(None, (found.kind, found.repair, str(found.until or ""))))
 
@@ -188,7 +189,7 @@ def test_an_attempt_counts_for_its_window_and_not_a_second_longer(later: int, le
 
 
 def test_a_power_cycle_waits_from_the_incident_or_the_last_repair() -> None:
-    only = Allowed(repairs=("power cycle",), bmc=True)
+    only = Service(rungs=["power cycle"], bmc=ANY.bmc)
     past = known(event("diagnosis unreachable", 1000))
     assert [proposed(past, at, only) for at in (1000, 1119, 1120)] == [
         "wait power cycle 1120", "wait power cycle 1120", "repair power cycle",

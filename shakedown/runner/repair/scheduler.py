@@ -16,7 +16,7 @@ from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
 from shakedown.service import decide
 from shakedown.service.evidence import incidents, passed_loads
-from shakedown.service.marks import PARTNER, PREFIX, Bounds, Mark, drain_reason, is_managed, marks, names_in
+from shakedown.service.marks import PARTNER, PREFIX, Mark, drain_reason, is_managed, marks, names_in
 from shakedown.service.model import History, Incident, Known, PassedLoad, Step, history
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def proposed(
         return []
     named = [node for node, history in histories.items() if any(entry.drains for entry in history.incidents)]
     stopped = decide.too_many_named(named, decide.stop_at(services.values(), fleet))
-    bounds = Bounds(decide.at_once([services[node] for node in wanted], fleet), stopped)
+    limits = decide.Limits(decide.at_once([services[node] for node in wanted], fleet), stopped)
     chosen = {node: history for node, history in histories.items() if node in wanted}
-    return marks(chosen, known, scheduled.nodes, names, bounds)
+    return marks(chosen, known, scheduled.nodes, names, limits)
 
 
 def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, room: Room) -> str:

@@ -19,7 +19,7 @@ from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, read_scheduler, services_of
 from shakedown.schedulers.interface import Node
 from shakedown.service import decide
-from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
+from shakedown.service.decide import Facts, Limits, Proposal, proposals
 from shakedown.service.evidence import SMOKE, from_findings
 from shakedown.service.marks import Board, Mark, is_managed, shown, unmanaged_reason
 from shakedown.service.model import LOAD, History, Known, history
@@ -56,11 +56,8 @@ class Picture:
     def proposals(self, now: int) -> list[Proposal]:
         """Return what is next for each suspect."""
         facts = {host: self.facts(host) for host in self.histories}
-        allowed = {
-            host: Allowed(tuple(service.rungs), service.bmc is not None) for host, service in self.services.items()
-        }
-        bounds = Limits(self.at_once, self.stopped, self.out)
-        return proposals(self.histories, self.known, facts, allowed, bounds, now)
+        limits = Limits(self.at_once, self.stopped, self.out)
+        return proposals(self.histories, self.known, facts, self.services, limits, now)
 
     @property
     def at_once(self) -> int:
@@ -148,12 +145,8 @@ class Picture:
             for host, past in self.histories.items()
         ]
         title, why = self.scheduled.title, self.scheduled.wrong
-        wrong = (
-            [f"{title} could not be asked, so it is unknown which nodes are drained or have a job: {why}"]
-            if why
-            else []
-        )
-        return Board(nodes, [*wrong, *([self.stopped] if self.stopped else [])], self.marks())
+        wrong = f"{title} could not be asked, so it is unknown which nodes are drained or have a job: {why}"
+        return Board(nodes, [*([wrong] if why else []), *([self.stopped] if self.stopped else [])], self.marks())
 
 
 def on_its_gpus(state: NodeState, desired: DesiredState) -> str:
