@@ -40,7 +40,7 @@ def watch(state: State) -> None:
     state.add_callback_handler(_Callbacks())
     progress(state).folding = fold_lines(state)
     out = terminal.console(stderr=True)
-    show = functools.partial(out.print, markup=False, highlight=False, soft_wrap=True)
+    show = functools.partial(out.print, markup=False, soft_wrap=True)
     gevent.spawn(look_on, state, lambda line: show(f"    {line}"))
     for host in state.inventory:
         host.log_styled = _keep_reason(host)  # type: ignore[method-assign]
@@ -230,7 +230,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     lines = summary_lines(summary)
     for number, line in enumerate(lines if verdict.passes else fitted(lines)):
         style = terminal.COLOURS[verdict] if not number else None
-        out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, style=style, markup=False, soft_wrap=True)
     invocation.reported = True
     return verdict
 

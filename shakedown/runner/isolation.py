@@ -120,7 +120,7 @@ def _tell(current: Session, problem: Problem) -> None:
     texts = [*estimate(problem, TRAINING_S).lines(), *(f"hint: {hint}" for hint in problem.hints)]
     texts += [f"{name} is not searched: {why}" for name, why in problem.unfit.items()]
     for text in ("search for bad nodes:", *(f"  {text}" for text in texts)):
-        current.out.print(text, markup=False, highlight=False)
+        current.say(text)
 
 
 def _resume(current: Session, path: Path) -> None:
@@ -144,7 +144,7 @@ def _resume(current: Session, path: Path) -> None:
     }
     isolation.problem = isolation.problem.model_copy(update=limits)
     more = f"at most {rounds} more" + (f" and {duration(request.seconds)}" if request.seconds else "")
-    current.out.print(f"going on with {path} after {counted(played, 'round')}; {more}", markup=False)
+    current.say(f"going on with {path} after {counted(played, 'round')}; {more}")
     if not invocation.dry:
         record.finished_at, record.verdict = None, Verdict.UNKNOWN
         current.directory, current.record = directory, record
@@ -153,9 +153,9 @@ def _resume(current: Session, path: Path) -> None:
 
 def _keep(current: Session, isolation: Isolation) -> None:
     """Keep the search in the record, and in a file of its own for who resumes it."""
-    assert current.record is not None and current.directory is not None
-    current.record.isolation = isolation
-    current.directory.write("isolation.json", isolation.model_dump_json(indent=1) + "\n")
+    record, directory = current.begun
+    record.isolation = isolation
+    directory.write("isolation.json", isolation.model_dump_json(indent=1) + "\n")
 
 
 def _search_if_failed(current: Session, where: Allocation, interrupted: Interrupted) -> None:
@@ -169,7 +169,7 @@ def _search_if_failed(current: Session, where: Allocation, interrupted: Interrup
         return
     (job,) = together
     if job.result is None or job.result.started_at is None:
-        current.out.print(f"no search: the training did not begin ({job.error or 'not started'})", markup=False)
+        current.say(f"no search: the training did not begin ({job.error or 'not started'})")
         return
     first = job.result.first_failure
     stopped = [(first.node, first.text)] if first is not None and first.node is not None else []
@@ -183,18 +183,18 @@ def _search_if_failed(current: Session, where: Allocation, interrupted: Interrup
 
 def _search(current: Session, where: Allocation, interrupted: Interrupted) -> None:
     """From round to round. What goes wrong ends the search, and not the host that drives it."""
-    assert current.record is not None
-    isolation = current.record.isolation
-    if isolation is None or current.directory is None:
+    record, directory = current.begun
+    isolation = record.isolation
+    if isolation is None:
         return
     if not isolation.rounds:
         isolation.problem = _as_they_are(current, isolation.problem)
     try:
-        where.allocate(isolation.problem.nodes, lambda text: current.out.print(text, markup=False), interrupted)
+        where.allocate(isolation.problem.nodes, current.say, interrupted)
     except Exception as error:
-        current.out.print(f"no search: {error}", markup=False, highlight=False)
+        current.say(f"no search: {error}")
         return
-    launch = _Rounds(current, current.directory, where, interrupted, isolation)
+    launch = _Rounds(current, directory, where, interrupted, isolation)
     shown = len(isolation.rounds)
 
     def keep(state: Isolation) -> None:
@@ -202,12 +202,12 @@ def _search(current: Session, where: Allocation, interrupted: Interrupted) -> No
         _keep(current, state)
         for trainings in state.rounds[shown:]:
             for line in round_line(trainings):
-                current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+                current.say(line, soft_wrap=True)
         shown = len(state.rounds)
 
     ended = search(isolation, launch, keep, interrupted)
     invocation.interrupted |= interrupted() is not None
-    current.record.isolation = ended
+    record.isolation = ended
     current.save()
 
 
@@ -265,7 +265,7 @@ def show(current: Session, isolation: Isolation) -> None:
     """Show the tree and its result."""
     current.out.print()
     for line in lines(isolation):
-        current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+        current.say(line, soft_wrap=True)
 
 
 def _passes(current: Session, host: Host) -> bool:

@@ -38,10 +38,10 @@ def show(current: Session) -> None:
     verdict."""
     current.preview = preview = _made(current, invocation.changes, invocation.trains)
     for line in lines(preview, len(current.hosts), whole=invocation.verbose):
-        current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+        current.say(line, soft_wrap=True)
     if invocation.verbose:
         for name, plan in preview.jobs.items():
-            current.out.print(render(plan, name), markup=False, highlight=False, soft_wrap=True)
+            current.say(render(plan, name), soft_wrap=True)
     current.out.print()
 
 

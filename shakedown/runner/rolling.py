@@ -155,7 +155,7 @@ def show_batches(current: Session, request: Request) -> None:
     planned = _planned(current, request)
     waiting = planned.names("waiting")
     line = f"in {counted(plan.batches(planned), 'batch', 'batches')} of {request.batch}: {named(waiting) or 'no node'}"
-    current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+    current.say(line, soft_wrap=True)
 
 
 def _planned(current: Session, request: Request) -> Rolling:
@@ -294,6 +294,6 @@ class _Rolling:
             self.show(f"stopped: {self.record.stopped}", "red")
 
     def show(self, line: str, style: str | None = None) -> None:
-        self.current.out.print(line, markup=False, highlight=False, soft_wrap=True, style=style)
+        self.current.say(line, soft_wrap=True, style=style)
         if self.current.notes is not None:
             self.current.notes.note("stage", line)

@@ -132,4 +132,4 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
 
 
 def _notice(text: str) -> None:
-    terminal.console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    terminal.console(stderr=True).print(text, style="yellow", markup=False, soft_wrap=True)

@@ -84,6 +84,16 @@ class Session:
         )
 
     @property
+    def begun(self) -> tuple[RunRecord, RunDirectory]:
+        """The record and the directory of a run that keeps something (`open_run`)."""
+        assert self.record is not None and self.directory is not None
+        return self.record, self.directory
+
+    def say(self, text: str, **how: Any) -> None:
+        """Show a text as it is: what looks like rich's markup is none."""
+        self.out.print(text, markup=False, **how)
+
+    @property
     def hosts(self) -> list[Host]:
         return hosts_in_limit(self.state)
 
@@ -278,11 +288,10 @@ class Session:
 
     def _remember(self) -> None:
         """Keep the run in the ledger; a failure becomes a notice, here and in the record."""
-        assert self.record is not None and self.directory is not None
-        kept = without_secrets(self.record, self.examination)
-        why = keep(self.directory, kept, self.examination.states, self.evidence)
-        if why != self.record.not_in_ledger:
-            self.record.not_in_ledger = why
+        record, directory = self.begun
+        why = keep(directory, without_secrets(record, self.examination), self.examination.states, self.evidence)
+        if why != record.not_in_ledger:
+            record.not_in_ledger = why
             self.save()
         if why:
             self.notices.append(why)

@@ -97,26 +97,24 @@ def _begin(current: Session) -> None:
         return
     if earlier is None:
         current.open_run().soak = record
-    assert current.directory is not None and current.record is not None
-    current.directory.write(FILE, record.model_dump_json(indent=1) + "\n")
+    _, directory = current.begun
+    directory.write(FILE, record.model_dump_json(indent=1) + "\n")
 
 
 def _show_plan(current: Session, record: SoakRecord) -> None:
-    out = current.out
     line = f"soak: {length(record.total_s)} under load on {folded(record.nodes)}"
     line += f", in {counted(len(record.stages), 'stage')}"
     line += f"; {length(record.done_s)} are done" if record.done_s else ""
-    out.print(f"{line}; counters are read every {catalogue().sample_s:g} s", markup=False, highlight=False)
+    current.say(f"{line}; counters are read every {catalogue().sample_s:g} s")
     if current.shared["soak: trials"]:
-        out.print("  trials: before the load, not counted", markup=False, highlight=False)
+        current.say("  trials: before the load, not counted")
     for stage in record.stages:
         programs = dict.fromkeys(catalogue().tool[name].program for name in tools_of(record, stage.name))
         tools = ", ".join(programs) or stage_of(stage.name).trial or "training"
         done = f", {length(stage.done_s)} done" if stage.done_s else ""
-        text = f"  {stage.name}: {length(stage.wanted_s)}{done}: {stage_of(stage.name).about} ({tools})"
-        out.print(text, markup=False, highlight=False)
+        current.say(f"  {stage.name}: {length(stage.wanted_s)}{done}: {stage_of(stage.name).about} ({tools})")
     for name, why in record.left_out.items():
-        out.print(f"  {name}: left out: {why}", markup=False, highlight=False)
+        current.say(f"  {name}: left out: {why}")
 
 
 # -- going on ----------------------------------------------------------------------------------------------------------
@@ -179,7 +177,7 @@ def _go_on(current: Session, path: Path, record: RunRecord) -> None:
     record.soak = judge_soak(directory, record, current.evidence)
     record.gates, record.finished_at, record.verdict = [], None, Verdict.UNKNOWN
     current.shared["soak: record"] = record.soak
-    current.out.print(f"soak: going on with {path} (--fresh begins a new one)", markup=False, highlight=False)
+    current.say(f"soak: going on with {path} (--fresh begins a new one)")
     if not invocation.dry:
         current.directory, current.record = directory, record
         current.states_kept |= set(current.examination.states)
@@ -193,8 +191,7 @@ def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None
     training.note_missing(current)
     looked = _job(current, where, interrupted, LOOK, 0.0)
     if looked is not None and (blind := unseen(record := _judged(current), [stage.name for stage in record.stages])):
-        text = f"soak: the verdict will be unknown at best: {NO_COUNTER}: {some(blind)}: {LOAD_EDAC}"
-        current.out.print(text, markup=False, highlight=False)
+        current.say(f"soak: the verdict will be unknown at best: {NO_COUNTER}: {some(blind)}: {LOAD_EDAC}")
     while looked is not None and not interrupted():
         record = _judged(current)
         left = stages_left(record)
@@ -203,7 +200,7 @@ def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None
         stage = left[0]
         seconds = min(stage.left_s, catalogue().segment_s)
         text = f"soak: {stage.name}: {length(seconds)} of {length(stage.wanted_s)}, {length(record.done_s)} done in all"
-        current.out.print(text, markup=False, highlight=False)
+        current.say(text)
         if current.notes:
             current.notes.note("stage", text)
         job = _job(current, where, interrupted, stage.name, seconds)
@@ -226,14 +223,13 @@ def _by_slurm(ended: str) -> str:
 
 def _job(current: Session, where: Allocation, interrupted: Interrupted, stage: str, seconds: float) -> JobRecord | None:
     """Run one job over all nodes, and keep it. Return None where it could not be run."""
-    record, directory = current.record, current.directory
-    assert record is not None and directory is not None
+    record, directory = current.begun
     number = sum(job.trials.startswith(f"{KIND}/{stage}-") for job in record.jobs) + 1
     kind = f"{KIND}/{stage}-{number}"
 
     def tell(event: Event) -> None:
         if event.kind in ("failure", "end", "device"):
-            current.out.print(f"    {kind}: {event.text}", markup=False, highlight=False)
+            current.say(f"    {kind}: {event.text}")
 
     def make_plan() -> LaunchPlan:
         run_id = f"{record.run_id}-{stage}-{number}"
@@ -255,8 +251,8 @@ def _job(current: Session, where: Allocation, interrupted: Interrupted, stage: s
 
 
 def _plan(current: Session, stage: str, seconds: float, run_id: str) -> LaunchPlan:
-    record = current.record
-    assert record is not None and record.soak is not None
+    record, _ = current.begun
+    assert record.soak is not None
     nodes = [name for name in record.soak.nodes if name not in current.excluded]
     desired, states = current.examination.desired, current.examination.states
     if stage == SMOKE:
@@ -270,8 +266,7 @@ def _plan(current: Session, stage: str, seconds: float, run_id: str) -> LaunchPl
 
 
 def _judged(current: Session) -> SoakRecord:
-    record, directory = current.record, current.directory
-    assert record is not None and directory is not None
+    record, directory = current.begun
     current.save()  # the evidence has the logs now
     record.soak = judge_soak(directory, record, current.evidence)
     assert record.soak is not None
@@ -295,8 +290,7 @@ def _passes(current: Session, host: Host) -> bool:
 
 
 def _judge_all(current: Session) -> None:
-    record, directory = current.record, current.directory
-    assert record is not None and directory is not None
+    record, directory = current.begun
     training.note_missing(current)
     soak = _judged(current)
     made: list[Gate] = []
@@ -314,16 +308,15 @@ def _judge_all(current: Session) -> None:
     shown = [gate for gate in made if gate.job == KIND or gate.verdict != Verdict.OK]
     current.out.print()
     current.out.print(outcomes.gates_table(shown))
-    assert current.directory is not None
-    current.directory.write(FILE, soak.model_dump_json(indent=1) + "\n")
+    directory.write(FILE, soak.model_dump_json(indent=1) + "\n")
     current.close(_verdict(current))
 
 
 def _verdict(current: Session) -> Verdict:
     """Return the verdict: a soak that was ended before its time is unknown, and no failure."""
-    assert current.record is not None
+    record, _ = current.begun
     verdicts = [finding.verdict for finding in current.examination.all_findings()]
-    verdicts += [gate.verdict for gate in current.record.gates]
+    verdicts += [gate.verdict for gate in record.gates]
     runs = [current.run_of(host.name) for host in current.hosts]
     verdicts += [run.verdict or Verdict.FAIL for run in runs if run.fails]
     return worst(verdicts)

@@ -153,8 +153,7 @@ def _job(current: Session, node: str | None, on_event: Callable[[Event], None]) 
 
 
 def _plan_now(current: Session, job: Job) -> LaunchPlan:
-    record = current.record
-    assert record is not None
+    record, _ = current.begun
     if invocation.interrupted:
         raise RuntimeError("the run was stopped before this job began")
     note_missing(current)
@@ -218,8 +217,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     """Judge the jobs (of one scope) that are not yet: read the counters of their nodes again, and apply all gates to
     each. A node that has failed alone is excluded from what follows; one that was excluded before its job has
     nothing to be judged."""
-    record, directory = current.record, current.directory
-    assert record is not None and directory is not None
+    record, directory = current.begun
     judged = {gate.job for gate in record.gates}
     training = [job for job in current.jobs if not job.trials]
     begun = [job for job in training if job.name not in judged and scope in (None, job.scope)]
@@ -245,7 +243,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         kept.telemetry = judgement.telemetry
         kept.stragglers = judgement.stragglers
         if judgement.reported is not None and job.plan is not None:
-            _keep_report(current, job.plan, judgement.reported)
+            _keep_report(current, directory, job.plan, judgement.reported)
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if not gate.verdict.passes)
             current.exclude(job.node, f"failed its single-node run: {wrong}", judgement.verdict)
@@ -254,19 +252,16 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     current.save()
 
 
-def _keep_report(current: Session, plan: LaunchPlan, reported: Results) -> None:
-    assert current.directory is not None
-    current.directory.write(f"benchmark/{file_name(plan.driver)}.json", reported.model_dump_json(indent=1) + "\n")
+def _keep_report(current: Session, directory: RunDirectory, plan: LaunchPlan, reported: Results) -> None:
+    directory.write(f"benchmark/{file_name(plan.driver)}.json", reported.model_dump_json(indent=1) + "\n")
     for figure in reported.figures:
         unit = METRICS_OF[plan.parser][figure.metric].unit
-        text = f"{plan.driver}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})"
-        current.out.print(text, markup=False, highlight=False)
+        current.say(f"{plan.driver}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})")
 
 
 def keep(current: Session, job: Job) -> JobRecord:
     """Write the result of a job into the record and its evidence."""
-    record = current.record
-    assert record is not None
+    record, directory = current.begun
     kept = next((kept for kept in record.jobs if kept.name == job.name), None)
     if kept is None:
         kept = JobRecord(node=job.node, trials=job.trials, error=job.error or "no node was left to run it")
@@ -277,8 +272,7 @@ def keep(current: Session, job: Job) -> JobRecord:
         evidence.started = job.allocated
         kept.ended_by = "interrupted" if invocation.interrupted else "controller" if job.plan else ""
     else:
-        assert current.directory is not None
-        take_result(kept, evidence, job.result, current.directory)
+        take_result(kept, evidence, job.result, directory)
         invocation.interrupted |= job.result.outcome == "interrupted"
     return kept
 
@@ -350,8 +344,7 @@ def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
 
 def show_judgement(current: Session) -> None:
     """Show the gates and figures of a run that passed. The end of another run says what failed."""
-    out, record = current.out, current.record
-    assert record is not None and current.directory is not None
+    out, (record, _) = current.out, current.begun
     if verdict_of(record.gates).passes:
         for part in outcomes.judgement(record.gates, record.jobs):
             out.print()
@@ -362,7 +355,7 @@ def show_judgement(current: Session) -> None:
         for note in node.notes:
             notes.setdefault(note, []).append(node.name)
     for line in fitted((f"{few(names)}: {note}" for note, names in notes.items()), most=5):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        current.say(line, soft_wrap=True)
     alone = "benchmark" if any(job.plan and job.plan.has_report for job in record.jobs) else "each node alone"
     for line in outcomes.closing(record.gates, alone):
         out.print(line)

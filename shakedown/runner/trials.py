@@ -108,7 +108,7 @@ def _begin(current: Session) -> None:
     line += f", {counted(wanted.repetitions, 'repetition')}"
     line += f", {counted(number, 'round')} of pairs" if number else ""
     line += f" over {counted(max(rails.values()), 'rail')}" if number and max(rails.values()) > 1 else ""
-    current.out.print(f"{line}: about {seconds:.0f} s", markup=False)
+    current.say(f"{line}: about {seconds:.0f} s")
     if not invocation.dry:
         record = current.open_run()
         record.trials = _record(current, stage, number)
@@ -142,16 +142,16 @@ def _show_plans(current: Session, stage: _Stage) -> None:
         try:
             plan = _plan(current, stage, job)
         except ValueError as error:
-            current.out.print(f"{job.name}: {error}", markup=False, highlight=False)
+            current.say(f"{job.name}: {error}")
             continue
         for node in training.shown(plan, current.examination).nodes:
-            current.out.print(f"{job.name} on {node.name}: {node.shell()}", markup=False, highlight=False)
+            current.say(f"{job.name} on {node.name}: {node.shell()}")
 
 
 def _job(current: Session, stage: _Stage, kind: str, node: str | None) -> Job:
     def tell(event: Event) -> None:
         if event.kind != "iteration":
-            current.out.print(f"    {job.name}: {event.text}", markup=False, highlight=False)
+            current.say(f"    {job.name}: {event.text}")
 
     logs = current.directory.path / kind if current.directory else Path()
     job = Job(
@@ -183,8 +183,7 @@ def _plan(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
 
 def _measure_again(current: Session) -> None:
     """Measure again, in a fresh run, what the first run names, beside others that it does not name."""
-    record, directory, stage = current.record, current.directory, _stage(current)
-    assert record is not None and directory is not None
+    (record, directory), stage = current.begun, _stage(current)
     training.note_missing(current)
     _keep(current, stage)
     current.save()
@@ -216,7 +215,7 @@ def _again_alone(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
     line = f"{', '.join(named)} again in a fresh run of {', '.join(stage.names_again[NODES_AGAIN])}"
     others = [node for node in so_far.groups if node in chosen and node not in named]
     line += f", beside {', '.join(others)}" if others else ""
-    current.out.print(f"trials: {line}", markup=False, highlight=False)
+    current.say(f"trials: {line}")
 
 
 def _again_between(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
@@ -233,13 +232,12 @@ def _again_between(current: Session, stage: _Stage, so_far: TrialsRecord) -> Non
     names = ", ".join(so_far.places[place] for place in places)
     line = f"trials: {counted(number, 'fresh round')} of {', '.join(stage.names_again[AGAIN])} with {names} and "
     line += counted(len(stage.nodes_again) - len(places), "other node")
-    current.out.print(line, markup=False, highlight=False)
+    current.say(line)
     stage.between_again.append(_job(current, stage, AGAIN, None))
 
 
 def _keep(current: Session, stage: _Stage) -> None:
-    record = current.record
-    assert record is not None
+    record, _ = current.begun
     gone = {job.node for job in stage.alone if not job.result and not job.error and job.node in current.excluded}
     for job in stage.jobs:
         if job.node not in gone or job.node is None:
@@ -259,8 +257,7 @@ def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
         raise RuntimeError("the run was stopped before this job began")
     training.note_missing(current)
     plan = _plan(current, stage, job)
-    record = current.record
-    assert record is not None
+    record, _ = current.begun
     if job.node is None and record.trials is not None:
         places = "places_again" if job.trials == AGAIN else "places"
         record.trials = record.trials.model_copy(update={places: [node.name for node in plan.nodes]})
@@ -282,8 +279,7 @@ def _passes(current: Session, host: Host) -> bool:
 
 
 def _judge_all(current: Session) -> None:
-    record, directory, stage = current.record, current.directory, _stage(current)
-    assert record is not None and directory is not None
+    (record, directory), stage = current.begun, _stage(current)
     training.note_missing(current)
     _keep(current, stage)
     current.save()  # the evidence has the logs now
