@@ -68,18 +68,18 @@ def test_a_file_as_it_stands_lists_all_that_only_a_person_knows(file: Path, choi
     job = f"model_params.{topology}.{choice.model}.{choice.gpu}"
     if file == DISTRIBUTED:
         assert opened == {path.replace(CELL, job) for path in FILLED}
-        assert {remark.path for remark in found.derived} == {*FACTS, job}
+        assert {remark.path for remark in found.of_kind("derived")} == {*FACTS, job}
     else:
         assert opened == {"config.training_iterations"}
-        assert {remark.path for remark in found.derived} == {
+        assert {remark.path for remark in found.of_kind("derived")} == {
             "config.nnodes",
             "config.master_address",
             "config.dataset_source",
             job,
         }
     assert found.values["smoke"]["scope"] == ("together" if file == DISTRIBUTED else "each")
-    assert {remark.path for remark in found.refused} == TOLD
-    assert {remark.path.removeprefix(f"{job}.") for remark in found.flagged} == theirs(file, choice)
+    assert {remark.path for remark in found.of_kind("refused")} == TOLD
+    assert {remark.path.removeprefix(f"{job}.") for remark in found.of_kind("flagged")} == theirs(file, choice)
     assert all(remark.why for remark in found.remarks)
 
 
@@ -143,7 +143,7 @@ def test_the_distributed_file_is_planned_with_the_nodes_own_facts(tmp_path: Path
 def test_figures_for_four_nodes_are_flagged_on_two(tmp_path: Path) -> None:
     file = copy_of(tmp_path, DISTRIBUTED, {**FILLED, "config.nnodes": "2"})
     found = import_file(file, ONE)
-    flagged = {remark.path: remark.why for remark in found.flagged}
+    flagged = {remark.path: remark.why for remark in found.of_kind("flagged")}
     assert "4 nodes" in flagged.pop("config.nnodes")
     assert list(flagged) == [f"{CELL}.batch_size"] and "trains with 64" in flagged[f"{CELL}.batch_size"]
     plan = planned(found, nodes=2)
@@ -306,4 +306,4 @@ def test_later_parameters_of_the_older_form() -> None:
     assert found.values["smoke"]["interface"] == "eno1"
     assert found.values["smoke"]["environment"]["GLOO_SOCKET_IFNAME"] == "eno2"
     assert found.values["rdma"] == {"usual_gid_index": 3, "devices": ["bnxt_*", "rocep*"]}
-    assert [remark.path for remark in found.flagged] == ["config.gloo_socket_ifname"]
+    assert [remark.path for remark in found.of_kind("flagged")] == ["config.gloo_socket_ifname"]

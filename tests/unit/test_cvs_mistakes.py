@@ -109,7 +109,7 @@ def test_10_what_is_typed_for_all_nodes_is_derived_or_checked(tmp_path: Path) ->
         "config.nccl_ib_gid_index": "1",
     }
     found = import_file(copy_of(tmp_path, DISTRIBUTED, {**FILLED, **typed}), ONE)
-    (derived,) = [remark for remark in found.derived if remark.path == "config.master_address"]
+    (derived,) = [remark for remark in found.of_kind("derived") if remark.path == "config.master_address"]
     assert "not taken over" in derived.why
     plan = planned(found, nodes=4)
     assert plan.master_address == "10.0.0.1"

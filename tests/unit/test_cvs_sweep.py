@@ -116,14 +116,16 @@ def test_a_rule_that_means_nothing_here_is_refused_by_name(rule: Any, complaint:
 def test_a_bound_on_an_unknown_metric_is_an_error_and_a_mere_record_is_told(tmp_path: Path) -> None:
     assert "throughput_per_gpu" in refused_rule(tmp_path, "speed", {"kind": "min", "value": 1})
     rule = {(CELL, "training.steps_to_target"): {"kind": "info", "value": 0}}
-    told = {remark.path: remark.why for remark in import_file(copy_of(tmp_path, SWEEP, {}, rule), RUN).refused}
+    told = {
+        remark.path: remark.why for remark in import_file(copy_of(tmp_path, SWEEP, {}, rule), RUN).of_kind("refused")
+    }
     assert "not measured" in told[f"sweep_distributed_threshold.json: {CELL}.training.steps_to_target"]
 
 
 def test_a_run_without_a_cell_is_recorded_and_it_is_told(tmp_path: Path) -> None:
     file = copy_of(tmp_path, SWEEP, {"sweep.combinations.mbs2-fp8.global_batch_size": "256"})
     found = import_file(file, RUN)
-    told = {remark.path: remark.why for remark in found.refused}
+    told = {remark.path: remark.why for remark in found.of_kind("refused")}
     assert "no cell" in told["sweep_distributed_threshold.json: MBS=2,GBS=256,PRECISION=FP8"]
     file = copy_of(tmp_path, SWEEP, {}, {"MBS=2": {}})
     assert list(errors(file, RUN)) == ["sweep_distributed_threshold.json: MBS=2"]
@@ -144,7 +146,7 @@ def test_the_threshold_file_is_found_or_its_absence_told(tmp_path: Path) -> None
     assert import_file(unnamed, RUN).values["smoke"]["expect"]["mem_usage"] == 0.75, "the file's own name"
     for each in (own, other, second):
         each.unlink()
-    assert "threshold_json" in {remark.path for remark in import_file(unnamed, RUN).refused}
+    assert "threshold_json" in {remark.path for remark in import_file(unnamed, RUN).of_kind("refused")}
     named = copy_of(tmp_path, SWEEP, {"threshold_json": "other.json"})
     assert "No such file" in errors(named, RUN)["file"]
 
@@ -160,7 +162,7 @@ def test_without_enforcement_nothing_is_judged_and_it_is_told(tmp_path: Path) ->
     found = import_file(copy_of(tmp_path, SWEEP, {"enforce_thresholds": False, **undecided}), RUN)
     assert "expect" not in found.values["smoke"]
     assert found.open == []
-    paths = {remark.path for remark in found.refused}
+    paths = {remark.path for remark in found.of_kind("refused")}
     baseline = {"scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"}
     assert paths >= {"enforce_thresholds", "threshold_json", *baseline}
 
@@ -168,7 +170,7 @@ def test_without_enforcement_nothing_is_judged_and_it_is_told(tmp_path: Path) ->
 def test_without_a_baseline_scaling_is_not_judged_and_it_is_told(tmp_path: Path) -> None:
     found = import_file(copy_of(tmp_path, SWEEP, {"scaling_baseline.tokens_per_sec_total": 0.0}), RUN)
     assert found.values["smoke"]["expect"]["tokens_per_gpu"] == 5000.0
-    assert any("scaling_efficiency_pct" in remark.path for remark in found.refused)
+    assert any("scaling_efficiency_pct" in remark.path for remark in found.of_kind("refused"))
 
 
 def test_another_slope_than_the_gates_is_refused(tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_deepseek_takes_what_its_script_takes(tmp_path: Path) -> None:
     wrong = {"model_params.fsdp": "1"}
     assert set(errors(copy_of(tmp_path, SWEEP, changes | wrong), RUN)) == set(wrong)
     unseen = changes | {"model_params.tensor_parallelism": "8"}
-    told = {remark.path: remark.why for remark in import_file(copy_of(tmp_path, SWEEP, unseen), RUN).refused}
+    told = {remark.path: remark.why for remark in import_file(copy_of(tmp_path, SWEEP, unseen), RUN).of_kind("refused")}
     assert "never sees" in told["model_params.tensor_parallelism"]
 
 

@@ -31,35 +31,6 @@ class Remark:
         return f"{self.path} = {self.value}: {self.kind}: {self.why}"
 
 
-@dataclass
-class Imported:
-    """One job of a CVS file as a site's layer.
-
-    `values` has the very text <changeme> where the file leaves a value open that no node can answer: a layer above may
-    give it, and a desired state in which one is left is refused. `open` lists them with their paths in the file.
-    """
-
-    name: str  # "cvs FILE"
-    values: dict[str, Any] = field(default_factory=dict)
-    open: list[Problem] = field(default_factory=list)
-    remarks: list[Remark] = field(default_factory=list)
-
-    @property
-    def derived(self) -> list[Remark]:
-        """What is left to the nodes, with the reason."""
-        return [remark for remark in self.remarks if remark.kind == "derived"]
-
-    @property
-    def refused(self) -> list[Remark]:
-        """What is not taken over, with the reason."""
-        return [remark for remark in self.remarks if remark.kind == "refused"]
-
-    @property
-    def flagged(self) -> list[Remark]:
-        """What is taken over and may not hold, with the reason."""
-        return [remark for remark in self.remarks if remark.kind == "flagged"]
-
-
 class CvsError(ValueError):
     """A file that cannot be imported. `problems` holds every error, not the first; `remarks` what is noted besides."""
 
@@ -92,14 +63,9 @@ class Given:
     @property
     def shown(self) -> str:
         """The value for a message. A secret in the file is not repeated."""
-        return shown(self.path, self.value)
-
-
-def shown(path: str, value: Any) -> str:
-    """Return a value for a message."""
-    if is_secret(path.rpartition(".")[2]):
-        return "(not shown)"
-    return problems.shown(value, 400)  # the devices of a node have some 150 characters
+        if is_secret(self.path.rpartition(".")[2]):
+            return "(not shown)"
+        return problems.shown(self.value, 400)  # the devices of a node have some 150 characters
 
 
 def is_secret(name: str) -> bool:
@@ -168,22 +134,31 @@ def parameters(values: Mapping[str, Any], known: Collection[str], name: str = ""
 
 
 @dataclass
-class Notes:
-    """`where` is the layer's name, "cvs FILE"."""
+class Imported:
+    """One job of a CVS file as a site's layer, and what is noted on it.
 
-    where: str
-    problems: list[Problem] = field(default_factory=list)
+    `values` has the very text <changeme> where the file leaves a value open that no node can answer: a layer above may
+    give it, and a desired state in which one is left is refused. `open` lists them with their paths in the file.
+    """
+
+    name: str  # "cvs FILE"
+    values: dict[str, Any] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)  # errors: with one of them there is no layer
     open: list[Problem] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
 
+    def of_kind(self, kind: Kind) -> list[Remark]:
+        """Return the remarks of one kind."""
+        return [remark for remark in self.remarks if remark.kind == kind]
+
     def wrong(self, given: Given, expected: str) -> None:
         """Note an error: the file cannot be imported."""
-        self.problems.append(Problem(self.where, given.path, given.shown, expected))
+        self.problems.append(Problem(self.name, given.path, given.shown, expected))
 
     def leave_open(self, given: Given, target: str, missing: bool = False) -> None:
         """Note a value that a person has to give, here or as `target` in a layer above."""
         expected = f"a value{'' if missing else f' in place of {PLACEHOLDER}'} ({target})"
-        self.open.append(Problem(self.where, given.path, "nothing" if missing else given.shown, expected))
+        self.open.append(Problem(self.name, given.path, "nothing" if missing else given.shown, expected))
 
     def derive(self, given: Given, reason: str) -> None:
         """Note a value that the nodes answer."""

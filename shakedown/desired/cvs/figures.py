@@ -7,7 +7,7 @@ from typing import Any
 
 from shakedown.common.text import counted
 from shakedown.desired import profiles
-from shakedown.desired.cvs.document import PLACEHOLDER, CvsError, Given, Notes, read, without_comments
+from shakedown.desired.cvs.document import PLACEHOLDER, CvsError, Given, Imported, read, without_comments
 from shakedown.desired.cvs.job import DEFAULT, SMOKE, LayerDraft
 from shakedown.desired.cvs.tables import number
 
@@ -95,7 +95,7 @@ def _drop_packaged(draft: LayerDraft, expect: dict[str, Any]) -> None:
         draft.notes.refuse(given, "CVS packages this figure for every model: no measurement, so nothing is expected")
 
 
-def _of_results(path: str, results: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
+def _of_results(path: str, results: Mapping[str, Any], notes: Imported) -> dict[str, Any]:
     """Metric -> bound of a `result_dict`. An open one stays <changeme>; 0 is what the files write for no bound."""
     expect: dict[str, Any] = {}
     for name, value in results.items():
@@ -111,7 +111,7 @@ def _of_results(path: str, results: Mapping[str, Any], notes: Notes) -> dict[str
 
 
 def _of_thresholds(
-    path: str, cell: Mapping[str, Any], notes: Notes, per_gpu: Callable[[float], float | None]
+    path: str, cell: Mapping[str, Any], notes: Imported, per_gpu: Callable[[float], float | None]
 ) -> dict[str, float]:
     """Metric -> bound of one cell of a threshold file. `per_gpu`: the tokens/s/GPU of a scaling efficiency in percent,
     None where the file has no baseline for it."""
@@ -135,7 +135,7 @@ def _of_thresholds(
     return expect
 
 
-def _of_rule(given: Given, name: str, notes: Notes) -> float | None:
+def _of_rule(given: Given, name: str, notes: Imported) -> float | None:
     """Return the bound of one rule, in the metric's own direction."""
     rule = given.value
     kind = rule.get("kind") if isinstance(rule, dict) else None
@@ -168,7 +168,7 @@ def _of_rule(given: Given, name: str, notes: Notes) -> float | None:
     return _edge(given, value, kinds, notes) if kind == "within" and value is not None else value
 
 
-def _edge(given: Given, value: float, kinds: tuple[str, str], notes: Notes) -> float | None:
+def _edge(given: Given, value: float, kinds: tuple[str, str], notes: Imported) -> float | None:
     """Return the edge of a band on the side of the worse values. A run that is better than the band has not failed."""
     tolerance = number(given.value.get("tolerance_pct"))
     if tolerance is None or not 0 <= tolerance < 100:
@@ -180,7 +180,7 @@ def _edge(given: Given, value: float, kinds: tuple[str, str], notes: Notes) -> f
     return value * (1 + sign * tolerance / 100)
 
 
-def _bound(given: Given, notes: Notes) -> float | None:
+def _bound(given: Given, notes: Imported) -> float | None:
     bound = number(given.value)
     if bound is None or bound < 0:
         notes.wrong(given, "a number above 0")

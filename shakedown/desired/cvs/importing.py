@@ -12,7 +12,6 @@ from shakedown.desired.cvs.document import (
     CvsError,
     Given,
     Imported,
-    Notes,
     nodes_of_figures,
     parameters,
     read,
@@ -35,8 +34,8 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
     file; a value that is open (<changeme>, or missing) is none: see Imported.
     """
     file = Path(path).expanduser()
-    notes = Notes(f"cvs {path}")
-    document = read(file, notes.where)
+    notes = Imported(f"cvs {path}")
+    document = read(file, notes.name)
     given = _collect(document, notes)
     job = choose(given, choice, notes)
     draft = LayerDraft(notes, file, given, job, nodes_of_figures(document), choice.thresholds)
@@ -63,11 +62,11 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
         read_all(draft)
     if notes.problems:
         raise CvsError(sorted({*notes.problems, *notes.open}), notes.remarks)
-    ordered = {section: draft.values[section] for section in _SECTIONS if section in draft.values}
-    return Imported(notes.where, ordered, notes.open, notes.remarks)
+    notes.values = {section: notes.values[section] for section in _SECTIONS if section in notes.values}
+    return notes
 
 
-def _collect(document: Mapping[str, Any], notes: Notes) -> dict[str, Given]:
+def _collect(document: Mapping[str, Any], notes: Imported) -> dict[str, Given]:
     """Return the file's parameters by name. A second name of the same parameter is an error."""
     found: dict[str, Given] = {}
     for parameter in parameters(without_comments(document), known_parameters()):

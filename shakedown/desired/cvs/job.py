@@ -13,7 +13,7 @@ from typing import Any
 
 from shakedown.common.section import Section
 from shakedown.desired import profiles
-from shakedown.desired.cvs.document import Given, Notes
+from shakedown.desired.cvs.document import Given, Imported
 from shakedown.desired.cvs.tables import ModelFamily, other_names
 
 _SIZES = re.compile(r"MBS=(?P<micro_batch_size>[^,]+),GBS=(?P<global_batch_size>[^,]+),PRECISION=(?P<precision>[^,]+)")
@@ -57,7 +57,7 @@ class SelectedJob:
         return {self.form, *(["distributed"] if self.distributed else [])}
 
 
-def choose(given: Mapping[str, Given], choice: Choice, notes: Notes) -> SelectedJob | None:
+def choose(given: Mapping[str, Given], choice: Choice, notes: Imported) -> SelectedJob | None:
     """Return the wanted job; None, with every reason noted, where there is none."""
     present = any(name in given and given[name].path != name for name in ("gpu_arch", "model_params"))
     params = given.get("model_params")
@@ -76,7 +76,7 @@ def profile_of(name: object) -> str | None:
     return profile if profile in profiles.names("gpu") else None
 
 
-def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, notes: Notes) -> SelectedJob | None:
+def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, notes: Imported) -> SelectedJob | None:
     if choice.run is not None:
         notes.wrong(Given("run", "run", choice.run), "no run: this form of the file has models and GPUs")
     cells: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -121,7 +121,7 @@ def _wanted_topologies(given: Mapping[str, Given]) -> set[bool]:
     return wanted or {True, False}
 
 
-def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: Notes) -> SelectedJob | None:
+def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: Imported) -> SelectedJob | None:
     """Return the chosen run. Where the GPU or the run is an error, another stands in, so that all errors are listed."""
     model = Given("model.model_name", f"{params.path}.model_name", params.value.get("model_name"))
     if not isinstance(model.value, str) or not model.value:
@@ -167,7 +167,7 @@ def _cell(path: str, values: Mapping[str, Any]) -> dict[str, Given]:
     return {name: Given(name, f"{path}.{key}", values[key]) for key, name in names.items()}
 
 
-def _gpu(given: Mapping[str, Given], choice: Choice, notes: Notes) -> str | None:
+def _gpu(given: Mapping[str, Given], choice: Choice, notes: Imported) -> str | None:
     """Return the GPU's profile: the file's, or where that is left open the chosen one."""
     arch = given.get("gpu_arch", Given("gpu_arch", "gpu_arch", None))
     profile, chosen = profile_of(arch.value), profile_of(choice.gpu)
@@ -186,7 +186,7 @@ def _gpu(given: Mapping[str, Given], choice: Choice, notes: Notes) -> str | None
     return profile
 
 
-def _is_distributed(given: Mapping[str, Given], notes: Notes) -> bool:
+def _is_distributed(given: Mapping[str, Given], notes: Imported) -> bool:
     """Decide by the master's address and the RDMA devices, which the present form has for several nodes.
 
     CVS itself leaves it to the suite that is started (megatron_single, megatron_distributed).
@@ -201,7 +201,7 @@ def _is_distributed(given: Mapping[str, Given], notes: Notes) -> bool:
 
 
 def _run(
-    given: Mapping[str, Given], choice: Choice, notes: Notes, present: bool
+    given: Mapping[str, Given], choice: Choice, notes: Imported, present: bool
 ) -> tuple[str, str, dict[str, Any]] | None:
     """Return the chosen run's name, its path and its combination of parameters."""
     smoke = {name.removeprefix("smoke."): item.value for name, item in given.items() if name.startswith("smoke.")}
@@ -239,7 +239,7 @@ def _run(
     return name, f"{combinations.path}.{name}", cells[name]
 
 
-def _sized(path: str, name: str, body: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
+def _sized(path: str, name: str, body: Mapping[str, Any], notes: Imported) -> dict[str, Any]:
     """Return a combination with the sizes of its name, as the present form writes them."""
     sizes = _SIZES.fullmatch(name)
     if sizes is None:
@@ -255,7 +255,7 @@ def _sized(path: str, name: str, body: Mapping[str, Any], notes: Notes) -> dict[
 class LayerDraft:
     """A layer in the making. `given` and `parsed` are by parameter name; `parsed` holds those of the right type."""
 
-    notes: Notes
+    notes: Imported
     file: Path
     given: dict[str, Given]
     job: SelectedJob | None
@@ -264,7 +264,6 @@ class LayerDraft:
     family: ModelFamily | None = None
     parsed: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)  # smoke.options
-    values: dict[str, Any] = field(default_factory=dict)
 
     @property
     def model(self) -> str:
@@ -274,7 +273,7 @@ class LayerDraft:
     def put(self, path: str, value: Any) -> None:
         """Set a dotted path of the layer; an object is merged into what is there."""
         *above, last = path.split(".")
-        at = self.values
+        at = self.notes.values
         for part in above:
             at = at.setdefault(part, {})
         if isinstance(value, dict) and isinstance(at.get(last), dict):

@@ -215,7 +215,7 @@ def _places(draft: LayerDraft) -> None:
 
 def _check_provider(draft: LayerDraft, volumes: str) -> None:
     family = draft.parsed.get("config.nic_type")
-    mounted = draft.values.get("rdma", {}).get("provider", {}).get("name")
+    mounted = draft.notes.values.get("rdma", {}).get("provider", {}).get("name")
     if family and mounted:
         own = profiles.provider_of(family)
         if mounted != own:

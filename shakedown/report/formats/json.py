@@ -1,10 +1,11 @@
 """One JSON document, indented by one."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 from pydantic_core import to_json
 
+from shakedown.desired.cvs.document import Kind
 from shakedown.report import formats
 from shakedown.report.formats import Findings, Plans, SiteLayer, shows
 from shakedown.state.findings import Verdict
@@ -18,13 +19,12 @@ def _findings(document: Findings) -> dict[str, Any]:
 
 def _layer(document: SiteLayer) -> dict[str, Any]:
     imported = document.imported
-    remarks = {"derived": imported.derived, "refused": imported.refused, "flagged": imported.flagged}
     return {
         "layer": imported.values,
         "open": [{"path": item.path, "value": item.value, "expected": item.expected} for item in imported.open],
         **{
-            kind: [{"path": item.path, "value": item.value, "why": item.why} for item in found]
-            for kind, found in remarks.items()
+            kind: [{"path": item.path, "value": item.value, "why": item.why} for item in imported.of_kind(kind)]
+            for kind in get_args(Kind)
         },
     }
 
