@@ -23,6 +23,9 @@ from shakedown.common.lists import grouped
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import SchedulerError
 
+_SPAN = re.compile(r"(?<=[\[,])(\d+)-(\d+)")
+_MOST = 200_000  # hosts
+
 
 def nodes(*patterns: str) -> list[str]:
     """Return the hosts of the patterns in order, in ClusterShell's notation ("node[01-32]", "rack[1-2]n[1-8]", "a,b").
@@ -30,8 +33,12 @@ def nodes(*patterns: str) -> list[str]:
     Raises ValueError for a pattern that cannot be read or that names no host: an inventory without hosts must never
     look like a healthy rack. "@name" is a name, and no group of a ClusterShell configuration.
     """
+    ranges = [abs(int(high) - int(low)) for low, high in _SPAN.findall(" ".join(patterns))]
     try:
-        names = [name for pattern in patterns for name in NodeSet(pattern, resolver=RESOLVER_NOGROUP)]
+        sets = [NodeSet(text, resolver=RESOLVER_NOGROUP) for text in patterns if sum(ranges) <= _MOST]
+        if sum(map(len, sets)) > _MOST or sum(ranges) > _MOST:
+            raise ValueError(f"nodes({', '.join(map(repr, patterns))[:100]}): more than {_MOST} hosts")
+        names = [name for found in sets for name in found]
     except NodeSetException as error:
         form = 'expected a range from low to high, as "node[01-08]"'
         raise ValueError(f"nodes({', '.join(map(repr, patterns))}): {error}; {form}") from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +100,53 @@ def test_a_name_that_python_does_not_take_is_changed(tmp_path: Path) -> None:
     (tmp_path / "a.ini").write_text("[7]\nn1\n[import]\nn2\n[nodes]\nn3\n[a-b]\nn4\n[a_b]\nn[a:c]\n[_x]\nn6\n")
     groups = made(tmp_path / "a.ini")[1]
     assert {"g7", "import_", "nodes_", "a_b", "a_b_", "g_x"} <= groups.keys() and groups["a_b_"] == "na,nb,nc"
+
+
+LEVELS = 26
+HOSTILE = {
+    "aliases.yml": "all:\n  hosts: {n1: }\n  vars:\n    a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+    + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)),
+    "itself.yml": "all: &all\n  hosts: {n1: }\n  children: {x: *all}\n",
+    "deep.yml": f"all: {{hosts: {{n1: }}, vars: {{a: {'[' * 1500}{']' * 1500}}}}}\n",
+    "range.yml": "all: {hosts: {'n[1:900000000]': }}\n",
+    "ranges.ini": "n[1:9999]m[1:9999]\n",
+    "circle.ini": "n1\n[a:children]\nb\n[b:children]\na\n",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_small_file_that_stands_for_a_huge_one_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(HOSTILE[name])
+    with pytest.raises(ValueError, match=r"more than|expected groups|within each other"):
+        translate(tmp_path / name)
+
+
+def test_groups_that_have_each_other_on_many_ways_are_read_once_each(tmp_path: Path) -> None:
+    pairs = [f"[a{n}:children]\na{n + 1}\nb{n + 1}\n[b{n}:children]\na{n + 1}\nb{n + 1}\n" for n in range(LEVELS)]
+    (tmp_path / "a.ini").write_text(f"{''.join(pairs)}[a{LEVELS}]\nn1\n[b{LEVELS}]\nn2\n")
+    assert translate(tmp_path / "a.ini")[0].count("nodes('n[1-2]')") == 2 * LEVELS
+
+
+def test_no_text_of_the_file_is_run_by_the_inventory(tmp_path: Path) -> None:
+    source = tmp_path / 'x"""+str(open("ran", "w"))+""".yml'
+    source.write_text("all: {hosts: {n1: }, vars: {at: 2026-01-02, limit: .nan, name: \"'+open('ran')+'\"}}\n")
+    tree = ast.parse(translate(source)[0])
+    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert [ast.unparse(name) for name in called] == ["nodes"] and isinstance(tree.body[0].value, ast.Constant)  # type: ignore[attr-defined]
+    assert made(source)[0]["n1"]["site_limit"] == "nan"
+
+
+def test_a_value_nested_without_end_stays_text(tmp_path: Path) -> None:
+    (tmp_path / "a.ini").write_text(f"[g]\nn1 a={'(' * 5000} b={'-' * 5000}1\n")
+    assert f"'site_a': '{'(' * 5000}'" in translate(tmp_path / "a.ini")[0]
+
+
+def test_the_inventory_is_for_those_who_may_read_the_file(tmp_path: Path) -> None:
+    program = str(Path(sys.executable).with_name("shakedown"))
+    for mode in (0o600, 0o644):
+        source = tmp_path / f"a b{mode:o}.yml"
+        source.write_text('all: {hosts: {n1: {ansible_password: x, "ansible_\\e[2Jz": 1}}}\n')
+        source.chmod(mode)
+        code, out, err = forks.run([program, "init", "--from", source.name], tmp_path, os.environ)
+        assert (code, (tmp_path / f"a b{mode:o}.py").stat().st_mode & 0o777) == (0, mode)
+        assert f"shakedown drift 'a b{mode:o}.py'" in out and "\x1b" not in err and "left out: host n1" in err

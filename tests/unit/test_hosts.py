@@ -12,8 +12,10 @@ def test_ranges_in_order_without_repeats():
     assert nodes("r[1-2]n[1-2]", "r1n1", "x") == ["r1n1", "r1n2", "r2n1", "r2n2", "x"]
 
 
-@pytest.mark.parametrize("pattern", ["", "node[01-", "node[2-1]"])
-def test_a_pattern_that_names_no_host_is_an_error(pattern):
+@pytest.mark.parametrize(
+    "pattern", ["", "node[01-", "node[2-1]", "n[1-99999999]", "n[1-999]x[1-999]", "m[1-99999999],n[99999999-1]"]
+)
+def test_a_pattern_that_names_no_host_or_too_many_is_an_error(pattern):
     with pytest.raises(ValueError, match="nodes"):
         nodes(pattern)
 

@@ -1,11 +1,13 @@
 """The command that starts a site: init."""
 
+import os
 import shlex
 from pathlib import Path
 
 import click
 
 from shakedown.cli.words import unusable
+from shakedown.common.text import printable
 from shakedown.runner.pyinfra.site_files import SiteError, lay_out, site_files
 
 SECTION = "Prepare"
@@ -40,6 +42,7 @@ def init(folder: Path | None, source: Path | None) -> None:
 
             made = f"{'inventories/' if folder else ''}{source.stem}.py"
             text, left_out = translate(source)
+            os.umask(~source.stat().st_mode & 0o066)  # it has the passwords that the source has
             contents[made] = text.encode()
         written = lay_out(folder or Path(), contents)
     except SiteError as error:
@@ -49,9 +52,10 @@ def init(folder: Path | None, source: Path | None) -> None:
     except ValueError as error:
         unusable(error)
     for path in written:
-        click.echo(path)
+        click.echo(printable(str(path)))
     for line in left_out:
-        click.echo(f"left out: {line}", err=True)
+        click.echo(f"left out: {printable(line)}", err=True)
+    made = printable(shlex.quote(made))
     there = f"cd {shlex.quote(str(folder))} && " if folder else ""
     if source is None:
         click.echo(f"\nto try it: {there}pyinfra {made} deploy/megatron.py -y")

@@ -5,8 +5,9 @@ import configparser
 import keyword
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from shakedown.runner.pyinfra.ansible import NAMES, WORDS
 _KINDS: dict[str, type] = {"ssh_port": int, "_sudo": bool}
 _RANGE = re.compile(r"\[(\w+):(\w+)(?::(\d+))?\]")
 _FORM = "expected groups with hosts, children and vars, as Ansible's inventories have them"
-_MOST = 2**24  # characters of a file
+_MOST = 2**24  # characters of a file, also with its aliases written out
+_MOST_HOSTS = 200_000  # of all groups
 
 
 @dataclass
@@ -30,7 +32,17 @@ class _Group:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no types
-    """YAML with Ansible's tags: what they hide has no value here."""
+    """YAML with Ansible's tags: what they hide has no value here. Aliases count as long as what they stand for."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        alias, sizes = self.check_event(yaml.AliasEvent), self.__dict__.setdefault("sizes", {})
+        node = super().compose_node(parent, index)
+        if not alias:
+            inner = node.value if node.id == "sequence" else [part for pair in node.value for part in pair]
+            sizes[id(node)] = 1 + (len(node.value) if node.id == "scalar" else sum(sizes[id(part)] for part in inner))
+        if sizes.get(id(node), _MOST + 1) > _MOST:  # without a size: an alias within what it stands for
+            raise yaml.YAMLError(f"more than {counted(_MOST, 'character')} with its aliases written out")
+        return node
 
 
 _Loader.add_multi_constructor("!", lambda _loader, _tag, _node: "{{ hidden }}")
@@ -41,7 +53,7 @@ def translate(source: Path) -> tuple[str, list[str]]:
     inventory of Ansible, OSError where one cannot be read."""
     groups = _read(source)
     left_out: dict[str, None] = {}
-    members = {name: list(dict.fromkeys(_members(groups, name, ()))) for name in groups}
+    members, depths = _members(groups, source)
     if not any(members.values()):
         raise ValueError(f"{source}: no host in it: {_FORM}")
     values = {name: dict(_renamed(group.values, f"group {name}", left_out)) for name, group in groups.items()}
@@ -50,7 +62,7 @@ def translate(source: Path) -> tuple[str, list[str]]:
         for host, own in group.hosts.items():
             hosts.setdefault(host, {}).update(_renamed(own, f"host {host}", left_out))
     for host, own in hosts.items():  # here one host has one value of all its groups, and there the innermost group's
-        its_groups = sorted((name for name in groups if host in members[name]), key=lambda name: _depth(groups, name))
+        its_groups = sorted((name for name in groups if host in members[name]), key=lambda name: (depths[name], name))
         for key in {key for name in its_groups for key in values[name] if name != "all"} - own.keys():
             given = [values[name][key] for name in its_groups if key in values[name] and name != "all"]
             if any(value != given[-1] for value in given):
@@ -58,9 +70,10 @@ def translate(source: Path) -> tuple[str, list[str]]:
     return _text(source, members, values, hosts), list(left_out)
 
 
-def _text(source: Path, members: dict[str, list[str]], values: dict[str, Any], hosts: dict[str, Any]) -> str:
+def _text(source: Path, members: Mapping[str, Collection[str]], values: dict[str, Any], hosts: dict[str, Any]) -> str:
+    name = re.sub(r"[^ \w.-]", "_", source.name)
     parts = [
-        f'"""From {source.name}, an inventory of Ansible.\n\nEach group needs its profiles: "gpu": "mi300x", "nic": '
+        f'"""From {name}, an inventory of Ansible.\n\nEach group needs its profiles: "gpu": "mi300x", "nic": '
         '"thor2", or "gpu": "cpu".\n"""',
         "from shakedown.hosts import nodes",
     ]
@@ -83,7 +96,7 @@ def _text(source: Path, members: dict[str, list[str]], values: dict[str, Any], h
     return "\n\n".join(parts) + "\n"
 
 
-def _ranges(hosts: Sequence[str]) -> str:
+def _ranges(hosts: Collection[str]) -> str:
     ranges = folded(hosts)
     return f"nodes({ranges!r})" if set(nodes(ranges)) == set(hosts) else repr(list(hosts))
 
@@ -102,39 +115,45 @@ def _listed(hosts: Mapping[str, dict[str, Any]]) -> str:
 
 def _renamed(values: Mapping[str, Any], where: str, left_out: dict[str, None]) -> Iterator[tuple[str, Any]]:
     """Yield the values under their names here; those that nothing here reads, as the site's own."""
-    for word, value in values.items():
+    for name, value in values.items():
+        word = str(name)
         key = NAMES.get(word)
         if "{{" in str(value):
             left_out[f"{where}: {word}: a template, or encrypted"] = None
         elif key is None and word.startswith("ansible_"):
             left_out[f"{where}: {word}: {WORDS.get(word, 'nothing here reads it')}"] = None
         elif key is None:
-            yield f"site_{word}", value
+            yield f"site_{word}", _literal(repr(value))  # as text what Python has no literal for: a date, .nan
         elif _KINDS.get(key) is bool:
             yield key, str(value).lower() in ("true", "yes", "on", "1")
         else:
             yield key, int(value) if _KINDS.get(key) is int and str(value).isdigit() else str(value)
 
 
-def _members(groups: Mapping[str, _Group], name: str, above: tuple[str, ...]) -> Iterator[str]:
-    if name == "all":
-        yield from (host for group in groups.values() for host in group.hosts)
-    elif name not in above and name in groups:
-        yield from groups[name].hosts
+def _members(groups: Mapping[str, _Group], source: Path) -> tuple[dict[str, dict[str, None]], dict[str, int]]:
+    """Return the hosts of each group, and how deep it lies below `all`: of two groups the deeper one decides, then the
+    later name. Raise ValueError for groups within each other, and for too many hosts."""
+    try:
+        order = list(TopologicalSorter({name: group.children for name, group in groups.items()}).static_order())
+    except CycleError as error:
+        raise ValueError(f"{source}: groups within each other: {', '.join(error.args[1])}") from None
+    members: dict[str, dict[str, None]] = {}
+    depths, total = dict.fromkeys(order, 0), 0
+    for name in order:  # children before their parents
+        members[name] = dict.fromkeys(groups[name].hosts)
         for child in groups[name].children:
-            yield from _members(groups, child, (*above, name))
-
-
-def _depth(groups: Mapping[str, _Group], name: str, above: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Return how deep a group lies below `all`: of two groups the deeper one decides, then the later name."""
-    parents = [other for other, group in groups.items() if name in group.children and other not in above]
-    return max((_depth(groups, other, (*above, name))[0] + 1 for other in parents), default=0), name
+            members[name] |= members[child]
+        if (total := total + len(members[name])) > _MOST_HOSTS:
+            raise ValueError(f"{source}: its groups have more than {_MOST_HOSTS} hosts")
+    for name in reversed(order):
+        for child in groups[name].children:
+            depths[child] = max(depths[child], depths[name] + 1)
+    every = dict.fromkeys(host for group in groups.values() for host in group.hosts)
+    return {name: every if name == "all" else members[name] for name in groups}, depths
 
 
 def _read(source: Path) -> dict[str, _Group]:
-    text = source.read_bytes()[: _MOST + 1].decode("utf-8-sig")
-    if len(text) > _MOST:
-        raise ValueError(f"{source}: more than {counted(_MOST, 'character')}")
+    text = _content(source)
     groups = {"all": _Group()}
     try:
         if source.suffix in (".yml", ".yaml", ".json"):
@@ -143,11 +162,19 @@ def _read(source: Path) -> dict[str, _Group]:
             _add_ini(groups, text)
         for path in sorted(source.parent.glob("group_vars/**/*")) + sorted(source.parent.glob("host_vars/**/*")):
             _add_values(groups, path, path.relative_to(source.parent).parts)
-    except (TypeError, AttributeError) as error:  # another shape, wherever in it
+    except (TypeError, AttributeError, RecursionError) as error:  # another shape, wherever in it
         raise ValueError(f"{source}: {_FORM}") from error
     except (yaml.YAMLError, configparser.Error) as error:
         raise ValueError(f"{source}: {' '.join(str(error).split())}") from error
     return groups
+
+
+def _content(path: Path) -> str:
+    with path.open(encoding="utf-8-sig") as file:
+        text = file.read(_MOST + 1)
+    if len(text) > _MOST:
+        raise ValueError(f"{path}: more than {counted(_MOST, 'character')}")
+    return text
 
 
 def _add(groups: dict[str, _Group], found: Any) -> None:
@@ -191,7 +218,7 @@ def _add_ini(groups: dict[str, _Group], text: str) -> None:
 def _add_values(groups: dict[str, _Group], path: Path, parts: tuple[str, ...]) -> None:
     if not path.is_file() or path.suffix not in ("", ".yml", ".yaml", ".json"):
         return
-    values = yaml.load(path.read_text("utf-8"), _Loader) or {}
+    values = yaml.load(_content(path), _Loader) or {}
     name = Path(parts[1]).stem if len(parts) == 2 and path.suffix else parts[1]
     for group in (groups.get(name, _Group()),) if parts[0] == "group_vars" else groups.values():
         if parts[0] == "group_vars":
@@ -200,22 +227,22 @@ def _add_values(groups: dict[str, _Group], path: Path, parts: tuple[str, ...]) -
             group.hosts[name].update(values)
 
 
-def _expanded(pattern: str) -> Iterable[str]:
+def _expanded(pattern: str) -> Sequence[str]:
     match = _RANGE.search(pattern)
     if not match:
         return [pattern]
     low, high, step = match[1], match[2], int(match[3] or 1)
-    if low.isdigit() and high.isdigit():
-        middles = [str(number).zfill(len(low)) for number in range(int(low), int(high) + 1, step)]
-    else:
-        middles = [chr(number) for number in range(ord(low[0]), ord(high[0]) + 1, step)]
-    return [
-        host for middle in middles for host in _expanded(pattern[: match.start()] + middle + pattern[match.end() :])
-    ]
+    number = low.isdigit() and high.isdigit()
+    first, last = (int(low), int(high)) if number else (ord(low[0]), ord(high[0]))
+    tails = _expanded(pattern[match.end() :])
+    if (last - first) // max(step, 1) * len(tails) > _MOST_HOSTS:
+        raise ValueError(f"{pattern[:60]!r}: more than {_MOST_HOSTS} hosts")
+    middles = [str(part).zfill(len(low)) if number else chr(part) for part in range(first, last + 1, step)]
+    return [f"{pattern[: match.start()]}{middle}{tail}" for middle in middles for tail in tails]
 
 
 def _literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
