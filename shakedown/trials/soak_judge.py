@@ -1,6 +1,5 @@
 """What the jobs of a soak found, out of the nodes' logs, and its gates."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +7,7 @@ from itertools import chain
 from statistics import median
 from typing import Any
 
-from shakedown.common.text import counted, decimal, load_json, printable, some
+from shakedown.common.text import counted, decimal, load_sound, printable, some
 from shakedown.gates import Gate
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import Reading, read_log
@@ -67,7 +66,7 @@ def read_part(node: _Node, stage: str, text: str) -> float:
         if number >= LINES or not line.startswith(MARK):
             continue
         try:
-            document = load_json(line[len(MARK) :], _LINE)
+            document = load_sound(line[len(MARK) :], _LINE)
         except ValueError:
             continue
         if isinstance(document, dict):
@@ -79,7 +78,7 @@ def read_part(node: _Node, stage: str, text: str) -> float:
 
 def _number(document: Mapping[str, Any], name: str, otherwise: float) -> float:
     value = document.get(name)
-    known = isinstance(value, int | float) and math.isfinite(value) and 0 <= value <= 1e12
+    known = isinstance(value, int | float) and 0 <= value <= 1e12
     return float(value) if known and value is not None else otherwise
 
 
@@ -95,8 +94,8 @@ def _take(node: _Node, stage: str, document: Mapping[str, Any]) -> None:
             f"{printable(str(document['rose']), 120)} rose from {_number(document, 'before', 0):.0f} to "
             f"{_number(document, 'after', 0):.0f} in stage {stage}"
         )
-    if "absent" in document:
-        node.absent[printable(str(document["absent"]), 60)] = printable(str(document.get("why", "")), 200)
+    if (absent := document.get("absent")) in [*catalogue().tool]:
+        node.absent[absent] = printable(str(document.get("why", "")), 200)
     if isinstance(counters := document.get("counters"), dict):
         node.samples += 1
         for name, value in counters.items():

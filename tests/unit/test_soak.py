@@ -396,6 +396,9 @@ def test_heat_and_throttling_are_judged_by_the_gpus_own_limit() -> None:
         'soak {"loaded": -5, "figure": "cpu", "value": "1"}',
         'soak {"loaded": true, "counters": {"a": true, "b": -1, "c": 1e30}}',
         'soak {"hottest": {"a": [1], "b": "x", "c": [null, 1]}}',
+        'soak {"t": 1%s}' % ("0" * 400),
+        'soak {"hottest": {"a": [NaN, 1], "b": [1e999, 1], "c": [1%s, 1]}}' % ("0" * 400),
+        'soak {"absent": "no tool", "why": "x"}',
         "soak " + "[" * 5000,
         'soak {"counters": ' + json.dumps({f"memory {number} uncorrectable": 1 for number in range(9000)}) + "}",
     ],
@@ -403,6 +406,7 @@ def test_heat_and_throttling_are_judged_by_the_gpus_own_limit() -> None:
 def test_no_line_of_a_node_breaks_the_judgement(line: str) -> None:
     found, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": f"{line}\n", "n2": ""}))
     assert gates["time"].verdict == Verdict.UNKNOWN and found.done_s == 0.0 and len(found.growth) <= 4096
+    assert not found.absent and soak.SoakRecord.model_validate_json(found.model_dump_json()) == found, "run.json"
 
 
 # -- service, and idle nodes -------------------------------------------------------------------------------------------
