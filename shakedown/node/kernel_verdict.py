@@ -51,7 +51,7 @@ class Matcher:
 
 
 _STATUS = r"(?:STATUS(?:\[[^\]]{0,120}\])?|DESTAT|Bank \d{1,3})\s{0,2}(?:[=:]\s{0,2}|\s)(?:0x)?([0-9a-f]{14,16})\b"
-_VALID, _UNCORRECTED, _CORRUPT, _TASK_CORRUPT, _DEFERRED, _POISON = 63, 61, 57, 55, 44, 43
+_UNCORRECTED, _CORRUPT, _TASK_CORRUPT, _DEFERRED, _POISON = 61, 57, 55, 44, 43
 
 
 def bank_status(message: str) -> Optional[int]:

@@ -13,8 +13,7 @@ from .tree import Part, Tree, Unreadable, attempt
 Config = Callable[[int], Optional[int]]
 
 DEVICES = "/sys/bus/pci/devices"
-ACS_CONTROL = "ECAP_ACS+6.w"  # registers as setpci(8) names them
-DEVICE_CONTROL = "CAP_EXP+8.w"
+DEVICE_CONTROL = "CAP_EXP+8.w"  # a register as setpci(8) names it
 READ_REQUEST = 0x7000  # the bits of device control that hold log2(bytes / 128)
 ACS_CONTROLS = 0x7F  # source validation ... direct translated P2P (PCIe base specification, 7.7.8.3)
 

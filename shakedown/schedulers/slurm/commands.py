@@ -15,13 +15,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from shakedown.common.data import read_toml
 from shakedown.common.text import printable
 from shakedown.schedulers.interface import SchedulerError
 
+WORDS: dict[str, Any] = read_toml("shakedown.schedulers.slurm", "words.toml")
 LIMIT_S = 20.0  # for one command: a controller that is there answers in well under a second, a busy one in a few
 OUTPUT_BYTES = 128 << 20  # of one command: `scontrol show nodes` has some 1 kB for each node
 _ERRORS = 64 << 10  # bytes of standard error that are read
@@ -127,31 +129,8 @@ def not_there(argv: Sequence[str], error: OSError) -> SlurmError:
     return SlurmError(f"{_place(argv)}: {error.strerror or error}; {remedy}")
 
 
-# Slurm's words -> the key of the desired state that they are about, and the remedy.
-_REMEDIES = {
-    "Unable to contact slurm controller": "is slurmctld up? see: scontrol ping",
-    "Invalid user id": "this user may not do that: an operator or administrator of Slurm may (sacctmgr show user)",
-    "denied to requested reservation": "slurm.reservation: ask for one with this user (scontrol show reservation)",
-    "permission denied": "this user may not do that: ask for it, or for a reservation with this user",
-    "Invalid partition name": "slurm.partition: the partitions are shown by: sinfo",
-    "not in partition": "slurm.partition: the nodes of each are shown by: sinfo",
-    "reservation is invalid": "slurm.reservation: the reservations are shown by: scontrol show reservation",
-    "Invalid account": "slurm.account: the accounts of a user are shown by: sacctmgr show associations user=$USER",
-    "Invalid qos": "slurm.options (--qos): those of a user are shown by: sacctmgr show associations user=$USER",
-    "generic resource": "slurm.gres: what nodes have is shown by: scontrol show nodes",
-    "time limit is invalid": "slurm.time_min: the most of a partition (MaxTime) is shown by: scontrol show partition",
-    "Invalid feature": "slurm.options (--constraint): what nodes have is shown by: scontrol show nodes",
-    "unrecognized option": "slurm.options: those that there are, are shown by: sbatch --help",
-    "node configuration is not available": "do slurm.partition, slurm.reservation and slurm.options have these nodes?"
-    " what they are is shown by: scontrol show nodes",
-    "not found": "slurm.node: what nodes there are is shown by: scontrol show nodes",
-    "configuration source": "SLURM_CONF names it, where it is not /etc/slurm/slurm.conf",
-    "Protocol authentication error": "is munged up here, with the cluster's key?",
-}
-
-
 def _remedy(words: str) -> str:
-    return next((f"; {remedy}" for sign, remedy in _REMEDIES.items() if sign.lower() in words.lower()), "")
+    return next((f"; {remedy}" for sign, remedy in WORDS["remedy"].items() if sign.lower() in words.lower()), "")
 
 
 def names(text: str) -> list[str]:

@@ -25,20 +25,9 @@ IDLE_S = 600.0  # without a step, or with a controller that is gone, until the b
 _ASK_S = (0.2, 5.0)  # between two looks at the queue: at first, and at most
 _REPORT_S = 60.0  # between two reports of a job that waits for the same reason
 _END_S = 15.0  # for a job to end in order before it is cancelled
-_WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESV_DEL_HOLD"})
+_WAITS = frozenset(commands.WORDS["job"]["waits"])
 _RUNS = frozenset({"RUNNING"})
-# Why a job waits that begins only when a person changes it: slurm, job_reason_codes.html; the key that may be wrong.
-_NEVER = {
-    "PartitionTimeLimit": "slurm.time_min is more than its partition allows",
-    "PartitionConfig": "slurm.time_min, or its nodes, are none that its partition allows",
-    "InvalidAccount": "slurm.account",
-    "AccountNotAllowed": "slurm.account may not use its partition",
-    "InvalidQOS": "slurm.options (--qos)",
-    "QOSNotAllowed": "slurm.options (--qos) may not be used in its partition",
-    "BadConstraints": "no nodes are as slurm.options and slurm.gres ask for",
-    "ReservationDeleted": "slurm.reservation is no longer there",
-}
-_ENDS = frozenset({"COMPLETING", "STAGE_OUT", "SIGNALING"})
+_NEVER: dict[str, str] = commands.WORDS["never"]
 
 
 @dataclass(frozen=True)

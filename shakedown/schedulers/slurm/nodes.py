@@ -16,19 +16,10 @@ from shakedown.common.text import printable
 from shakedown.schedulers.slurm import commands
 from shakedown.schedulers.slurm.commands import SlurmError
 
-DRAINING = frozenset({"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
-GONE = frozenset({"DOWN", "ERROR", "UNKNOWN", "INVALID", "INVAL", "INVALID_REG", "NOT_RESPONDING", "FUTURE", "BLOCKED"})
-GONE |= {"POWERED_DOWN", "POWER_DOWN", "POWERING_DOWN", "POWER_DRAIN", "POWERING_UP", "POWER_UP"}
-GONE |= {"REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"}
-TAKEN = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
-IDLE = frozenset({"IDLE"})
-# Flags of a node that is free all the same; whether a reservation is ours the inventory says. The words are those of
-# sinfo.1 (22.05.8) and of the REST API's data model up to v0.0.42 (24.11).
-BESIDE = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED", "RESERVED", "MAINT", "MAINTENANCE"})
-BESIDE |= {"REBOOT_CANCELED"}
-# Behind a state in `sinfo`'s and older `scontrol`'s text: slurm, sinfo.1, "NODE STATE CODES".
-_MARKS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}
-_MARKS |= {"$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED"}
+DRAINING, GONE, TAKEN, IDLE, BESIDE = (
+    frozenset(commands.WORDS["node"][kind]) for kind in ("draining", "gone", "taken", "idle", "beside")
+)
+_MARKS: dict[str, str] = commands.WORDS["mark"]
 
 
 def _listed(value: str) -> list[str]:
