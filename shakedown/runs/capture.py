@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from shakedown.checks.examination import Examination, Reading
+from shakedown.checks.waivers import on_node
 from shakedown.common import private, secrets
 from shakedown.common.frozen import first_problem
 from shakedown.common.text import load_sound, printable
@@ -26,8 +27,9 @@ from shakedown.desired.models import DesiredState
 from shakedown.node import sysctl
 from shakedown.node.book import MOST, NOWHERE
 from shakedown.runs import CAPTURE
-from shakedown.runs.archive.pseudonyms import PUBLIC, SYSTEM, Pseudonyms, keys, own_words, versions, with_names_in
+from shakedown.runs.archive.pseudonyms import PUBLIC, Pseudonyms, keys, own_words, versions, with_names_in
 from shakedown.runs.archive.redact import Redactor
+from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState
 
 LIMIT = MOST + (4 << 20)  # characters of a document
@@ -36,6 +38,7 @@ _PARTS = 500_000  # objects and lists of a document: a node with 8 GPUs has some
 _HOST = re.compile(r"://([A-Za-z][\w.-]*)")
 _WORD = re.compile(r"\w+")
 _MAC_IN_NAME = re.compile(r"\benx[0-9a-f]{12}\b")
+_ALONE = 8  # names of one word that are left alone one by one: each costs a replay, and a node has two or three
 _FIRST_PERSON, _NOBODY = 1000, 65534  # numbers of users: below are the system's
 
 
@@ -54,9 +57,8 @@ class Capture(BaseModel):
 def write(examination: Examination, node: str, answers: Mapping[str, Any], target: Path | None) -> tuple[Path, Path]:
     """Write the capture of a node, and beside it what its pseudonyms stand for. Raises ValueError where the capture
     does not replay to the node's findings; OSError, also where a file is there already."""
-    reading, desired = examination.readings[node], examination.desired[node]
+    reading, desired = examination.readings[node], on_node(examination.desired[node], node)
     named = _names(node, reading.state, desired, answers)
-    names = Pseudonyms(named, _versions(reading.state), _words_of_questions(answers))
     document = {
         "shakedown": version("shakedown"),
         "node": node,
@@ -66,21 +68,17 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
         "answers": answers,
     }
     known = secrets.values_of(document["desired"], examination.not_secret())
-    redacted = Redactor(known, names, own_words([document])).document(document)
-    own = reading.state.system.hostname if reading.state else ""
-    if pseudonym := names.mapping.get(own):  # elsewhere so short or common a name is left alone: it may be any word
-        for text, answer in redacted["answers"].items():
-            if text == "machine" or text.endswith("/hostname"):
-                redacted["answers"][text] = _renamed(answer, own, pseudonym)
-    try:
-        again = replay(Capture.model_validate(redacted))
-    except ValidationError as error:
-        raise ValueError(f"without names and secrets the desired state is invalid: {first_problem(error)}") from None
     before = [(finding.name, finding.verdict) for finding in examination.findings[node]]
-    after = [(finding.name, finding.verdict) for finding in again.all_findings()]
-    if before != after:
-        other = sorted({name for name, _ in {*before} ^ {*after}})
-        raise ValueError(f"without names and secrets other findings would come of it: {', '.join(other)}")
+    problem = ""
+    for ambiguous in _ambiguous(named, document):
+        names = Pseudonyms(named, _versions(reading.state), ambiguous=ambiguous)
+        redacted = Redactor(known, names, own_words([document])).document(document)
+        _rename_hosts(redacted, names.of(node), {name: names.of(name) for name in named if named[name] == "host"})
+        if not (differs := _differs(redacted, before)):
+            break
+        problem = problem or differs
+    else:
+        raise ValueError(f"{problem}; send a run with its findings instead: shakedown bundle latest --pseudonyms")
     text = json.dumps(redacted).encode()
     target = target or Path(f"capture-{hashlib.sha256(text).hexdigest()[:8]}{CAPTURE}")
     beside = target.with_name(f"{target.name}.names.json")
@@ -91,6 +89,42 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
         with private.create(path) as file:
             file.write(content)
     return target, beside
+
+
+def _ambiguous(named: Mapping[str, str], document: Mapping[str, Any]) -> Iterator[set[str]]:
+    """Yield the names to leave where they may be another word: the keys, then each name of one word, then all of
+    them. A node may be called `docker`, `linux` or `off`."""
+    own = named.keys() & {*keys(document)}
+    words = [name for name, kind in named.items() if kind != "serial" and _WORD.fullmatch(name) and name not in own]
+    yield own
+    yield from ({*own, word} for word in words[:_ALONE])
+    yield {*own, *words}
+
+
+def _differs(redacted: Any, before: Sequence[tuple[str, Verdict]]) -> str:
+    """Return why a redacted document does not replay to the node's findings; nothing where it does."""
+    try:
+        findings = replay(Capture.model_validate(redacted)).all_findings()
+    except ValidationError as error:
+        return f"without names and secrets the desired state is invalid: {first_problem(error)}"
+    except ValueError as error:
+        return str(error)
+    other = sorted({name for name, _ in {*before} ^ {(finding.name, finding.verdict) for finding in findings}})
+    return f"without names and secrets other findings would come of it: {', '.join(other)}" if other else ""
+
+
+def _rename_hosts(redacted: Any, node: str, hosts: Mapping[str, str]) -> None:
+    """Replace names where a field holds one, also those that are left alone elsewhere."""
+    redacted["node"] = node
+    for waiver in redacted["desired"]["waivers"].values():
+        waiver["hosts"] = [node] if waiver["hosts"] else []
+    if cables := redacted["desired"]["rdma"]["cabling"]:
+        redacted["desired"]["rdma"]["cabling"] = dict.fromkeys([node], *cables.values())
+    for text, answer in redacted["answers"].items():
+        if text == "machine" or text.endswith("/hostname"):
+            for name, pseudonym in hosts.items():
+                answer = _renamed(answer, name, pseudonym)
+            redacted["answers"][text] = answer
 
 
 def _renamed(value: Any, name: str, other: str) -> Any:
@@ -164,16 +198,7 @@ def _names(node: str, state: NodeState | None, desired: DesiredState, answers: M
     hosts = _HOST.findall(json.dumps(desired.model_dump(mode="json")))
     found |= dict.fromkeys(set(hosts) - PUBLIC - found.keys(), "host")
     found |= dict.fromkeys(_MAC_IN_NAME.findall(json.dumps([known, answers])), "interface")
-    own = {*keys([known, desired.model_dump(mode="json")])}
-    return {name: kind for name, kind in found.items() if name not in own}  # of a person called `agent` the key stays
-
-
-def _words_of_questions(answers: Mapping[str, Any]) -> set[str]:
-    """Return the words that are the probe's own: a node called `vm` or `net` takes no part of /proc/sys/vm with it."""
-    folders = [answer.get("is", ()) for text, answer in answers.items() if re.match("folder /(?!proc|sys)", text)]
-    listed = {word for entries in folders for entry in entries for word in _WORD.findall(entry)}
-    asked = [text for text in answers if "/" not in text or SYSTEM.match(text.partition(" ")[2])]
-    return {*_WORD.findall(" ".join(asked))} - listed
+    return found
 
 
 def _versions(state: NodeState | None) -> set[str]:

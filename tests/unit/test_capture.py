@@ -119,23 +119,40 @@ def test_a_host_name_of_two_letters_is_a_name_too(tmp_path: Path) -> None:
     assert answers["file /proc/sys/kernel/hostname"] == {"is": f"{names['vm']}\n"}
 
 
-@pytest.mark.parametrize("name", ["vm", "net", "sys", "core", "ssh", "file", "rocm"])
-def test_a_node_that_is_called_like_a_word_of_the_system_is_captured(tmp_path: Path, name: str) -> None:
-    """The kernel's keys are no names: `vm.max_map_count` is asked for on a node called `vm`, too."""
-    tree = make_tree(tmp_path / "tree", count=1, gid_entries=4)
+@pytest.mark.parametrize("name", ["vm", "ssh", "docker", "root", "node", "amdgpu", "linux", "ACTIVE", "off", "up"])
+def test_a_node_that_is_called_like_a_word_of_the_dump_is_captured(tmp_path: Path, name: str) -> None:
+    """Keys of the kernel, engines, modules, folders, states and values are no names; where a field holds a host, it is
+    one."""
+    tree = make_tree(tmp_path / "tree", count=1, gid_entries=4, faults=["numa_balancing"])
     (tree / "proc/sys/kernel/hostname").write_text(f"{name}\n")
     (tree / "dev/kmsg").write_text(f"6,1,1000,-;sshd: session of root@{name} began\n")
-    wanted = desired(tuning={"sysctl": {"vm.swappiness": 10, "net.core.rmem_max": 4096}})
+    waiver = {"finding": "numa_balancing", "hosts": [name], "reason": "a trial", "owner": "ops", "until": "2999-01-01"}
+    changes = {"tuning": {"sysctl": {"vm.swappiness": 10, "net.core.rmem_max": 4096}}, "waivers": {"trial": waiver}}
+    wanted = desired(**changes, rdma={"cabling": {name: {"bnxt_re0": ["leaf1", "port1"]}}})
     asked = " ".join(sysctl.question(wanted.requested_readings))
     recorded = probe("--root", str(tree), "--ask", f"record {asked}")
-    examination = Examination({HOST: wanted})
-    examination.keep(HOST, Reading(NodeState.model_validate(recorded["state"])))
+    examination = Examination({name: wanted})
+    examination.keep(name, Reading(NodeState.model_validate(recorded["state"])))
     examination.judge()
-    path, _ = capture.write(examination, HOST, recorded["answers"], tmp_path / "capture.json.gz")
+    assert [finding.waiver for finding in examination.all_findings() if finding.name == "numa_balancing"] == ["trial"]
+    path, names = capture.write(examination, name, recorded["answers"], tmp_path / "capture.json.gz")
     document = json.loads(gzip.decompress(path.read_bytes()))
-    assert document["answers"]["file /proc/sys/kernel/hostname"]["is"] != f"{name}\n"
+    own = json.loads(names.read_text())[name]
+    assert document["answers"]["file /proc/sys/kernel/hostname"]["is"] == f"{own}\n"
+    assert (document["node"], [*document["desired"]["rdma"]["cabling"]]) == (own, [own])
+    assert document["desired"]["waivers"]["trial"]["hosts"] == [own]
     assert f"@{name}" not in json.dumps(document)
     assert verdicts(capture.replay(capture.load(path))) == verdicts(examination)
+
+
+def test_names_that_are_two_words_of_the_dump_are_both_left_there(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree", count=1, gid_entries=4)
+    (tree / "proc/sys/kernel/hostname").write_text("docker\n")
+    (tree / "etc/passwd").write_text("bnxt_re:x:1001:1001::/home/bnxt_re:/bin/sh\n")
+    _, path, _ = written(tmp_path, record(tree))
+    answers = json.loads(gzip.decompress(path.read_bytes()))["answers"]
+    assert answers["file /proc/sys/kernel/hostname"]["is"].startswith("host-")
+    assert "home/bnxt_re" not in json.dumps(answers)
 
 
 def test_nothing_of_the_site_is_in_a_capture_and_equal_values_stay_equal(tmp_path: Path) -> None:
@@ -252,7 +269,9 @@ def test_a_capture_names_no_file_of_this_machine(tmp_path: Path, document: Any, 
 def test_a_capture_that_would_not_replay_is_not_written(tmp_path: Path) -> None:
     recorded = record(make_tree(tmp_path / "tree", count=1, gid_entries=4))
     del recorded["answers"]["file /sys/kernel/mm/transparent_hugepage/enabled"]
-    with pytest.raises(ValueError, match="other findings would come of it: thp"):
+    with pytest.raises(
+        ValueError, match=r"other findings would come of it: thp.*; send a run .* shakedown bundle latest"
+    ):
         written(tmp_path, recorded)
     assert [path.name for path in tmp_path.iterdir()] == ["tree"]
 

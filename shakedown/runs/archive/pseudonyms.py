@@ -7,7 +7,7 @@ address. Loopback, unspecified and broadcast addresses stay: they name nobody.
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -55,15 +55,23 @@ class _Pieces(dict[str, str]):
 
 class Pseudonyms:
     """`names` are known words and what they are ("host", "user", "serial", "domain"); `keep` are texts that look like
-    an address and are none (versions of firmware), `reserved` words that a log means otherwise."""
+    an address and are none (versions of firmware), `reserved` words that a log means otherwise, `ambiguous` names that
+    are another word as a whole text, too."""
 
-    def __init__(self, names: Mapping[str, str], keep: Iterable[str] = (), reserved: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        keep: Iterable[str] = (),
+        reserved: Iterable[str] = (),
+        ambiguous: Collection[str] = (),
+    ) -> None:
         self.mapping: dict[str, str] = {}
         self.spared: list[str] = []  # names that stay where they stand alone in a text
         self._counts: dict[str, int] = {}
         self._keep = set(keep)
         self._known: dict[str, str] = {}
-        reserved = {word.lower() for word in reserved}
+        reserved = {word.lower() for word in (*reserved, *ambiguous)}
+        self._ambiguous = ambiguous
         odd = []
         for name, kind in names.items():
             address = self._address(name)
@@ -114,9 +122,13 @@ class Pseudonyms:
             lambda n: f"{ipaddress.ip_address(_NETWORKS + n * size % (1 << 28))}/{found['bits']}",
         )
 
+    def of(self, name: str) -> str:
+        """Return the pseudonym of a known name."""
+        return self._known[name]
+
     def value(self, text: str) -> str:
         """Return a text of a document, which may be a name as a whole."""
-        return self._known.get(text) or self.text(text)
+        return self._known[text] if text in self._known and text not in self._ambiguous else self.text(text)
 
     def _word(self, found: re.Match[str]) -> str:
         word = found[0]
