@@ -60,6 +60,19 @@ def test_an_image_without_a_page_and_a_container_that_prints_nothing_are_not_jud
 
 
 @pytest.mark.parametrize(
+    ("tag", "printed"),
+    [
+        ("v26.7", {"pytorch": "2.12.0+rocm10.0.0", "transformer_engine": "2.17.0+rocm10.0.0", "flash_attn": "2.8.1"}),
+        ("v26.6", {"rocm": "7.15.0a20260727", "triton": "3.8.0+git4cff872c.rocm7.15.0a20260727"}),
+        ("v26.2", {"python": "3.12.3", "pytorch": "2.10.0a0+git449b176"}),  # v26.3's is 2.10.0+git94c6e04
+    ],
+)
+def test_images_of_primus_are_what_their_release_notes_list(tag: str, printed: dict[str, str]) -> None:
+    assert gate(printed, f"rocm/primus:{tag}").verdict == "ok"
+    assert gate(printed, "rocm/primus:v26.1").verdict == "fail"
+
+
+@pytest.mark.parametrize(
     ("actual", "listed", "same"),
     [
         ("3.10.12", "3.10", True),
