@@ -28,6 +28,7 @@ class Experiment(RecipeData):
     precision: Text
     options: dict[Text, Value]
     nodes: int | None = None  # the file is made for this many
+    source: Text | None = None  # of values that are newer than the commit
 
 
 class Gpu(RecipeData):

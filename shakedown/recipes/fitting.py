@@ -27,7 +27,7 @@ def fit(recipe: Recipe, smoke: Smoke, gpus: Collection[str | None]) -> tuple[Rec
     try:
         if config is None:
             path = _published(known, recipe.entry.experiment, gpus)
-            return _with(recipe, known, gpus, known.files[path], path, f"{path}, {_commit(known)}"), []
+            return _with(recipe, known, gpus, known.files[path], path, _origin(known, path)), []
         return _own(recipe, known, gpus, smoke, str(config))
     except ValueError as error:
         where, value = (CONFIG, repr(config)) if config is not None else ("recipe", repr(recipe.name))
@@ -63,7 +63,7 @@ def _own(
     if inside in known.files:
         others = sorted(gpu for gpu in gpus if gpu and (gpu not in known.gpus or known.gpus[gpu].folder not in inside))
         doubt = f"; warning: not made for {', '.join(others)}" if others else ""
-        return _with(recipe, known, gpus, known.files[inside], config, f"{inside}, {_commit(known)}{doubt}"), []
+        return _with(recipe, known, gpus, known.files[inside], config, f"{_origin(known, inside)}{doubt}"), []
     host = host_path(config, smoke.volumes) if config.startswith("/") else None
     places = [Path(place).expanduser() for place in (host or config, config)]
     path = next((place for place in places if place.is_file()), None)
@@ -119,6 +119,10 @@ def _with(
         "sent": {CONFIG: text} if text else {},
     }
     return recipe.model_copy(update={"entry": recipe.entry.model_copy(update=change)})
+
+
+def _origin(known: Configurations, path: str) -> str:
+    return f"{path}, {known.files[path].source or _commit(known)}"
 
 
 def _commit(known: Configurations) -> str:

@@ -22,7 +22,8 @@ from tests.states import desired
 from tests.unit.test_preflight import found
 
 # Micro batch and global batch as a person read them in AMD's files at fd1eeab: MI300X, MI325X, MI355X, and for BF16 and
-# FP8 where the two differ. Then what all of the model's files have besides.
+# FP8 where the two differ; MI355X's Qwen3-30B and GPT-OSS FP8 are those of pull requests 1011 and 1045. Then what all
+# of the model's files have besides.
 BATCHES: dict[str, tuple[str, str, str]] = {
     "llama3.1-8b": ("2/128", "4/128", "4/256 6/384"),
     "llama3.1-70b": ("3/24", "3/96 1/16", "1/128 4/32"),
@@ -34,8 +35,8 @@ BATCHES: dict[str, tuple[str, str, str]] = {
     "mixtral-8x7b": ("2/32", "3/192 2/32", "4/256 2/32"),
     "mixtral-8x22b": ("2/128", "2/128", "2/128"),
     "qwen2.5-72b": ("4/32", "16/256 4/32", "16/256 4/32"),
-    "qwen3-30b-a3b": ("2/256", "8/512", "8/512 6/48"),
-    "gpt-oss-20b": ("4/640", "8/640", "8/512 6/48"),
+    "qwen3-30b-a3b": ("2/256", "8/512", "8/512"),
+    "gpt-oss-20b": ("4/640", "8/640", "8/512 10/80"),
     "gpt-oss-120b": ("", "", "8/2048"),
 }
 SHAPES = {  # sequence length, TP, PP, EP
@@ -87,7 +88,9 @@ def test_a_plan_has_the_sizes_of_the_gpu_s_file(model: str, precision: str, gpu:
     assert argument(plan, "expert_model_parallel_size") in (str(expert), None if expert == 1 else "")
     assert argument(plan, "config") == path
     assert {"micro_batch_size", "global_batch_size", "tensor_model_parallel_size"} <= {
-        entry.name for entry in plan.derived if entry.why == f"{path}, Primus at fd1eeab"
+        entry.name
+        for entry in plan.derived
+        if entry.why == f"{path}, {KNOWN.files[path].source or 'Primus at fd1eeab'}"
     }
     assert plan.expect == {}, "AMD publishes no figures for these"
 
@@ -122,6 +125,25 @@ def test_sharding_and_recomputing_are_those_of_the_file() -> None:
         "30",
     ]
     assert argument(rack("primus-llama3.1-70b-fp8", gpu="mi325x"), "recompute_num_layers") == "72"
+
+
+def test_values_that_are_newer_than_the_commit_name_their_source_and_what_they_need() -> None:
+    """https://github.com/AMD-AGI/Primus/pull/1011, 1045 and 1119: without recomputation memory must not fragment."""
+    allocator = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    for precision in ("bf16", "fp8", "mxfp4"):
+        plan = rack(f"primus-qwen3-30b-a3b-{precision}", gpu="mi355x")
+        assert (plan.micro_batch, plan.global_batch) == (8, 512)
+        assert argument(plan, "recompute_num_layers") == (None if precision == "mxfp4" else "0")
+        assert allocator.items() <= plan.nodes[0].environment.items()
+        assert "pull request 1" in render(plan)
+    assert not allocator.keys() & rack("primus-qwen3-30b-a3b-bf16").nodes[0].environment.keys()
+    plan = rack("primus-qwen2.5-72b-mxfp4", gpu="mi350x")
+    assert (plan.micro_batch, plan.global_batch, plan.seq_length) == (1, 32, 2048)
+    assert (argument(plan, "use_torch_fsdp2"), plan.nodes[0].environment["NVTE_USE_CAST_TRANSPOSE_TRITON"]) == (
+        "false",
+        "0",
+    )
+    assert allocator.items() <= plan.nodes[0].environment.items()
 
 
 def test_the_steps_of_the_file_hold_at_other_sizes() -> None:

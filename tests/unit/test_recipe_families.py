@@ -115,9 +115,9 @@ def test_stanfords_image_is_the_documented_one() -> None:
 def test_primus_gets_its_experiment_and_what_the_plan_derived() -> None:
     plan = rack("primus-llama3.1-8b-fp8", 2, options={"micro_batch_size": 4})
     node = plan.nodes[1]
-    job = node.command[node.command.index("runner/primus-cli") :]
+    job = node.command[node.command.index("primus-cli") :]
     config = "examples/megatron/configs/MI300X/llama3.1_8B-FP8-pretrain.yaml"
-    assert job[:7] == ["runner/primus-cli", "direct", "--", "train", "pretrain", "--config", config]
+    assert job[:7] == ["primus-cli", "direct", "--", "train", "pretrain", "--config", config]
     assert job[job.index("--micro_batch_size") + 1] == "4"
     wanted = {"NNODES": "2", "NODE_RANK": "1", "GPUS_PER_NODE": "8", "MASTER_ADDR": plan.master_address}
     assert wanted.items() <= node.environment.items()
