@@ -242,7 +242,7 @@ def look(knowledge: Knowledge, number: int) -> tuple[Group, ...]:
     draw = random.Random(f"{knowledge.problem.seed}/across/{number}")
     divisions = np.array(list(_divisions(post, usable, draw)))
     gains = gain(post, divisions, knowledge.problem.noise)
-    for place in np.argsort(-gains, kind="stable"):
+    for place in np.argsort(-gains.round(9), kind="stable"):  # alike to the last digits, which differ by processor
         if gains[place] <= _LEAST:
             break
         members = [np.flatnonzero(divisions[place] == label) for label in range(_GROUPS)]
