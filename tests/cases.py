@@ -64,7 +64,9 @@ def read(hint: Any, value: Any) -> Any:
         return origin(made) if origin in (tuple, set, frozenset) else made
     if isinstance(value, dict):
         return {read(arguments[0], key): read(arguments[1], one) for key, one in value.items()}
-    return int(value) if hint is int and isinstance(value, str) else value
+    if isinstance(value, str) and hint in (int, bytes):
+        return int(value) if hint is int else value.encode()
+    return value
 
 
 def answer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:

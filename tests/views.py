@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import IntEnum
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -27,7 +30,8 @@ from shakedown.isolation.strategy import missed, next_step
 from shakedown.ledger import LedgerError, claims, history, schema
 from shakedown.ledger.reliability import reliability
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.node import interfaces, pci
+from shakedown.node import interfaces, pci, smi
+from shakedown.node.setting import KINDS, SETTINGS
 from shakedown.node.tree import Tree, attempt
 from shakedown.runs.isolation import Isolation, Result
 from shakedown.service import decide, evidence, marks, model
@@ -160,15 +164,97 @@ def tree_of(files: Mapping[str, str | None]) -> Iterator[Tree]:
                 path.symlink_to(text[3:])
             else:
                 path.write_text(text)
+                path.chmod(0o755 if text.startswith("#!") else 0o644)
         yield Tree(root)
 
 
-def node_reading(files: dict[str, str | None], reading: str, arguments: Sequence[Any] = ()) -> Any:
+@dataclass(frozen=True)
+class Answers:
+    """What a node answers to some questions by itself, and to all others by its files."""
+
+    given: Mapping[str, Any]
+
+    def answer(self, subject: str, reading: Callable[..., Any], *arguments: Any) -> Any:
+        return self.given[subject] if subject in self.given else reading(*arguments)
+
+
+def node_reading(
+    files: dict[str, str | None], reading: str, arguments: Sequence[Any] = (), answers: dict[str, Any] | None = None
+) -> Any:
     """Return what a function of shakedown.node reads of a node with these files."""
     module, _, name = reading.partition(".")
-    function = getattr(importlib.import_module(f"shakedown.node.{module}"), name)
+    function = attrgetter(name)(importlib.import_module(f"shakedown.node.{module}"))
     with tree_of(files) as tree:
+        tree.book = Answers(answers) if answers else None
         return attempt(function, tree, *arguments)
+
+
+def node_setting(
+    setting: Any,
+    method: str,
+    arguments: Sequence[Any] = (),
+    files: dict[str, str | None] | None = None,
+    answers: dict[str, Any] | None = None,
+    boot: dict[str, str] | None = None,
+) -> list[Any]:
+    """Return what a method of a setting answers, on a node with these files or about its next boot, and the files
+    after it. A setting is one that Shakedown has, or a file of a site's own."""
+    known = SETTINGS[setting] if isinstance(setting, str) else KINDS[setting["kind"]]("own", **setting)
+    with tree_of(files or {}) as tree:
+        tree.book = Answers(answers or {})
+        of: list[Any] = [tree] if files is not None else []
+        if boot is not None:
+            of = [SimpleNamespace(**dict.fromkeys(("unit", "parameter", "sysctl"), boot.get))]
+        found = attempt(getattr(known, method), *of, *arguments)
+        return [found, {name: tree.text(name) for name, text in (files or {}).items() if text and text[0] not in "#-"}]
+
+
+def node_fact(fact: str, arguments: dict[str, Any], output: list[str]) -> Any:
+    """Return what a fact makes of what its command printed."""
+    module, _, name = fact.partition(".")
+    made = getattr(importlib.import_module(f"shakedown.facts.{module}"), name)()
+    made.command(**arguments)
+    return made.process(output)
+
+
+class GpuLibrary:
+    """AMD's Python package: each function answers alike, or by its last argument, or with an error."""
+
+    AmdSmiGpuBlock = IntEnum("AmdSmiGpuBlock", {"UMC": 1, "SDMA": 2, "ALL": 3, "GFX": 4, "FUSE": 8})
+    AmdSmiMemoryType = AmdSmiTemperatureType = AmdSmiTemperatureMetric = SimpleNamespace(VRAM=0, HOTSPOT=1, CURRENT=0)
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers = answers
+        self.amdsmi_interface = SimpleNamespace(amdsmi_wrapper=SimpleNamespace(AMDSMI_STATUS_MORE_DATA=39))
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.answers:
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> Any:
+            found = self.answers[name]
+            if isinstance(found, dict) and "by" in found:
+                found = found["by"][str(arguments[-1])]
+            if isinstance(found, str) and found.startswith("STATUS_"):
+                raise RuntimeError(found)
+            return found
+
+        return call
+
+
+def gpu_reading(
+    reading: str,
+    library: dict[str, Any],
+    version: Sequence[int] = (26, 5, 0),
+    files: dict[str, str | None] | None = None,
+) -> Any:
+    """Return what a function of shakedown.node.smi reads of a GPU "a" beside a GPU "b" by a library's answers."""
+    with tree_of(files or {}) as tree:
+        major, minor, release = version
+        gpus = smi.Gpus(tree, GpuLibrary(library), (major, minor, release), {"0000:0A:00.0": "a", "0000:0b:00.0": "b"})
+        of_module = reading in ("_gpu", "ecc_totals")
+        found = attempt(getattr(smi, reading), gpus.module if of_module else gpus, "a")
+        return json.loads(json.dumps(found).replace(tree.root, ""))
 
 
 def node_mtus(files: dict[str, str | None], unit: dict[str, Any], names: list[str]) -> list[Any]:

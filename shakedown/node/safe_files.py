@@ -317,11 +317,11 @@ def holder_of(inode: int) -> str:
     except OSError:
         rows = []
     for row in rows:
-        if len(row) > 5 and row[1] == "FLOCK" and row[-3].endswith(":{}".format(inode)):
+        if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(":{}".format(inode)):
             try:
-                with open("/proc/{}/cmdline".format(row[-4]), "rb") as handle:
+                with open("/proc/{}/cmdline".format(row[4]), "rb") as handle:
                     name = handle.read(60).replace(b"\0", b" ").decode("ascii", "replace").strip()
-                return "process {} ({}) of {}".format(row[-4], name, who(os.stat("/proc/" + row[-4]).st_uid))
+                return "process {} ({}) of {}".format(row[4], name, who(os.stat("/proc/" + row[4]).st_uid))
             except OSError:
-                return "process {}".format(row[-4])
+                return "process {}".format(row[4])
     return "another process"

@@ -28,12 +28,13 @@ def library_path(tree: Tree) -> str:
     """Return the path of libamd_smi.so. Importing the package to find out costs 25 ms of CPU."""
     folders = ("{}/{}".format(folder, _LIBRARY) for folder in ("lib", "lib64"))
     found: Optional[str] = tree.ask("rocm " + _LIBRARY, rocm.find, tree.root, *folders)
-    for folder in () if found else _AMDSMI["folders"]:
+    if found:
+        return found
+    for folder in _AMDSMI["folders"]:
         names = tree.matching(folder, _LIBRARY)
-        found = found or (folder + "/" + max(names, key=rocm.numbers) if names else None)
-    if found is None:
-        raise Unreadable("missing", "libamd_smi.so")
-    return found
+        if names:
+            return str(folder + "/" + max(names, key=rocm.numbers))
+    raise Unreadable("missing", "libamd_smi.so")
 
 
 @lru_cache(maxsize=4)
@@ -283,7 +284,8 @@ def _records(gpus: Gpus, handle: Any) -> list[Part]:
         try:
             answer = call(gpus.module, "amdsmi_get_gpu_cper_entries", handle, _ALL_SEVERITIES, 1 << 20, cursor)
         except Unreadable as problem:
-            if "FILE_ERROR" in problem.detail and gpus.version < (26, 5) and os.access(gpus.tree.path(_RING), os.R_OK):
+            older = "FILE_ERROR" in problem.detail and gpus.version < (26, 5, 0)
+            if older and os.access(gpus.tree.path(_RING), os.R_OK):
                 return found  # so says a library of before 7.14 of a ring without a record
             raise
         entries, after, raw, status = answer
@@ -315,7 +317,7 @@ def _throttled(gpus: Gpus, handle: Any) -> list[str]:
     known = {reason: status.get(name, "N/A") for reason, name in _AMDSMI["violations"].items()}
     if all(value == "N/A" for value in known.values()):
         raise Unreadable("missing", "amdsmi: this GPU does not report what limits it")
-    return [reason for reason, value in known.items() if value is True or value == 1]
+    return [reason for reason, value in known.items() if value == 1]
 
 
 def _processes(gpus: Gpus, handle: Any) -> list[Part]:

@@ -58,8 +58,7 @@ def read(tree: Tree) -> Part:
 def parse_http(answer: bytes) -> Any:
     """Return the JSON body of an HTTP/1.0 answer; raise Unreadable where the daemon reports an error."""
     head, _, body = answer.partition(b"\r\n\r\n")
-    status = head.split(None, 2)
-    if len(status) < 2 or status[1] != b"200":
+    if head.split(None, 2)[1:2] != [b"200"]:
         raise Unreadable("failed", "docker: " + head.split(b"\r\n", 1)[0].decode("utf-8", "replace"))
     return json.loads(body.decode())
 

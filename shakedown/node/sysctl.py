@@ -31,9 +31,8 @@ def parse(lines: list[str]) -> list[Assignment]:
         excluded = key.startswith("-") and not equals
         key = key.strip().lstrip("-").strip()
         # The first separator decides: net/ipv4/conf/eth0.5/mtu keeps the dot of the interface's name.
-        slash, dot = key.find("/"), key.find(".")
-        if slash >= 0 and (dot < 0 or slash < dot):
-            key = key.replace(".", "\0").replace("/", ".").replace("\0", "/")
+        if next((character for character in key if character in "./"), "") == "/":
+            key = key.translate(str.maketrans("./", "/."))
         if equals or excluded:
             found.append((key, " ".join(value.split()) if equals else None))
     return found

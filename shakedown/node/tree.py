@@ -111,10 +111,7 @@ class Tree:
         content = b""
         try:
             with open(self.root + path, "rb") as file:
-                while len(content) < limit:
-                    block = file.read(min(1 << 20, limit - len(content)))
-                    if not block:
-                        break
+                while block := file.read(min(1 << 20, limit - len(content))):
                     content += block
         except OSError as error:
             error.filename = path

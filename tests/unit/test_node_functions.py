@@ -8,6 +8,7 @@ import os
 import pwd
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -19,7 +20,21 @@ import psutil
 import pytest
 
 import shakedown.facts.node as facts
-from shakedown.node import boot, data, devices, disks, gpu, install, interfaces, owners, pci, sign, smi
+from shakedown.node import (
+    boot,
+    data,
+    devices,
+    disks,
+    gpu,
+    install,
+    interfaces,
+    owners,
+    pci,
+    sign,
+    smi,
+    software,
+    system,
+)
 from shakedown.node.setting import Failed
 from shakedown.node.tree import Tree, Unreadable, is_unreadable
 from shakedown.node.udev import Device
@@ -364,6 +379,42 @@ def test_the_units_program_makes_what_its_file_or_its_arguments_name(
         (tmp_path / "etc/shakedown/boot.conf").write_text(f"{config}\n")
     assert boot.main() == code
     assert capsys.readouterr().err.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "offset", "clock"),
+    [
+        (0, 0x2000, 5_000_000, (True, 0.005)),
+        (0, 0x2001, -5_000_000, (True, -0.005)),
+        (0, 0x0001, 5_000, (True, 0.005)),
+        (5, 0x2040, 0, (False, 0.0)),
+        (-1, 0, 0, None),
+    ],
+)
+def test_the_clock_is_as_the_kernel_has_it(
+    answer: int, status: int, offset: int, clock: tuple[bool, float] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def adjtimex(block: Any) -> int:
+        block[:48] = struct.pack("<qq24xi4x", 0, offset, status)
+        return answer
+
+    monkeypatch.setattr(system.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(adjtimex=adjtimex))
+    if clock:
+        assert system._timex() == clock
+    else:
+        with pytest.raises(Unreadable, match="adjtimex: errno"):
+            system._timex()
+
+
+@pytest.mark.parametrize(("live", "uid", "exists"), [(True, 0, True), (True, 7, False), (False, 7, True)])
+def test_what_podman_has_stored_is_looked_for_where_its_user_stores(
+    live: bool, uid: int, exists: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = SimpleNamespace(expanduser=lambda _path: "/nowhere", exists=os.path.exists)
+    monkeypatch.setattr(software, "os", SimpleNamespace(geteuid=lambda: uid, path=home))
+    with tree_of({"/var/lib/containers/storage": None}) as tree:
+        tree.live = live
+        assert software._storage_exists(tree) is exists
 
 
 def test_the_majors_are_those_of_character_devices() -> None:

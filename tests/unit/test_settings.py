@@ -15,6 +15,7 @@ from pyinfra_testing.util import FakeState, create_host
 
 from shakedown import checks
 from shakedown.desired.models import Tuning
+from shakedown.node import setting as known
 from shakedown.node import sysctl
 from shakedown.node.__main__ import node_state
 from shakedown.node.pci import registers
@@ -30,9 +31,12 @@ from tests.states import bare, desired, unreadable, with_
 ONCE = {name: each for name, each in SETTINGS.items() if not each.details}
 
 
-def test_a_setting_has_the_name_of_its_file() -> None:
+def test_a_setting_has_the_name_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(SETTINGS) == sorted(path.stem for path in Path(FOLDER).glob("*.json"))
     assert {name: each.name for name, each in SETTINGS.items()} == {name: name for name in SETTINGS}
+    assert known.entries().keys() == SETTINGS.keys()
+    monkeypatch.setattr(known, "ENTRIES", {"thp": {}})
+    assert known.entries() == {"thp": {}}
 
 
 def test_a_file_with_a_key_that_no_setting_has_is_refused() -> None:
