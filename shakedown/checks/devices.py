@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from shakedown.checks import GPUS, NICS, check
 from shakedown.checks.compare import NEW_LOGIN, comparison, missing, unknown
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
 from shakedown.node.cmdline import kernel_name
+from shakedown.node.devices import ACCESS, Access
 from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.state.node import DeviceNode, NodeState, is_unreadable
-
-GPU_GROUP = "render"
-GPU_MODE = "0660"
-VERBS_MODE = "0666"  # what rdma-core's own udev rules give uverbs and rdma_cm
-VERBS_MODULES = ["ib_uverbs", "rdma_ucm", "ib_umad"]
 
 
 @check("kfd", "gpu.count", "gpu.modules", follows=GPUS, waivable=False)
@@ -25,7 +21,8 @@ def kfd(desired: DesiredState, state: NodeState) -> Comparison | None:
     modules = desired.gpu.modules
     if not modules:
         return None
-    wanted = f"char device of KFD's major, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
+    files = ACCESS["kfd"]
+    wanted = f"char device of KFD's major, {files.mode} {files.group}, openable by {state.account.user}"
     remedy = _remedy("devices.kfd", f"load {', '.join(modules)} and set group and mode of /dev/kfd", modules=modules)
     device, major = state.devices.kfd, state.devices.kfd_major
     if missing(device) or missing(major):
@@ -40,7 +37,7 @@ def kfd(desired: DesiredState, state: NodeState) -> Comparison | None:
         evidence = f"/proc/devices gives kfd the major {major}"
         person = Remedy(text="remove the file and reload the driver: it is not KFD's, whatever made it")
         return comparison(Verdict.FAIL, wanted, actual, evidence, person)
-    return _access(wanted, [device], state, remedy)
+    return _access(wanted, [device], state, remedy, files)
 
 
 @check("dri", "gpu.count", follows=(*GPUS, "kfd"), waivable=False)
@@ -49,14 +46,15 @@ def dri(desired: DesiredState, state: NodeState) -> Comparison | None:
     count, modules = desired.gpu.count, desired.gpu.modules
     if not count or not modules:
         return None
-    wanted = f"{counted(count, 'render node')}, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
+    files = ACCESS["dri"]
+    wanted = f"{counted(count, 'render node')}, {files.mode} {files.group}, openable by {state.account.user}"
     remedy = _remedy("devices.dri", "load the driver and set group and mode of /dev/dri/renderD*", modules=modules)
     if is_unreadable(state.devices.dri):
         return unknown(wanted, state.devices.dri, evidence="/dev/dri")
     render = [device for device in state.devices.dri if "/renderD" in device.path]
     if len(render) < count:
         return _not_there(wanted, counted(len(render), "render node"), state, modules, remedy)
-    return _access(wanted, render, state, remedy)
+    return _access(wanted, render, state, remedy, files)
 
 
 @check("infiniband", "rdma.count", follows=NICS)
@@ -64,10 +62,10 @@ def infiniband(desired: DesiredState, state: NodeState) -> Comparison | None:
     """/dev/infiniband has rdma_cm, and uverbsN and umadN for each RDMA device."""
     if not desired.rdma.count:
         return None
-    devices = len(state.rdma) if not is_unreadable(state.rdma) else desired.rdma.count
+    files, devices = ACCESS["infiniband"], len(state.rdma) if not is_unreadable(state.rdma) else desired.rdma.count
     wanted = f"rdma_cm, {devices} uverbs and {devices} umad; rdma_cm and uverbs openable by {state.account.user}"
-    text = f"load {', '.join(VERBS_MODULES)} and set the mode of /dev/infiniband/{{rdma_cm,uverbs*}}"
-    remedy = _remedy("devices.infiniband", text, modules=VERBS_MODULES)
+    text = f"load {', '.join(files.modules)} and set the mode of /dev/infiniband/{{rdma_cm,uverbs*}}"
+    remedy = _remedy("devices.infiniband", text, modules=files.modules)
     if is_unreadable(state.devices.infiniband):
         return unknown(wanted, state.devices.infiniband, evidence="/dev/infiniband")
     present = {device.path[len("/dev/infiniband/") :]: device for device in state.devices.infiniband}
@@ -79,7 +77,7 @@ def infiniband(desired: DesiredState, state: NodeState) -> Comparison | None:
         what = ", ".join(f"{count} {kind}" for kind, count in few.items())
         return _not_there(wanted, what, state, [makers[kind] for kind in few], remedy)
     opened = [device for name, device in present.items() if not name.startswith(("umad", "issm"))]
-    return _access(wanted, opened, state, remedy, mode=VERBS_MODE, group=None)
+    return _access(wanted, opened, state, remedy, files)
 
 
 def _not_there(wanted: str, what: str, state: NodeState, modules: Sequence[str], remedy: Remedy) -> Comparison:
@@ -96,17 +94,9 @@ def _not_there(wanted: str, what: str, state: NodeState, modules: Sequence[str],
     return comparison(Verdict.FAIL, wanted, what, f"loaded: {', '.join(modules)}", person)
 
 
-def _access(
-    wanted: str,
-    devices: Iterable[DeviceNode],
-    state: NodeState,
-    remedy: Remedy,
-    mode: str = GPU_MODE,
-    group: str | None = GPU_GROUP,
-) -> Comparison:
+def _access(wanted: str, devices: Sequence[DeviceNode], state: NodeState, remedy: Remedy, files: Access) -> Comparison:
     """Return who may open the files. With the right mode and group a user who still cannot lacks the group."""
-    devices = list(devices)
-    least = int(mode, 8)
+    least, group = int(files.mode, 8), files.group
     misset = [d for d in devices if int(d.mode, 8) & least != least or (group is not None and d.group != group)]
     if misset:
         actual = {device.path: f"{device.mode} {device.group}" for device in misset}
