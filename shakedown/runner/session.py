@@ -242,14 +242,14 @@ class Session:
         why = sign(self.directory, kept, self.evidence, examination.states, desired, self.signer)
         self.notices += [why] if why else []
 
-    def close(self, verdict: Verdict | None = None) -> None:
+    def close(self) -> None:
         """Finish the record, whatever ended the run; once more where it could not be written. A run without its record
         has failed. Then the ledger gets it, which changes no verdict."""
         if self.record is None or (self.record.finished_at is not None and not invocation.unrecorded):
             return
         self.examination.compare()
         self.record.finished_at = self.record.finished_at or now()
-        self.record.verdict = self.verdict() if verdict is None else verdict
+        self.record.verdict = self.verdict()
         self.record.ended_by = invocation.error
         self.save()
         self._remember()

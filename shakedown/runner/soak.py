@@ -26,7 +26,7 @@ from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord, desired
 from shakedown.runs.folder import own, run_ids
 from shakedown.runs.judging import judge_job, judge_soak, throttled
 from shakedown.schedulers.interface import Allocation, Interrupted
-from shakedown.state.findings import Verdict, worst
+from shakedown.state.findings import Verdict
 from shakedown.trials.plan import plan_between, schedule
 from shakedown.trials.soak import (
     KIND,
@@ -309,14 +309,4 @@ def _judge_all(current: Session) -> None:
     current.out.print()
     current.out.print(outcomes.gates_table(shown))
     directory.write(FILE, soak.model_dump_json(indent=1) + "\n")
-    current.close(_verdict(current))
-
-
-def _verdict(current: Session) -> Verdict:
-    """Return the verdict: a soak that was ended before its time is unknown, and no failure."""
-    record, _ = current.begun
-    verdicts = [finding.verdict for finding in current.examination.all_findings()]
-    verdicts += [gate.verdict for gate in record.gates]
-    runs = [current.run_of(host.name) for host in current.hosts]
-    verdicts += [run.verdict or Verdict.FAIL for run in runs if run.fails]
-    return worst(verdicts)
+    current.close()
