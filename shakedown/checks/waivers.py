@@ -24,7 +24,9 @@ NOT_WAIVABLE = (
 """Findings beside the other nodes: a node is not what the inventory takes it for, lacks a GPU, or has other files."""
 _MORE = re.compile(r"\b\d+ (?:more|others?)\b")
 GRAVE = re.compile(
-    r"uncorrect|unrecover|uncorr\b|poison|\bfatal|corruption|media error|data integrity|sct 0x2\b", re.IGNORECASE
+    r"uncorrect|unrecover|uncorr\b|not correctable|\bunc\b|\bDED \d|two bits|poison|\bfatal|corrupt|damaged"
+    r"|medi(?:a|um) error|data ?loss|lost async page write|data integrity|sct 0x2\b",
+    re.IGNORECASE,
 )
 """Words of errors that no site can accept, in a line of the kernel's log or in what the catalogue says of it."""
 

@@ -13,7 +13,8 @@ from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 
 LONGEST = timedelta(days=90)
-MISSING = {"device_left", "gpu_bad_pages"}  # entries of parts that are gone, or worn out
+REFUSED = {"device_left", "gpu_bad_pages", "memory_failure", "nvme_error", "scsi_error"}
+"""Entries of parts that are gone or worn out, and of memory and drives that lost data."""
 
 
 def problems_of(state: DesiredState) -> Iterator[Problem]:
@@ -40,6 +41,8 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
 def _of_finding(name: str) -> str:
     """Return what is expected in place of the name of a finding; nothing where the name is right."""
     check = name.partition(".")[0]
+    if name.endswith(".") or "*" in name:
+        return "the whole name of a finding, such as rdma_rate or fleet.kernel"
     if name == "fleet":
         return "one finding beside the other nodes, such as fleet.kernel"
     if check != "fleet" and check not in answers():
@@ -61,12 +64,12 @@ def _of_entry(name: str) -> str:
 
 
 def accepts(entry: Entry) -> bool:
-    """Return whether a site may accept the lines of an entry. Of a bank or of a group of lines others say how grave it
-    is."""
+    """Return whether a site may accept the lines of an entry, but for its grave ones (`waived_lines`). Of a bank or of
+    a group of lines others say how grave it is."""
     own = entry.severity == "corrected" or not (entry.bank or entry.group)
-    if entry.general or entry.name in MISSING:
+    if entry.general or entry.name in REFUSED:
         return False
-    words = " ".join([entry.name, entry.cause, *entry.text]).replace("non-fatal", "")
+    words = f"{entry.name} {entry.cause}".replace("non-fatal", "")
     return own and entry.severity != "fatal" and not GRAVE.search(words)
 
 

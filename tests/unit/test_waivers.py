@@ -116,6 +116,24 @@ def test_the_lines_of_a_waived_entry_do_not_fail_and_all_others_do() -> None:
     assert more["kernel_log"].verdict == Verdict.FAIL and more["kernel_log"].waiver is None
 
 
+@pytest.mark.parametrize(
+    ("entry", "line", "grave"),
+    [
+        ("ata_error", "ata3: hard resetting link", "ata3.00: error: { UNC }"),
+        ("raid_degraded", "md/raid1:md0: Disk failure on sdb2, disabling device.",
+         "md/raid:md0: read error not correctable (sector 90412 on sdc1)."),
+        ("gpu_xgmi", "amdgpu 0000:c1:00.0: amdgpu: WAFL PCS CRCErr detected",
+         "amdgpu 0000:c1:00.0: amdgpu: XGMI PCS DataLossErr detected"),
+    ],
+)  # fmt: skip
+def test_of_an_entry_that_a_site_may_accept_the_lines_of_lost_data_still_fail(
+    entry: str, line: str, grave: str
+) -> None:
+    held = waiver(finding=None, entry=entry, hosts=["node01"])
+    assert judged(kernel(line), w=held)["kernel_log"].verdict == Verdict.WARN
+    assert judged(kernel(line, grave), w=held)["kernel_log"].verdict == Verdict.FAIL
+
+
 def test_a_line_of_an_uncorrected_error_is_never_waived() -> None:
     held = waiver(finding=None, entry="nvme_error", hosts=["node01"])
     line = "nvme0n1: Read(0x2) @ LBA 1, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81) DNR"
@@ -137,6 +155,8 @@ def test_a_line_of_an_uncorrected_error_is_never_waived() -> None:
         (waiver(finding="provider_library", hosts=["a"]), "finding", "stay failures"),
         (waiver(finding="kernel_log", hosts=["a"]), "finding", "stay failures"),
         (waiver(finding="fleet.machine", hosts=["a"]), "finding", "stay failures"),
+        (waiver(finding="fleet.*", hosts=["a"]), "finding", "the whole name"),
+        (waiver(finding="rdma_rate.", hosts=["a"]), "finding", "the whole name"),
         (waiver(finding="loss_falling", hosts=["a"]), "finding", "gates cannot be waived"),
         (waiver(finding="rdma_rat", hosts=["a"]), "finding", "such as rdma_rate"),
         (waiver(finding=None, entry="memory_uncorrected", hosts=["a"]), "entry", "stay failures"),
@@ -251,7 +271,11 @@ def test_the_command_lists_the_waivers_with_the_days_left(tmp_path: Path) -> Non
     assert [row["name"] for row in rows["waivers"]] == ["cable", "old", "soon"]
 
 
-@pytest.mark.parametrize("name", ["gpu_ras_poison", "memory_failure", "nvme_error", "device_left", "nvme_other"])
+@pytest.mark.parametrize(
+    "name",
+    ["gpu_ras_poison", "memory_failure", "nvme_error", "scsi_error", "device_left", "nvme_other", "gpu_sub_block",
+     "ext4_error", "btrfs_error"],
+)  # fmt: skip
 def test_an_entry_of_lost_data_or_of_any_message_is_refused(name: str) -> None:
     (entry,) = [entry for entry in entries("kernel") if entry.name == name]
     assert not accepts(entry)
@@ -263,6 +287,12 @@ def test_an_entry_of_lost_data_or_of_any_message_is_refused(name: str) -> None:
         "nvme0n1: I/O Cmd(0x2) @ LBA 1, 8 blocks, I/O Error (sct 0x2 / sc 0x81)",
         "Memory failure: 0x1f3a2c0: Killing python3:9041 due to hardware memory corruption",
         "nvme0: Media and data integrity error",
+        "ata3.00: error: { UNC }",
+        "critical medium error, dev sdb, sector 90412 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
+        "Buffer I/O error on dev dm-3, logical block 811, lost async page write",
+        "md/raid:md0: read error not correctable (sector 90412 on sdc1).",
+        "amdgpu 0000:c1:00.0: amdgpu: XGMI PCS DataLossErr detected",
+        "amdgpu 0000:c1:00.0: amdgpu: GFX SubBlock TCP_CACHE_RAM, Instance[1][4], DED 1",
     ],
 )
 def test_lines_of_lost_data_have_many_words(line: str) -> None:
