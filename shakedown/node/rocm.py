@@ -108,5 +108,6 @@ def _newest(root: str, pattern: str) -> List[str]:
     except OSError as error:
         error.filename = folder
         raise
-    ordered = sorted(found, key=lambda entry: (not numbers(entry), numbers(entry)), reverse=True)
+    # Of equal numbers the shorter name comes first: rocm-7.2.0.bak is an administrator's copy.
+    ordered = sorted(found, key=lambda entry: (not numbers(entry), numbers(entry), -len(entry)), reverse=True)
     return ["{}/{}".format(folder, entry) for entry in ordered]

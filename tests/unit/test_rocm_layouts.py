@@ -147,6 +147,13 @@ def test_a_link_that_leads_nowhere_is_passed_by(tmp_path: Path) -> None:
     assert gpu.rocm_version(Tree(str(tmp_path))) == "10.0.0"
 
 
+@pytest.mark.parametrize("folder", ["opt/rocm-7.2.0", "opt/rocm/core-10.10"])
+def test_a_copy_that_an_administrator_has_kept_comes_last(tmp_path: Path, folder: str) -> None:
+    for name in (f"{folder}.bak", folder, f"{folder}.old", "opt/rocm-6.4.3"):
+        core(tmp_path, name, name.rpartition("-")[2])
+    assert gpu.rocm_version(Tree(str(tmp_path))) == folder.rpartition("-")[2]
+
+
 def test_without_rocm_the_reason_is_that_it_is_missing(tmp_path: Path) -> None:
     for reading in (gpu.rocm_version, smi.library_path, software.rccl):
         with pytest.raises(Unreadable, match="missing"):
