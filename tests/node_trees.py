@@ -55,8 +55,8 @@ class NicFamily:
 GPUS = {
     # The driver's own figure, as rocm-smi and KFD of real machines print it: a little less than 192 GiB.
     "mi300x": GpuModel("AMD Instinct MI300X", "74a1", 206141652992, "6.4.1-83", 1216, 90402, 64),
-    "mi325x": GpuModel("AMD Instinct MI325X", "74a5", 256 * GIB, "6.4.1-83", 1216, 90402, 64),
-    "mi355x": GpuModel("AMD Instinct MI355X", "75a3", 288 * GIB, "7.0.2-56", 1024, 90500, 160),
+    "mi325x": GpuModel("AMD Instinct MI325X", "74a5", 274861129728, "6.4.1-83", 1216, 90402, 64),
+    "mi355x": GpuModel("AMD Instinct MI355X", "75a3", 309220868096, "7.0.2-56", 1024, 90500, 160),
 }
 _V1_V2 = ("IB/RoCE v1", "RoCE v2")
 NICS = {

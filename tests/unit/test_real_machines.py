@@ -71,6 +71,8 @@ def test_a_profile_knows_its_gpu_on_metal_and_in_a_virtual_machine(real: dict[st
         assert real["link"] == [profile["link_width"], profile["link_gts"]]
     if "simds_per_cu" in real:
         assert GPUS[profile["profile"]].simds == real["compute_units"] * real["simds_per_cu"]
+    if "vram_bytes" in real:
+        assert GPUS[profile["profile"]].vram == real["vram_bytes"]
 
 
 @pytest.mark.parametrize("family", COUNTERS)
