@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,19 @@ def test_versions_are_compared_part_by_part(actual: str, listed: str, same: bool
     assert same_version(actual, listed) is same
 
 
+@pytest.mark.skipif(Path("/opt/rocm").exists(), reason="this machine has a ROCm of its own")
 def test_the_jobs_script_prints_what_python_knows_before_the_command(tmp_path: Path) -> None:
+    (tmp_path / "rocm_sdk_core-10.0.0.dist-info").mkdir()
+    (tmp_path / "rocm_sdk_core-10.0.0.dist-info/METADATA").write_text("Name: rocm-sdk-core\nVersion: 10.0.0\n")
     script = tmp_path / "job.sh"
     script.write_text((Path(shakedown.jobs.plan.__file__).parent / "job.sh").read_text("utf-8"), "utf-8")
     done = subprocess.run(
-        ["bash", str(script), "--without-torchrun", "echo", "trains"], capture_output=True, text=True, check=True
+        ["bash", str(script), "--without-torchrun", "echo", "trains"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     *printed, last = [*done.stderr.splitlines(), *done.stdout.splitlines()]
     assert last == "trains" and any(line.startswith("shakedown image: python 3.") for line in printed)
+    assert "shakedown image: rocm 10.0.0" in printed, "of wheels, where there is no /opt/rocm"

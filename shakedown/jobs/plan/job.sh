@@ -39,19 +39,20 @@ export -f torchrun
 
 # What is in the image, for the gate image_versions: a line for each component that answers within seconds.
 versions() {
-    local file
+    local file rocm=rocm-sdk-core # of images in which ROCm is wheels, as rocm/primus from v26.4 on
     for file in /opt/rocm/core/.info/version /opt/rocm/.info/version; do
-        [[ ! -r $file ]] || { echo "shakedown image: rocm $(head -c 40 "$file")" && break; }
+        [[ ! -r $file ]] || { echo "shakedown image: rocm $(head -c 40 "$file")" && rocm=read && break; }
     done
-    timeout 20 python3 - <<'END' 2>/dev/null
+    timeout 20 python3 - "$rocm" <<'END' 2>/dev/null
 import platform
+import sys
 from importlib import metadata
 
 print("shakedown image: python", platform.python_version())
-names = {"pytorch": "torch", "transformer_engine": "transformer_engine", "flash_attn": "flash_attn", "triton": "triton"}
-for name, package in names.items():
+packages = {"rocm": sys.argv[1], "pytorch": "torch"}
+for name in ("rocm", "pytorch", "transformer_engine", "flash_attn", "triton"):
     try:
-        print("shakedown image:", name, metadata.version(package))
+        print("shakedown image:", name, metadata.version(packages.get(name, name)))
     except metadata.PackageNotFoundError:
         pass
 END
