@@ -19,7 +19,7 @@ from shakedown.logs.mad import read
 from shakedown.state.findings import Verdict
 from tests.plans import rack
 
-TAGS = "primus_pyt_megatron_lm_train_llama-3.1-8b"
+TAGS = "primus_train/megatron_MI300X_llama3.1_8B-BF16-pretrain"
 # Columns of madengine at ef87d05, PERF_CSV_HEADER in reporting/update_perf_csv.py, and two of MAD's own behind them.
 HEAD = (
     "model,n_gpus,nnodes,gpus_per_node,training_precision,pipeline,args,tags,docker_file,base_docker,docker_sha,"
