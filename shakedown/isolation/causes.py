@@ -41,6 +41,12 @@ _BESIDE = 8  # so many of them
 _PAIRED = 24  # shared causes that are weighed in pairs
 _TWO = 0.1  # how likely two at once are, against two by chance: an uplink is never two trunks of three racks
 _SIZES = tuple(step / 16 for step in range(4, 17))  # of all nodes
+DIGITS = 9  # of a probability that order anything: processors differ in the last of 16
+
+
+def in_order(values: Floats) -> npt.NDArray[np.int64]:
+    """Return the places of the values in rising order; equal ones in their own order, on every processor."""
+    return np.argsort(values.round(DIGITS), kind="stable")
 
 
 @dataclass(frozen=True)
@@ -126,12 +132,11 @@ class Posterior:
         for kind in kinds:
             chances = self.chances(kind)
             flat = chances.ravel()
-            top = np.argpartition(-flat, count - 1)[:count] if len(flat) > count else np.arange(len(flat))
-            for place in top:
+            for place in in_order(-flat)[:count]:
                 which = tuple(int(index) for index in np.unravel_index(place, chances.shape))
                 which = which if kind != "size" else (int(self.shape.sizes[which[0]]),)
                 pairs.append((float(flat[place]), Cause(kind, which)))
-        return sorted(pairs, key=lambda pair: -pair[0])[:count]
+        return sorted(pairs, key=lambda pair: -round(pair[0], DIGITS))[:count]
 
 
 def posterior(problem: Problem, shape: Shape, trainings: Sequence[Training], noise: Noise) -> Posterior:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from shakedown.isolation.causes import RATES, Cause, Floats, Posterior
+from shakedown.isolation.causes import DIGITS, RATES, Cause, Floats, Posterior, in_order
 from shakedown.isolation.knowledge import SILENT, Knowledge
 from shakedown.runs.isolation import Group, Noise, Problem, Purpose
 
@@ -131,7 +131,7 @@ def _by_family(knowledge: Knowledge, held: Set[str], remix: Set[str], salt: str,
     random.Random(f"{knowledge.problem.seed}/{salt}").shuffle(mixed)
     groups = []
     for family, nodes in families.items():
-        nodes.sort(key=lambda node: -knowledge.probability[node])
+        nodes.sort(key=lambda node: -round(knowledge.probability[node], DIGITS))
         groups += [_Wanted(part, "halves", family) for part in _divided(knowledge, nodes, least=2)]
     least = max(least, math.ceil(len(mixed) / max(longest, knowledge.problem.smallest)))
     groups += [_Wanted(part, "regroup", None) for part in _divided(knowledge, mixed, min(least, len(mixed)))]
@@ -168,14 +168,11 @@ def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[st
     """
     smallest = knowledge.problem.smallest
     busy = {node for group in wanted for node in group.nodes} | held | knowledge.given_up.keys()
-    spare = sorted(
-        (node for node in knowledge.problem.nodes if node not in busy and node not in knowledge.named),
-        key=lambda node: knowledge.probability[node],
-    )
+    spare = [node for node in knowledge.problem.nodes if node not in busy and node not in knowledge.named]
     random.Random(f"{knowledge.problem.seed}/pads/{salt}").shuffle(spare)
     spare.sort(key=lambda node: node not in knowledge.cleared)
     short = [group for group in wanted if len(group.nodes) < smallest]
-    short.sort(key=lambda group: -max(knowledge.probability[node] for node in group.nodes))
+    short.sort(key=lambda group: -max(round(knowledge.probability[node], DIGITS) for node in group.nodes))
     pads: dict[int, list[str]] = {}
     alone: list[_Wanted] = []
     for group in short:
@@ -242,7 +239,7 @@ def look(knowledge: Knowledge, number: int) -> tuple[Group, ...]:
     draw = random.Random(f"{knowledge.problem.seed}/across/{number}")
     divisions = np.array(list(_divisions(post, usable, draw)))
     gains = gain(post, divisions, knowledge.problem.noise)
-    for place in np.argsort(-gains.round(9), kind="stable"):  # alike to the last digits, which differ by processor
+    for place in in_order(-gains):
         if gains[place] <= _LEAST:
             break
         members = [np.flatnonzero(divisions[place] == label) for label in range(_GROUPS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -251,3 +252,16 @@ def test_a_closing_run_is_tried_five_times_before_the_search_ends_without_a_name
         assert "all nodes together fail, and no part of them fails" in step.result.conclusion
     else:
         assert [group.nodes for group in step.groups] == [tuple("abcd")]
+
+
+def test_equally_likely_causes_come_in_one_order_on_every_processor() -> None:
+    """Processors differ in the last digits of a logarithm, and in the order in which a partial sort leaves equals."""
+    post = knowledge(problem(8, "xxxxyyyy"), [training("1", "abcd", "fail"), training("2", "efgh")]).model
+    first = [cause for _, cause in post.likeliest(12)]
+    assert first == sorted(first, key=lambda cause: [one for _, one in post.likeliest(99)].index(cause))
+    links = [cause.which for cause in first if cause.kind == "link"]
+    assert len(links) > 3 and links[:4] == sorted(links[:4])
+    draw = np.random.default_rng(3)
+    for _ in range(20):
+        noisy = dataclasses.replace(post, links=post.links * (1 + 1e-13 * draw.standard_normal(post.links.shape)))
+        assert [cause for _, cause in noisy.likeliest(12)] == first
