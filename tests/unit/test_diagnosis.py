@@ -646,6 +646,18 @@ def test_the_part_of_a_node_in_a_job_that_failed(
     assert parts_of([("together", JobResult(outcome="completed", **whole))], diagnosis) == {}
 
 
+def test_the_worst_part_of_a_node_in_several_jobs_is_its_part_and_of_equals_the_first() -> None:
+    def failed(**node: Any) -> tuple[str, JobResult]:
+        part = {"exit_code": 1, "started_at": BEGIN, "ended_at": BEGIN, "kept": [], "notes": [], **node}
+        whole: dict[str, Any] = {"run_id": "r", "reason": "", "first_failure": None, "failures": []}
+        whole |= {"last_iteration": None, "started_at": BEGIN, "finished_at": BEGIN}
+        return "job", JobResult(outcome="failed", nodes=[NodeResult(name="node1", **part)], **whole)
+
+    unknown, ok = failed(), failed(exit_code=0)
+    for jobs in ([unknown, ok], [ok, unknown], [unknown, failed(exit_code=7)]):
+        assert parts_of(jobs, None) == {"node1": (Verdict.UNKNOWN, "ended with 1")}
+
+
 def test_a_node_that_lost_an_unnamed_one_is_not_named_by_the_others() -> None:
     waits = failure("store_timeout", 0.3, node="node2", line="RuntimeError: Socket Timeout", line_number=3)
     assert named(lost(1, 2), lost(3, 2, 0.1), waits)[0] == "undecided"

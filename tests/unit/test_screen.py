@@ -137,6 +137,18 @@ def test_a_device_that_left_is_named_with_the_time_of_the_kernel_log(records: An
     assert "missing" in words or "kernel_log" in found.follows
 
 
+def test_a_missing_device_is_named_by_the_nodes_of_its_group_alone() -> None:
+    examination = rack(5, {}, "node0[1-{}]")
+    examination.groups = {f"node0{host}": "a" if host < 3 else "b" for host in range(1, 6)}
+    elsewhere = {f"gpus.{index}.bdf": f"0000:{index + 64:02x}:00.0" for index in range(8)}
+    for host in (3, 4, 5):
+        examination.keep(f"node0{host}", Reading(with_(healthy(host), elsewhere)))
+    examination.keep("node02", Reading(with_(healthy(2), missing_gpu(2))))
+    examination.judge()
+    found = next(cause for cause in causes(examination.all_findings()) if cause.names == ("gpu_count",))
+    assert found.text == "7 of 8 GPUs: 0000:05:00.0 is missing"
+
+
 def test_of_two_missing_devices_each_has_its_own_words() -> None:
     record = {"number": 7, "priority": 3, "seconds": 30.0, "message": LOST}
     state = healthy(2).model_dump()
