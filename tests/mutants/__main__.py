@@ -139,7 +139,8 @@ def tests_of(module: str, area: Sequence[str]) -> list[list[str]]:
     dotted = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     dotted = dotted if dotted.startswith("shakedown.") else f"shakedown.{dotted}"
     package, _, name = dotted.rpartition(".")
-    naming = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(package)} import .*\b{name}\b|/{name}\.py\b")
+    imported = rf"from {re.escape(package)} import (?:.*|\([^)]*)\b{name}\b"
+    naming = re.compile(rf"{re.escape(dotted)}\b|{imported}|/{name}\.py\b")
     first = [test for test in files(["tests/unit/test_*.py", "tests/property/test_*.py"]) if naming.search(_text(test))]
     of_area = [test for test in area if test.endswith("_cases.py")]
     return [of_area, [t for t in first if t not in of_area], [t for t in area if t not in first and t not in of_area]]
