@@ -86,7 +86,7 @@ def beside(suspects: Collection[int], nodes: int, measured: Collection[Pair], se
 EMBEDDED = "gpt-small"
 REQUEST = "request.json"
 LOG = "{run_dir}/logs/parts.log"  # standard error of the processes
-START_S = 120  # to import torch and open a device, on a busy host or from a shared file system
+START_S = 120  # to import torch and open a device, on a busy host; longer where `trials.limit_s` is longer
 CPU_RANKS = 2  # processes of a collective where there are no GPUs
 SECONDS = 0.3  # of measuring, for each figure
 
@@ -184,7 +184,7 @@ def plan_alone(
     request["folders"] = list(dict.fromkeys(dataset.folder for dataset in desired.datasets.values()))
     kinds = {registered[name].on for name in mine}
     each_s = [max(wanted.limit_s, 4 * registered[name].seconds) for name in mine]
-    stages = len(kinds) * START_S + sum(each_s) * wanted.repetitions + wanted.limit_s
+    stages = len(kinds) * _start_s(wanted) + sum(each_s) * wanted.repetitions + wanted.limit_s
     return _complete(draft, {node: request}, stages)
 
 
@@ -201,7 +201,7 @@ def plan_between(
     repeated = [(list(pairs), n + 1) for n in range(wanted.repetitions) for pairs in rounds]
     chosen = between_nodes(names)
     # A round lasts no longer than a measurement, and once more where a process is started again.
-    total = START_S + len(repeated) * 4 * wanted.limit_s * len(chosen)
+    total = _start_s(wanted) + len(repeated) * 4 * wanted.limit_s * len(chosen)
     request = {
         **_common(wanted),
         "trials": chosen,
@@ -217,8 +217,13 @@ def plan_between(
     return _complete(draft, requests, total)
 
 
+def _start_s(wanted: Trials) -> float:
+    return max(START_S, wanted.limit_s)
+
+
 def _common(wanted: Trials) -> dict[str, Any]:
-    return {"repetitions": wanted.repetitions, "seconds": SECONDS, "limit_s": wanted.limit_s, "start_s": START_S}
+    limits = {"limit_s": wanted.limit_s, "start_s": _start_s(wanted)}
+    return {"repetitions": wanted.repetitions, "seconds": SECONDS, **limits}
 
 
 def _draft(

@@ -414,7 +414,10 @@ def test_a_node_without_gpus_measures_with_the_python_of_its_environment() -> No
     assert node.command == ["/opt/venv/bin/python", "{run_dir}/workload/run.py", "{run_dir}/request.json"]
     request = json.loads(node.files["request.json"])
     assert (request["trials"], request["gpus"]) == (["gemm"], 0)
-    assert made.timeout_s > request["limit_s"]
+    assert made.timeout_s > request["limit_s"] and request["start_s"] == plan.START_S
+    patient = plan.plan_alone(desired, states.bare(), "n1", "run", ["gemm"], plan.Trials(limit_s=900))
+    assert json.loads(patient.nodes[0].files["request.json"])["start_s"] == 900, "slow nodes start slowly, too"
+    assert patient.timeout_s > 900 + 3 * 900 + 900
 
 
 def test_a_node_with_gpus_measures_in_the_container_of_the_smoke_run() -> None:

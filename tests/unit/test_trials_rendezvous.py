@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shakedown.trials import trials
+from shakedown.trials.models import read_log
+from shakedown.trials.workload import run
 from shakedown.trials.workload.programs import Failed, Link
 from shakedown.trials.workload.registry import TRIALS, Measured, Place, Trial
 
@@ -75,6 +77,33 @@ def test_the_store_is_kept_until_every_node_is_through() -> None:
     nodes[1].add(between.THROUGH, 1)
     keeping.join(60)
     assert not keeping.is_alive()
+
+
+def test_a_node_that_waits_for_one_that_starts_later_is_not_ended_for_its_silence(
+    store: TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that its own start is over before it waits: the limit of a start is shorter than a round's patience."""
+    from shakedown.trials.workload import between
+
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(between, "own_output", lambda: said.append)
+    monkeypatch.setattr(between, "barrier", lambda *_: said.append({"waits": True}))
+    request = {"trial": "perftest", "pass": 0, "nodes": 2, "rounds": [[]], "from": 0, "place": 0, "limit_s": 60}
+    between.main({**request, "address": "127.0.0.1", "port": store.port, "start_s": 60})
+    assert said == [{"begins": ""}, {"waits": True}, {"round": 0}, {"ends": "perftest"}]
+
+
+def test_a_process_that_does_not_start_is_named_with_the_limit_of_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "workload"
+    folder.mkdir()
+    (folder / "between.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(run, "FOLDER", folder)
+    request = {"trial": "perftest", "rounds": [[[0, 1]]], "repetitions": [1], "place": 0, "limit_s": 60}
+    assert run._rounds_from(0, {**request, "start_s": 0.3}, "rail0") == 1
+    (found,) = read_log("n", capsys.readouterr().out.splitlines()).readings
+    assert (found.state, found.note, found.rail) == ("timeout", "nothing for 0.3 s", "rail0")
 
 
 def test_no_figure_goes_through_the_store(store: TCPStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,7 @@ def main(request: dict[str, Any]) -> None:
     place = open_place("pair", {**request, "ranks": 2}) if trial.needs_torch else Place("pair", None, ranks=2)
     store = join(request["address"], request["port"], request["start_s"])
     store.set_timeout(timedelta(seconds=request["limit_s"]))
+    tell({"begins": ""})  # the start is over: waiting for a node that starts later is no silence
     for number in range(request["from"], len(request["rounds"])):
         take_round(store, request, number, place, tell)
         tell({"round": number})

@@ -65,7 +65,7 @@ def numa_nodes() -> dict[str, list[int]]:
 
 
 class Process:
-    """A process of this job, with a limit to its silence. `begun`: its current trial."""
+    """A process of this job, with a limit to its silence. `begun`: its current trial; `limit_s`: the limit now."""
 
     def __init__(self, words: list[str], log: Path, limit_s: float, start_s: float) -> None:
         self._limit_s, self.begun = limit_s, _NOTHING
@@ -86,16 +86,16 @@ class Process:
 
     def watch(self, tell: Callable[[dict[str, Any]], None]) -> int:
         """Pass on the readings of the process until its end. Returns the exit code."""
-        limit = self._start_s
+        self.limit_s = self._start_s
         while True:
             try:
-                line = self._lines.get(timeout=limit)
+                line = self._lines.get(timeout=self.limit_s)
             except queue.Empty:
                 self.timed_out = True
                 break
             if line is None:
                 break
-            limit = self._limit_s
+            self.limit_s = self._limit_s
             try:
                 document = json.loads(line)
             except ValueError:
@@ -105,7 +105,7 @@ class Process:
             if "begins" in document:
                 self.begun = document
                 trial = trials().get(document["begins"])
-                limit = max(limit, 4 * trial.seconds) if trial else limit
+                self.limit_s = max(self.limit_s, 4 * trial.seconds) if trial else self.limit_s
             self.ended |= "ends" in document
             if not {"begins", "ends"} & set(document):
                 tell(document)
@@ -134,7 +134,7 @@ def on_part(part: str, names: list[str], request: dict[str, Any], reports_missin
         return
     state = TIMEOUT if process.timed_out else CRASHED
     at = process.begun["begins"]
-    note = f"nothing for {request['limit_s']:g} s" if process.timed_out else f"exit code {code}"
+    note = f"nothing for {process.limit_s:g} s" if process.timed_out else f"exit code {code}"
     for name in names[names.index(at) :] if at in names else names:
         if name == at or not at:
             say(reading(name, part, process.begun["repetition"], state=state, note=f"{note}: see the log {log.name}"))
@@ -240,7 +240,7 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
     if process.ended:
         return len(request["rounds"]) + 1
     state = TIMEOUT if process.timed_out else CRASHED
-    note = f"nothing for {limit_s:g} s" if process.timed_out else f"exit code {code}: see the log between.log"
+    note = f"nothing for {process.limit_s:g} s" if process.timed_out else f"exit code {code}: see the log between.log"
     lost = request["rounds"][done[0]] if done[0] < len(request["rounds"]) else []
     for pair in lost:
         if request["place"] in pair:
