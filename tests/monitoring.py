@@ -54,8 +54,7 @@ def _running(words: list[str], ready: str, log: Path) -> Iterator[None]:
                     time.sleep(0.1)
             yield
         finally:
-            server.terminate()
-            server.wait(30)
+            server.kill()  # what it holds is of no use, and to write it down takes a busy machine minutes
 
 
 @contextmanager
