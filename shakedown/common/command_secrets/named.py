@@ -23,7 +23,7 @@ _SURE = re.compile(
     re.IGNORECASE,
 )
 _LAST = {"SSHPASS", "PWD", "PAT", "AUTHORIZATION", "COOKIE"}
-_ISSUED = {"KEY", "TOKEN", "PASS", "AUTH", "BEARER"}
+_ISSUED = {"KEY", "TOKEN", "PASS", "AUTH", "BEARER", "PAT"}
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 
 _HINTS = ("token", "key", "secret", "pass", "credential", "bearer", "auth", "cookie", "pwd", "mnemonic", "psk")
@@ -71,7 +71,7 @@ def kind(name: str, public: Collection[str] = ()) -> Kind:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last in known().names or (last in ("KEY", "TOKEN", "PASS") and before in known().public):
         return ""
-    if _SURE.search(last) or (last in _LAST and (before or last != "PWD")):
+    if _SURE.search(last) or (last in _LAST and (before or last not in ("PWD", "PAT"))):
         return "any value"
     if last not in _ISSUED:
         return ""
