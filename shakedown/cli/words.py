@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from shakedown.common.nearest import meant
 from shakedown.common.text import printable
 
 EXIT_CODES = """
@@ -44,7 +45,9 @@ def usable(errors: type[Exception] | tuple[type[Exception], ...] = (OSError, Val
 
 def reason(name: str, error: OSError | ValueError) -> str:
     """Return why a file could not be used, with its name where the error does not have it."""
-    return f"{name}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    if not isinstance(error, OSError):
+        return str(error)
+    return f"{name}: {error.strerror or error}{meant(name) if isinstance(error, FileNotFoundError) else ''}"
 
 
 def in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:

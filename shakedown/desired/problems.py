@@ -1,10 +1,10 @@
 """Errors of a desired state: all of them at once, each saying where it stands and what was expected."""
 
-import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from shakedown.common.nearest import nearest
 from shakedown.common.secrets import MASK, is_secret
 from shakedown.common.text import counted, printable
 from shakedown.hosts import few
@@ -73,5 +73,4 @@ def bounds(path: str, expect: Mapping[str, float], metrics: Mapping[str, object]
 
 def one_of(word: str, known: Mapping[str, object]) -> str:
     """Describe what was expected, the nearest word first."""
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"{f'{near[0]}? ' if near else ''}one of {', '.join(known)}"
+    return f"{nearest(word, known, after='? ')}one of {', '.join(known)}"

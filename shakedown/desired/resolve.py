@@ -6,7 +6,6 @@ the path that a person wrote.
 """
 
 import copy
-import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from shakedown.common.nearest import nearest
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import Imported
 from shakedown.desired.cvs.importing import import_named
@@ -189,8 +189,7 @@ def _problems_of(error: ValidationError, merged: Merged) -> Iterator[Problem]:
         expected = _expectation(item)
         if item["type"] == "extra_forbidden":
             *section, key = parts
-            near = difflib.get_close_matches(str(key), _keys_in(section), n=1)
-            expected += f" ({near[0]}?)" if near else ""
+            expected += nearest(str(key), _keys_in(section), " (", "?)")
         grouped[".".join(map(str, parts))].append((expected, item["input"]))
     for path, items in grouped.items():
         expected = " or ".join(dict.fromkeys(text for text, _ in items))

@@ -1,12 +1,12 @@
 """The data sets that are shipped by name: files to download, or a program in an image that prepares the data."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from shakedown.common.data import read_toml
+from shakedown.common.nearest import nearest
 from shakedown.desired.models import DataFile, Dataset, Image
 from shakedown.desired.problems import Problem
 from shakedown.recipes.option import RecipeData
@@ -35,8 +35,7 @@ def problems_of(name: str, dataset: Dataset, images: Mapping[str, Image]) -> Ite
     """Why a data set of the desired state cannot be had."""
     path, shipped = f"datasets.{name}", known().get(name)
     if shipped is None and not dataset.files:
-        near = difflib.get_close_matches(name, known(), n=1)
-        expected = f"{f'{near[0]}? ' if near else ''}files, or one of the names {', '.join(known())}"
+        expected = f"{nearest(name, known(), after='? ')}files, or one of the names {', '.join(known())}"
         yield Problem("datasets", path, "no files", expected)
         return
     if shipped is not None and dataset.files:

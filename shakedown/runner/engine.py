@@ -3,6 +3,7 @@
 Import this before anything that opens sockets: pyinfra needs gevent's patches.
 """
 
+from shakedown.common.nearest import meant
 from shakedown.runner.pyinfra import patched  # noqa: F401 - before all that it patches
 
 # isort: split
@@ -57,7 +58,7 @@ def load(
         config.PARALLEL = parallel
     ctx_config.set(config)
     if inventory.endswith(".py") and not Path(inventory).is_file():
-        raise InventoryError(f"{inventory}: no such file")
+        raise InventoryError(f"{inventory}: no such file{meant(inventory)}")
     if Path(inventory).is_dir():
         raise InventoryError(f"{inventory}: a folder; expected an inventory file, as inventories/rack.py")
     try:
@@ -88,7 +89,7 @@ def load(
     if not any(state.is_host_in_limit(host) for host in made):
         there = f": none of {named(only)} (there are {named(host.name for host in made)})" if len(made) else ""
         if not len(made) and not Path(inventory).exists():
-            there = ": it is no file; expected an inventory, as inventories/rack.py, or hosts with commas between them"
+            there = f": it is no file{meant(inventory)}; expected an inventory, as inventories/rack.py, or host names"
         raise InventoryError(f"{inventory}: no hosts{there}")
     invocation.inventory = inventory
     return state

@@ -1,7 +1,6 @@
 """What a waiver may say: a finding or an entry that there is, and that a site may accept, for at most 90 days."""
 
-import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Literal
 
@@ -9,6 +8,7 @@ from shakedown.catalogue.model import Entry, entries
 from shakedown.checks import answers, not_waivable
 from shakedown.checks.machines import is_own
 from shakedown.checks.waivers import GRAVE, today, waivable
+from shakedown.common.nearest import nearest
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 
@@ -46,7 +46,7 @@ def _of_finding(name: str) -> str:
     if name == "fleet":
         return "one finding beside the other nodes, such as fleet.kernel"
     if check != "fleet" and check not in answers():
-        return f"the name of a finding{_nearest(check, answers())}; gates cannot be waived"
+        return f"the name of a finding{nearest(check, answers(), ', such as ')}; gates cannot be waived"
     if not waivable(name, not_waivable()):
         which = "missing GPUs, failing drives, uncorrected errors, wrong files and the identity of a node"
         return f"another finding, since no site can accept {name}: {which} stay failures"
@@ -57,7 +57,7 @@ def _of_entry(name: str) -> str:
     """Return what is expected in place of the name of an entry; nothing where the name is right."""
     known = {entry.name: entry for entry in entries("kernel")}
     if name not in known:
-        return "an entry of the catalogue for the kernel's log" + _nearest(name, known)
+        return "an entry of the catalogue for the kernel's log" + nearest(name, known, ", such as ")
     if known[name].severity in ("user", "noise"):
         return f"an entry that is a fault: {known[name].severity} fails no node"
     return "" if accepts(known[name]) else "another entry: fatal and uncorrected errors stay failures"
@@ -71,8 +71,3 @@ def accepts(entry: Entry) -> bool:
         return False
     words = f"{entry.name} {entry.cause}".replace("non-fatal", "")
     return own and entry.severity != "fatal" and not GRAVE.search(words)
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 1)
-    return f", such as {near[0]}" if near else ""

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from shakedown.common.nearest import meant
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import some
 from shakedown.node.owners import closed
@@ -55,7 +56,13 @@ def find_run(name: str, root: Path | None = None) -> Path:
         )
     if path.exists():
         raise ValueError(f"{name}: a file and no run; a log is judged with: shakedown judge {name}. {_there_are(root)}")
-    raise ValueError(f"{name}: no such file, and no such run. {_there_are(root)}")
+    raise ValueError(f"{name}: no such file, and no such run{_meant(name, found)}. {_there_are(root)}")
+
+
+def _meant(name: str, found: list[str]) -> str:
+    """Return the question that follows an unknown name; the last part of an id is not what `find_run` reads."""
+    behind = [run for run in found if name and run.endswith(name)]
+    return f" (did you mean {some(behind)}?)" if behind else meant(name, ["latest", *found] if found else ())
 
 
 def own(path: Path, *names: str) -> None:

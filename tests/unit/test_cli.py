@@ -142,8 +142,15 @@ def test_an_inventory_that_is_not_there_or_raises_is_unusable_input(
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["drift", "rack7"], "rack7: no hosts: it is no file; expected an inventory"),
-        (["isolate", "rack7"], "rack7: no such file, and no such run"),
+        (["drift", "hall3"], "hall3: no hosts: it is no file; expected an inventory"),
+        (["drift", "rcak.py"], "rcak.py: no such file (did you mean rack.py?)"),
+        (["plan", "rack"], "it is no file (did you mean rack.py?); expected an inventory"),
+        (["isolate", "hall3"], "hall3: no such file, and no such run. "),
+        (["isolate", "ltest"], "no such run (did you mean latest?)"),
+        (["report", "20260101T000000-aaaaab"], "no such run (did you mean 20260101T000000-aaaaaa?)"),
+        (["ticket", "aaaaaa"], "no such run (did you mean 20260101T000000-aaaaaa?)"),
+        (["judge", "rakc.log", "--iterations", "3"], "no such run (did you mean rack.log?)"),
+        (["explain", "rakc.log"], "rakc.log: No such file or directory (did you mean rack.log?)"),
         (["isolate", "20260101T000000-aaaaaa", "--resume"], "the run has no search"),
         (["isolate", "sent.tar.gz"], "an archive of a run: give the run's directory"),
     ],
@@ -152,6 +159,8 @@ def test_a_name_that_is_no_inventory_no_run_or_no_search_is_refused_before_a_nod
     tmp_path: Path, argv: list[str], words: str
 ) -> None:
     a_run(tmp_path / "runs", "20260101T000000-aaaaaa")
+    for name in ("rack.py", "rack.log"):
+        (tmp_path / name).touch()
     assert call("bundle", tmp_path / "runs/20260101T000000-aaaaaa", "--output", tmp_path / "sent.tar.gz").exit_code == 0
     code, _out, err = forks.run([str(Path(sys.executable).with_name("shakedown")), *argv], tmp_path, os.environ)
     assert (code, words in err, "Traceback" in err) == (2, True, False), err

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.words import in_a_folder, unusable
+from shakedown.cli.words import in_a_folder, reason, unusable
 from shakedown.common import private
 from shakedown.common.text import counted, printable
 from shakedown.runs.archive import SUFFIX
@@ -66,7 +66,7 @@ def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> 
     except FileExistsError as error:
         unusable(f"{error.filename}: it is there already, and nothing is overwritten: give another --output")
     except OSError as error:
-        unusable(f"{error.filename or run}: {error.strerror or error}")
+        unusable(reason(str(error.filename or run), error))
     except ValueError as error:
         unusable(str(error))
     if record.finished_at is None:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import wrap
 
@@ -11,6 +10,7 @@ import click
 
 from shakedown.cli.output import format_and_output, show_document, with_all
 from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.common.nearest import nearest
 from shakedown.report.formats import Findings, Run, write
 from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import DEFAULT, INVENTORY, SIMULATED, Scenario, faults
@@ -79,7 +79,7 @@ def demo(
 def _known(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if name not in faults():
-            near = "".join(f": did you mean {close}?" for close in get_close_matches(name, faults(), 1))
+            near = nearest(name, faults(), ": did you mean ", "?")
             raise click.BadParameter(f"{name}{near or ': --fault list shows them'}", param_hint="'--fault'")
     return tuple(dict.fromkeys(names))
 

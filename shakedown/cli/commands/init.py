@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.words import unusable
+from shakedown.cli.words import reason, unusable
 from shakedown.common.text import printable
 from shakedown.runner.pyinfra.site_files import SiteError, lay_out, site_files
 
@@ -48,7 +48,7 @@ def init(folder: Path | None, source: Path | None) -> None:
     except SiteError as error:
         unusable(f"nothing was written: remove these, or name another folder\n{error}")
     except OSError as error:
-        unusable(f"{error.filename or folder}: {error.strerror or error}")
+        unusable(reason(str(error.filename or folder), error))
     except ValueError as error:
         unusable(error)
     for path in written:

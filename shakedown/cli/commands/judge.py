@@ -21,6 +21,7 @@ from shakedown.report.formats import Judged
 from shakedown.runs.archive.read import APART, OpenedRun, is_packed, opened_run
 from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs
 from shakedown.runs.directory import Evidence, RunDirectory, RunRecord
+from shakedown.runs.folder import find_run
 from shakedown.runs.judging import judge_jobs, judge_run, verdict_of
 from shakedown.runs.watch.notes import no_end
 from shakedown.state.findings import Verdict, worst
@@ -89,6 +90,8 @@ def judge(
     shakedown judge train.log perf.csv --recipe madengine
     """
     if len(logs) == 1 and _is_run(logs[0]):
+        with usable():
+            is_packed(logs[0]) or find_run(logs[0])  # neither log nor run: which options were given does not matter
         if any(value is not None for value in options.values()) or expect:
             unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
         document = _judge_run(logs[0], baseline, show_all, ledger)

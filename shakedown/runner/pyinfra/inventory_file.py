@@ -18,6 +18,7 @@ from pyinfra.api.arguments import all_global_arguments
 from pyinfra.api.connectors import get_execution_connectors
 from pyinfra.api.util import raise_if_bad_type
 
+from shakedown.common.nearest import nearest
 from shakedown.common.secrets import MASK, is_secret
 from shakedown.common.text import printable
 from shakedown.desired.layers import HostLayers, Layer
@@ -88,8 +89,8 @@ def without_group(inventory: str, made: Inventory, cwd: str | None, more: Sequen
     groups = [group for group, hosts in made.groups.items() if hosts]
     for path in files:
         if path.stem not in named:
-            near = difflib.get_close_matches(path.stem, groups, n=1) or groups
-            expected = f"{' or '.join(near)}: no inventory beside {file.name} has a group of that name"
+            near = nearest(path.stem, groups) or " or ".join(groups)
+            expected = f"{near}: no inventory beside {file.name} has a group of that name"
             yield Problem(str(path), "the group", path.stem, expected)
 
 
