@@ -1,6 +1,7 @@
 """The options of one smoke run: the recipe's values, those of the desired state over them, checked all at once."""
 
 import difflib
+import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -49,7 +50,7 @@ class ResolvedOptions:
         if name in self.recipe.family.facts:
             return self.recipe.entry.facts.get(name) == value
         option, own = option_of(self.recipe.family, name), self.value(name)
-        if option is None:
+        if option is None or (option.values and value not in option.values):  # this program does not know it
             return False
         return (False if own is None and option.type == "flag" else own) == option.parse(value)
 
@@ -68,7 +69,8 @@ class ResolvedOptions:
     def holds(self, rule: Rule) -> bool:
         """Return whether the condition of a rule holds."""
         passed = self.passed()
-        return self.matches(rule.when) and all(self.is_given(name) or name in passed for name in rule.given)
+        given = {name for name in (*rule.given, *rule.absent) if self.is_given(name) or name in passed}
+        return self.matches(rule.when) and given == set(rule.given)
 
     def conditions(self) -> list[Conditional]:
         """Return what goes with the options as they are."""
@@ -276,11 +278,12 @@ def _apply(rule: Rule, chosen: ResolvedOptions, requested: Collection[str]) -> I
             own = chosen.value(name)
             shown = as_text(own) if own else "as the script passes it"
             yield _broken(name, shown, f"no {name}{condition}: {rule.why}")
-    for name, other in rule.at_least.items():
-        mine, least = chosen.value(name), chosen.value(other) if isinstance(other, str) else other
-        if mine is not None and least is not None and float(mine) < float(least):
-            which = f"{other} = {as_text(least)}" if isinstance(other, str) else as_text(least)
-            yield _broken(name, as_text(mine), f"at least {which}{condition}: {rule.why}")
+    for words, bounds, fits in (("at least", rule.at_least, operator.ge), ("less than", rule.below, operator.lt)):
+        for name, other in bounds.items():
+            mine, bound = chosen.value(name), chosen.value(other) if isinstance(other, str) else other
+            if mine is not None and bound is not None and not fits(float(mine), float(bound)):
+                which = f"{other} = {as_text(bound)}" if isinstance(other, str) else as_text(bound)
+                yield _broken(name, as_text(mine), f"{words} {which}{condition}: {rule.why}")
 
 
 def condition_of(rule: Rule) -> str:

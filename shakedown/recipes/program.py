@@ -146,8 +146,10 @@ def _translate(rule: Rule, family: Family) -> Rule | None:
         "require": {name: value for name, value in values(rule.require).items() if option_of(family, name)},
         "needs": [] if family.in_file else [own(name) for name in rule.needs],  # the file may have them
         "excludes": [own(name) for name in rule.excludes],
-        "at_least": {
-            own(name): own(other) if isinstance(other, str) else other for name, other in rule.at_least.items()
+        "absent": [own(name) for name in rule.absent],
+        **{
+            kind: {own(name): own(other) if isinstance(other, str) else other for name, other in pairs.items()}
+            for kind, pairs in (("at_least", rule.at_least), ("below", rule.below))
         },
     }
     return rule.model_copy(update=changes)

@@ -60,21 +60,24 @@ class Launch(RecipeData):
 class Rule(RecipeData):
     """What goes together, and what does not. It holds where the options have the values of `when` and all of `given`
     are given: then those of `require` must have these values (others are errors, none given is set), those of `needs`
-    must be given, none of `excludes` may be, each of `at_least` must be no less than the other or the number, and none
-    of the job's `variables` may have these values."""
+    must be given, none of `excludes` may be, each of `at_least` must be no less than the other or the number, each of
+    `below` must be less, and none of the job's `variables` may have these values. None of `absent` is given."""
 
     when: dict[Text, Value] = {}
     given: list[Text] = []
+    absent: list[Text] = []
     require: dict[Text, Value] = {}
     needs: list[Text] = []
     excludes: list[Text] = []
     at_least: dict[Text, int | Text] = {}
+    below: dict[Text, int | Text] = {}
     variables: dict[Text, Text] = {}
     why: Text
 
     def names(self) -> list[str]:
         """Return the options that are compared."""
-        return [*self.at_least, *(other for other in self.at_least.values() if isinstance(other, str))]
+        pairs = [*self.at_least.items(), *self.below.items()]
+        return [name for pair in pairs for name in pair if isinstance(name, str)]
 
 
 class Conditional(RecipeData):
