@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 from shakedown.facts.dataset import Downloaded
+from shakedown.node.assets import lease
 from shakedown.node.assets.download import public
 from shakedown.operations import dataset
 from shakedown.transport.program import command
@@ -471,3 +472,8 @@ def test_a_data_set_that_is_not_there_after_its_preparation_fails_the_node(
     monkeypatch.setattr(dataset, "host", SimpleNamespace(get_fact=lambda fact, folder: stands))
     wrong = dataset._unprepared("/data/set")
     assert wrong == (None if stands == "prepared" else f"/data/set after preparing it: {stands}")
+
+
+def test_a_holder_whose_lock_has_no_beat_yet_has_no_name() -> None:
+    assert lease.holder({"owner": 0, "node": None}) == "root (uid 0) on a node that has not written its name yet"
+    assert lease.holder({"owner": 0, "node": "n1"}) == "root (uid 0) on n1"

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import os
+import posix
 import resource
 import shutil
 import signal
@@ -394,7 +395,7 @@ def test_without_a_free_descriptor_it_waits_and_goes_on(requests: control.Reques
 
 def test_a_dead_watchdogs_folder_goes_and_a_live_ones_and_others_stay(requests: control.RequestSocket) -> None:
     dead = control.RequestSocket()
-    os.close(dead._claim)  # as when it was killed
+    posix.close(dead._claim)  # as when it was killed; os.close is late where gevent has patched it (tests/operations)
     dead._claim = -1
     dead._server.close()
     foreign = tempfile.mkdtemp(prefix="shakedown-", dir=safe_files.ROOTS_LOCKS)

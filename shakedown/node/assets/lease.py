@@ -88,7 +88,8 @@ def whereabouts() -> str:
 
 
 def holder(record: Dict[str, Any]) -> str:
-    return "{} on {}".format(who(record["owner"]), str(record["node"])[:80])
+    node = str(record["node"])[:80] if record["node"] else "a node that has not written its name yet"
+    return "{} on {}".format(who(record["owner"]), node)
 
 
 def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any], lease_s: float = LEASE_S) -> Lease:
