@@ -171,7 +171,7 @@ def test_a_part_of_another_version_is_not_mixed_in(server: Server, tmp_path: Pat
 
 def test_a_file_that_is_not_the_one_is_not_kept(server: Server, tmp_path: Path) -> None:
     code, _, error = download(server, tmp_path, sha256="0" * 64)
-    assert code == 1 and error.startswith("other: data.bin has sha256")
+    assert code == 1 and error.startswith("other: data.bin is not the wanted file: wanted sha256 ")
     assert left(tmp_path) == []
     code, _, error = download(server, tmp_path, size=7)
     assert code == 1 and "the server has 300000 bytes, not 7" in error

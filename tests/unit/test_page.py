@@ -125,6 +125,20 @@ def test_racks_are_the_inventory_s_and_the_worst_comes_first() -> None:
     assert (first.squares[1].label, first.squares[1].link) == ("129", "c1")
 
 
+@pytest.mark.parametrize(
+    ("names", "labels"),
+    [
+        (["node1.rack7", "node2.rack7"], ["1", "2"]),
+        (["10.0.0.17", "10.0.0.18"], ["17", "18"]),
+        (["10.0.0.17"], ["17"]),
+        (["10.0.1.17", "10.0.2.17"], ["", ""]),
+    ],
+)
+def test_a_square_has_the_number_that_tells_its_node_from_others(names: list[str], labels: list[str]) -> None:
+    (rack,) = squares.racks([squares.Square(name, Verdict.OK, "ok") for name in names], {})
+    assert [square.label for square in rack.squares] == labels
+
+
 def test_what_did_not_run_to_its_end_is_neither_passed_nor_failed(tmp_path: Path) -> None:
     run = a_failed_run(tmp_path)
     run.record.nodes[0] = RunNode(name="node01", verdict=Verdict.OK, part="trained", stopped=True, why="stopped")

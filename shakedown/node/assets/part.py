@@ -83,7 +83,8 @@ class Wanted:
             digest.update(block)
         found = digest.hexdigest()
         if self.sha256 not in (None, found):
-            raise DownloadError("other", "{} has sha256 {}, not {}".format(self.name, found, self.sha256))
+            words = "{} is not the wanted file: wanted sha256 {:.12}..., read {}"
+            raise DownloadError("other", words.format(self.name, self.sha256, found))
         return found
 
     def keep(self, fd: int, digest: str) -> None:

@@ -57,6 +57,7 @@ LABELLED = 512
 """Nodes of a page whose squares have their short names in them."""
 LONGEST = 6  # characters of a short name
 LINKS = 500  # squares that lead somewhere: a keyboard goes through all of them
+_ADDRESS = re.compile(r"[0-9.]+")
 _NUMBER = re.compile(r"[0-9]+(?=[^0-9]*$)")
 
 
@@ -126,8 +127,9 @@ def racks(found: Iterable[Square], groups: Mapping[str, str]) -> list[Rack]:
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """Return the last number of each host name, where these tell the nodes of a rack from each other."""
-    numbers = [_NUMBER.search(name.partition(".")[0]) for name in names]
+    """Return the last number of each host name or address, where these tell the nodes of a rack from each other."""
+    hosts = [name if _ADDRESS.fullmatch(name) else name.partition(".")[0] for name in names]
+    numbers = [_NUMBER.search(host) for host in hosts]
     shown = [number[0] if number and len(number[0]) <= LONGEST else "" for number in numbers]
     return shown if len(set(shown)) == len(names) else [""] * len(names)
 
