@@ -20,6 +20,7 @@ _VALUES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     **dict.fromkeys(_RUNS, ("shakedown.runs.folder", "run_ids", ())),
     **dict.fromkeys(_HOSTS, ("shakedown.runner.engine", "load", ())),
     "recipe": ("shakedown.recipes.recipe", "recipes", ()),
+    "names": ("shakedown.runner.demo.scenario", "faults", ()),
     "gpu": ("shakedown.desired.profiles", "names", ("gpu",)),
     "only": ("shakedown.trials.workload.registry", "trials", ()),
 }

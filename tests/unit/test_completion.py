@@ -34,6 +34,7 @@ def completed(folder: Path, *words: str) -> list[str]:
         ("show rack.py n2", ["plain,n2"]),
         ("drift broken.py --limit n", []),
         ("judge --recipe gpt-small-tp", ["plain,gpt-small-tp2"]),
+        ("demo --fault gpu_ecc", ["plain,gpu_ecc", "plain,gpu_ecc_corrected"]),
         ("judge --gpu mi32", ["plain,mi325x"]),
         ("trials rack.py --only gemm,mem", ["plain,gemm,memory"]),
         ("drift rack.py --format ju", ["plain,junit"]),
