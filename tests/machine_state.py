@@ -42,7 +42,7 @@ def make_neutral() -> None:
     taken = {name: os.environ.pop(name) for name in names}
     if taken.keys() & SOURCE_CHANGES.keys():  # images of containers set it: each process would compile all anew
         sys.dont_write_bytecode = False
-    if not _enterable(Path(tempfile.gettempdir())):
+    if not _usable(Path(tempfile.gettempdir())):
         os.environ.pop("TMPDIR", None)
         tempfile.tempdir = None
     # A version manager's shim for python3 takes 0.1 s of CPU to find it, at each reading of a node.
@@ -72,6 +72,9 @@ def proxies() -> dict[str, str]:
     return {name: value for name, value in taken.items() if PROXIES.fullmatch(name)}
 
 
-def _enterable(folder: Path) -> bool:
-    """Say whether every user may enter a folder: some tests become another user."""
-    return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents))
+def _usable(folder: Path) -> bool:
+    """Say whether every user may enter a folder, and no shell divides its name: some tests become another user, and
+    the programs that tests put in place of others are shell scripts."""
+    return re.fullmatch(r"[\w./+-]+", str(folder), re.ASCII) is not None and all(
+        path.stat().st_mode & 0o001 for path in (folder, *folder.parents)
+    )
