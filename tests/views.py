@@ -280,7 +280,7 @@ def observed(logs: dict[str, NodeLog | None], spec: JobSpec) -> list[Any]:
     assert speed is not None and found.logs is not None
     return [
         [found.logs.unlogged, found.logs.rdma, found.logs.nccl_debug, found.expected.bounds],
-        training and [len(training.iterations), training.damaged, training.wanted, training.image, training.resume_at],
+        training and [len(training.iterations), training.damaged, training.wanted, found.in_image, training.resume_at],
         found.mlperf is not None,
         [speed.figures.values(), None if speed.timed is None else len(speed.timed), speed.all_gpus_tokens],
         [speed.gpus, speed.shape.nodes, speed.paces, speed.clock, speed.ranks],

@@ -6,7 +6,7 @@ from shakedown.catalogue import advice
 from shakedown.common.lists import grouped
 from shakedown.common.text import counted, some
 from shakedown.gates.model import Gate, Outcome
-from shakedown.gates.observed import Expected, JobEnd, LogCopies, Training, line_count, logs_of
+from shakedown.gates.observed import Expected, InImage, JobEnd, LogCopies, line_count, logs_of
 from shakedown.gates.registry import gate
 from shakedown.hosts import few
 from shakedown.recipes.documents import published, same_version
@@ -104,16 +104,16 @@ def logs_complete(copies: LogCopies) -> Outcome:
 
 
 @gate
-def image_versions(training: Training) -> Outcome | None:
+def image_versions(in_image: InImage) -> Outcome | None:
     """Compare the versions that the containers printed with those of the image's page (recipes/images.toml).
 
     A tag is a name that anybody may give. The gate is skipped for an image that no page lists, and where no container
     printed a version. A component that no container printed is named, and is no difference. A node that printed nothing
     while others did is named, and its image is unknown.
     """
-    image = published(parse(training.image)) if training.image else None
+    image = published(parse(in_image.image))
     printed: dict[str, set[str]] = {}
-    for component, version in sorted(training.shape.in_image):
+    for component, version in sorted(in_image.printed):
         printed.setdefault(component, set()).add(version)
     if image is None or not printed.keys() & image.versions.keys():
         return None
@@ -126,15 +126,15 @@ def image_versions(training: Training) -> Outcome | None:
     ]
     unseen = [name for name in image.versions if name not in printed]
     silent = f"; no container printed {', '.join(unseen)}" if unseen else ""
-    silent += f"; no version from {some(training.silent)}" if training.silent else ""
-    verdict = Verdict.FAIL if others else Verdict.UNKNOWN if training.silent else Verdict.OK
+    silent += f"; no version from {some(in_image.silent)}" if in_image.silent else ""
+    verdict = Verdict.FAIL if others else Verdict.UNKNOWN if in_image.silent else Verdict.OK
     return Outcome(
         verdict=verdict,
         wanted=", ".join(f"{name} {version}" for name, version in listed.items()),
         actual=", ".join(f"{name} {' or '.join(sorted(printed[name]))}" for name in listed),
-        evidence=(f"{training.image} has {'; '.join(others)}" if others else f"as the page of {training.image} lists")
+        evidence=(f"{in_image.image} has {'; '.join(others)}" if others else f"as the page of {in_image.image} lists")
         + silent,
-        remedy=advice("image") if others or training.silent else None,
+        remedy=advice("image") if others or in_image.silent else None,
     )
 
 

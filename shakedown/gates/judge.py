@@ -14,6 +14,7 @@ from shakedown.gates.model import Gate, Outcome
 from shakedown.gates.observed import (
     RESUME_RTOL,
     Expected,
+    InImage,
     Logs,
     LogsByNode,
     NodeLog,
@@ -77,18 +78,23 @@ def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
         shape,
         spec.resume_at,
         spec.resume_rtol,
-        spec.image,
         fullest.shape,
-        [node for node, log in logs.items() if not log or not log.shape.in_image],
     )
     return Observed(
         logs=Logs(logs, spec.unlogged, spec.rdma, spec.nccl_debug),
         training=None if mlperf else training,
+        in_image=_in_image(logs, spec.image),
         mlperf=mlperf,
         speed=_speed(fullest, shape, spec),
         expected=Expected(spec.expect),
         reading=_reading(logs, spec),
     )
+
+
+def _in_image(logs: LogsByNode, image: str | None) -> InImage | None:
+    printed = shape_of([log.shape for log in logs.values() if log]).in_image
+    silent = [node for node, log in logs.items() if not log or not log.shape.in_image]
+    return InImage(image, printed, silent) if image else None
 
 
 def fullest_log(logs: LogsByNode) -> NodeLog:
@@ -247,7 +253,7 @@ def _spec(plan: LaunchPlan) -> JobSpec:
         nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
         steady=plan.steady,
         gpus=plan.gpus,
-        image=plan.image,
+        image=plan.declared_image or plan.image,
         resume_at=int(plan.parameters["resume_at"]) if "resume_at" in plan.parameters else None,
         resume_rtol=float(plan.parameters.get("resume_rtol", RESUME_RTOL)),
     )
@@ -275,7 +281,9 @@ def _mad_evidence(logs: LogsByNode, plan: LaunchPlan) -> Observed:
     log = next(iter(logs.values()), None) or NodeLog()
     results = (log.reported or mad.Results()).model_copy(update={"prints_steps": mad.prints_steps(plan.parameters)})
     cut = f"the log or the report is not whole: {log.incomplete}" if log.incomplete else ""
-    return Observed(benchmark=results, expected=Expected(plan.expect), reading=Reading(cut=cut))
+    expected, reading = Expected(plan.expect), Reading(cut=cut)
+    in_image = _in_image(logs, plan.declared_image or plan.image)
+    return Observed(benchmark=results, in_image=in_image, expected=expected, reading=reading)
 
 
 PARSERS = {

@@ -222,9 +222,16 @@ class Training:
     shape: JobShape = field(default_factory=JobShape)
     resume_at: int | None = None  # iteration whose checkpoint the run was to read back; None: as the log says
     resume_rtol: float = RESUME_RTOL
-    image: str | None = None  # that the nodes ran the job in
     printed: JobShape | None = None  # by the node alone whose iteration lines these are; None: `shape`
-    silent: Sequence[str] = ()  # nodes whose containers printed no version, or whose logs are not there
+
+
+@dataclass(frozen=True)
+class InImage:
+    """What the containers of a job printed of their image."""
+
+    image: str  # that the job was to run in, by name and tag
+    printed: Collection[tuple[str, str]]  # component and version
+    silent: Sequence[str]  # nodes whose containers printed no version, or whose logs are not there
 
 
 @dataclass(frozen=True)
@@ -291,6 +298,7 @@ class Observed:
     copies: LogCopies | None = None
     logs: Logs | None = None
     training: Training | None = None
+    in_image: InImage | None = None
     mlperf: NodeLog | None = None  # the log that has lines of MLPerf training
     speed: Speed | None = None
     expected: Expected = Expected()

@@ -95,6 +95,7 @@ class LaunchPlan(Frozen):
     parser: str = "training"  # of gates/parsers.py: what reads the logs
     runtime: Literal["container", "process"]
     image: str | None = None  # pinned by digest where the nodes know one
+    declared_image: str | None = None  # as images has it: with the tag, which a pinned one has not
     nodes: list[NodePlan]
     missing: dict[str, str] = {}  # nodes of the inventory that take no part -> why
     world_size: int = 0  # 0, as all that follows from it: the program alone knows

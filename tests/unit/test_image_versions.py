@@ -11,10 +11,12 @@ import pytest
 
 import shakedown.jobs.plan
 from shakedown.gates import judge_log, read_log
+from shakedown.gates.judge import PARSERS
+from shakedown.gates.registry import rules
 from shakedown.recipes.documents import published, same_version
 from shakedown.state.images import parse
+from tests.plans import DIGEST, IMAGE, rack
 
-IMAGE = "rocm/megatron-lm:v25.4"
 AS_LISTED = {
     "rocm": "6.3.0",
     "pytorch": "2.7.0a0+git637433",
@@ -58,6 +60,25 @@ def test_an_image_without_a_page_and_a_container_that_prints_nothing_are_not_jud
     assert gate(AS_LISTED, None) is None
     assert gate({"rocm": "10.0.0"}, "rocm/primus:v26.7").verdict == "ok"
     assert gate({"rocm": "7.15.0"}, "rocm/primus:v26.7").verdict == "fail"
+
+
+@pytest.mark.parametrize("recipe", ["llama3.1-8b-fp8", "pytorch-training"])
+def test_the_tag_of_an_image_that_the_plan_pins_by_digest_leads_to_its_page(recipe: str) -> None:
+    """Also where the program has a report of its own, as document 002's."""
+    options = {"mode": "pretrain", "model": "Flux", "precision": "BF16"} if recipe == "pytorch-training" else {}
+    plan = rack(recipe, options=options)
+    assert plan.declared_image == IMAGE and plan.image == f"rocm/megatron-lm@{DIGEST}"
+    (rule,) = (rule for rule in rules() if rule.name == "image_versions")
+    for triton, verdict in (("3.1.0", "ok"), ("3.2.0", "fail")):
+        logs = {"node01": read_log([f"shakedown image: triton {triton}\n"])}
+        assert rule.outcomes(PARSERS[plan.parser].observe(logs, plan))["image_versions"].verdict == verdict
+
+
+def test_every_version_on_the_page_of_document_002_is_known() -> None:
+    listed = published(parse("rocm/pytorch-training:v25.3")).versions  # type: ignore[union-attr]
+    assert set(listed) == {*AS_LISTED, "hipblaslt"}
+    assert gate(AS_LISTED, "rocm/pytorch-training:v25.3").verdict == "ok"
+    assert gate({**AS_LISTED, "triton": "3.2.0"}, "rocm/pytorch-training:v25.3").verdict == "fail"
 
 
 @pytest.mark.parametrize(

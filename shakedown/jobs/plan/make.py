@@ -102,6 +102,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         parser=recipe.family.parser,
         runtime=runtime,
         image=image,
+        declared_image=draft.desired[draft.master].images[smoke.image].reference if image and smoke.image else None,
         nodes=[RUNTIMES[runtime](job, node) for node in assignments],
         missing=missing,
         world_size=sizes.world_size,
