@@ -64,8 +64,10 @@ def published(reference: Reference) -> PublishedImage | None:
 
 
 def same_version(actual: str, listed: str) -> bool:
-    """Return whether a version is the listed one, which may be shorter: 3.10.12 is Python 3.10, 3.1.0 is not; and
-    7.15.0a20260701 is 7.15.0."""
+    """Return whether a version is the listed one, which may be shorter: 3.10.12 is Python 3.10, 3.1.0 is not;
+    7.15.0a20260701 is 7.15.0; and of a commit pages give six digits, where packages have seven."""
+    if re.search(r"git[0-9a-f]{6,}$", listed) and actual.startswith(listed):
+        return True
     words = [re.findall(r"[0-9]+|[a-z]+", version.lower().removeprefix("v")) for version in (actual, listed)]
     return words[0][: len(words[1])] == words[1]
 

@@ -19,7 +19,7 @@ from tests.plans import DIGEST, IMAGE, rack
 
 AS_LISTED = {
     "rocm": "6.3.0",
-    "pytorch": "2.7.0a0+git637433",
+    "pytorch": "2.7.0a0+git6374332",
     "python": "3.10.12",
     "transformer_engine": "1.11.0",
     "flash_attn": "3.0.0.post1",
@@ -104,6 +104,9 @@ def test_images_of_primus_are_what_their_release_notes_list(tag: str, printed: d
         ("10.0.0", "1.0.0", False),
         ("7.15.0a20260701", "7.15.0", True),
         ("2.7.0a0+git637433", "2.7.0a0+gite2f9759", False),
+        ("2.7.0a0+git6374332", "2.7.0a0+git637433", True),  # as rocm/pytorch-training:v25.4 prints it
+        ("2.7.0a0+git637", "2.7.0a0+git637433", False),
+        ("2.7.01", "2.7.0", False),
     ],
 )
 def test_versions_are_compared_part_by_part(actual: str, listed: str, same: bool) -> None:
