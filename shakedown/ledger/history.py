@@ -9,7 +9,20 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
-from sqlalchemy import CTE, ColumnElement, Connection, ScalarSelect, Select, Table, and_, func, or_, select, tuple_
+from sqlalchemy import (
+    CTE,
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    func,
+    or_,
+    select,
+    tuple_,
+)
 
 from shakedown import hosts
 from shakedown.common.frozen import Frozen
@@ -229,45 +242,50 @@ def _holder(connection: Connection, equipment: str) -> str:
     return str(connection.execute(select(nodes.node).where(nodes.equipment == equipment).limit(1)).scalar_one())
 
 
-def _last(until: int | None = None) -> ScalarSelect[int]:
+def _last(until: Any = None) -> ScalarSelect[int]:
     """When a set of parts was seen last, up to a time: one look into an index."""
     nodes = schema.nodes
     found = select(func.max(nodes.c.started)).where(nodes.c.equipment == schema.parts.c.equipment)
     return (found if until is None else found.where(nodes.c.started <= until)).correlate(schema.parts).scalar_subquery()
 
 
+_EVER = 1 << 40  # seconds since 1970
+_SEEN = schema.nodes.c
+# Made once: to make a statement costs more than its answer. The first is the end of an index, and only the count reads
+# what is between.
+_FIRST, _COUNT = (
+    select(what).where(
+        _SEEN.equipment == bindparam("digest"), _SEEN.started.between(bindparam("since"), bindparam("until"))
+    )
+    for what in (func.min(_SEEN.started), func.count(_SEEN.started))
+)
+
+
 def _stays(connection: Connection, request: Asked, equipment: Mapping[str, str]) -> list[Stay]:
     """Where a part sat, from the newest run backwards: the last run of any set of parts that holds it says where it
     was then, and the last one of another set before that says how long. So the runs between are never read."""
-    parts, nodes = schema.parts, schema.nodes
+    parts, until = schema.parts, _EVER
     if not equipment or request.part is None:
         return []
     where = parts.c.number == name(plain(request.part)), parts.c.equipment.in_(equipment)
     places = {row["equipment"]: row for row in connection.execute(select(parts).where(*where)).mappings()}
+    last = select(_last(bindparam("until")), parts.c.equipment).where(parts.c.equipment.in_(equipment)).distinct()
     stays: list[Stay] = []
-    until: int | None = None
     while len(stays) < STAYS:
-        newest = _newest(connection, list(equipment), until)
+        seen = connection.execute(last, {"until": until})
+        newest = sorted(((at, digest) for at, digest in seen if at is not None), reverse=True)
         if not newest:
             break
         (at, here), *others = newest
-        before = [started for started, _ in others]
-        alone = not before or before[0] < at
-        since = (before[0] + 1 if before else None) if alone else at
-        for digest in [here] if alone else [digest for started, digest in newest if started == at]:
-            within = [nodes.c.equipment == digest, nodes.c.started <= at]
-            within += [] if since is None else [nodes.c.started >= since]
-            # Each by itself: the first is the end of an index, and only the count reads what is between.
-            first, count = (
-                connection.execute(select(what).select_from(nodes).where(*within)).scalar_one()
-                for what in (func.min(nodes.c.started), func.count())
-            )
+        before = others[0][0] if others else -1
+        since = before + 1 if before < at else at
+        for digest in [here] if before < at else [digest for started, digest in newest if started == at]:
+            within = {"digest": digest, "since": since, "until": at}
+            first, count = (connection.execute(what, within).scalar_one() for what in (_FIRST, _COUNT))
             place = {key: places[digest][key] for key in ("kind", "serial", "model", "firmware", "slot")}
             stay = Stay(**place, node=equipment[digest], first=_time(first), last=_time(at), runs=count)
             _append(stays, stay)
-        until = (at if since is None else since) - 1
-        if since is None:
-            break
+        until = since - 1
     return stays
 
 
@@ -279,13 +297,6 @@ def _append(stays: list[Stay], stay: Stay) -> None:
         stays[-1] = following.model_copy(update={"first": stay.first, "runs": following.runs + stay.runs})
     else:
         stays.append(stay)
-
-
-def _newest(connection: Connection, equipment: Sequence[str], until: int | None) -> list[tuple[int, str]]:
-    """Return the last time at which each of these sets was seen, up to a time; the newest first."""
-    which = schema.parts.c.equipment
-    found = select(_last(until), which).where(which.in_(equipment)).distinct()
-    return sorted(((at, digest) for at, digest in connection.execute(found) if at is not None), reverse=True)
 
 
 _PAGE = 200  # runs that are read at once: a writer waits for no more than that
