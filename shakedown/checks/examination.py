@@ -3,9 +3,11 @@
 Pure: the states come in, the findings go out. `runner/examine.py` reads the nodes.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +15,7 @@ from pydantic import ValidationError
 from shakedown import checks
 from shakedown.checks import cabling, fleet, kernel
 from shakedown.checks.compare import comparison
+from shakedown.checks.fleet_facts import follows
 from shakedown.checks.missing import name_missing
 from shakedown.checks.waivers import on_node, waive
 from shakedown.common.text import counted, printable
@@ -77,7 +80,7 @@ class Examination:
         states = self.states
         groups = {node: self.groups.get(node, "") for node in states}
         try:
-            found = fleet.outliers(states, groups, self.desired, offsets)
+            found = self._accepted(fleet.outliers(states, groups, self.desired, offsets), groups)
             found += kernel.own_lines(states, groups, self.desired)
             found += cabling.swapped(states, self.desired)
         except Exception as error:
@@ -99,6 +102,28 @@ class Examination:
         name_missing(states, groups, self.findings)
         self.uncompared = False
 
+    def _accepted(self, found: list[Finding], groups: Mapping[str, str]) -> list[Finding]:
+        """Accept a node that differs from most where its own finding is ok and that of most is not: of those the fault
+        is named, and a remedy that leads to their value would spread it."""
+        own = {node: {f.name: f.verdict.passes for f in self._own(node)} for node in groups}
+        size, names = Counter(groups.values()), dict.fromkeys(name for verdicts in own.values() for name in verdicts)
+
+        @cache
+        def right(group: str, subject: str) -> Collection[str]:
+            patterns = follows(subject)
+            causes = {name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)}
+            here = {node: [own[node][name] for name in causes if name in own[node]] for node in own}
+            wrong = sum(not all(here[node]) for node in here if groups[node] == group)
+            return {node for node in here if here[node] and all(here[node])} if 2 * wrong > size[group] else ()
+
+        return [
+            finding.model_copy(update={"verdict": Verdict.OK, "wanted": finding.actual, "remedy": None})
+            if finding.verdict in (Verdict.FAIL, Verdict.WARN)
+            and finding.node in right(groups[finding.node], finding.name.removeprefix("fleet."))
+            else finding
+            for finding in found
+        ]
+
     def compare(self) -> None:
         """Compare again if a node was read, and judged alone, since all were compared."""
         if self.uncompared:
@@ -107,11 +132,15 @@ class Examination:
     def judge_alone(self, node: str) -> None:
         """Compare one node again after it was read. What it is beside the other nodes stands until `judge`, which
         costs as much as there are nodes."""
+        self.findings[node] = [*self._own(node), *self._beside.get(node, ())]
+
+    def _own(self, node: str) -> list[Finding]:
+        """Return what a node is without the other nodes, worked out once for each reading."""
         reading = self.readings[node]
         if node not in self._alone or self._alone[node][0] is not reading:
             self._alone[node] = reading, self._findings_of(node)
             self.uncompared = True
-        self.findings[node] = [*self._alone[node][1], *self._beside.get(node, ())]
+        return self._alone[node][1]
 
     def _findings_of(self, node: str) -> list[Finding]:
         reading = self.readings[node]

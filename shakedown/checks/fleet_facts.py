@@ -100,6 +100,11 @@ def is_asked(subject: str, desired: Sequence[DesiredState]) -> bool:
     return bool(key and desired) and all(getattr(getattr(state, section), key) for state in desired)
 
 
+def follows(subject: str) -> tuple[str, ...]:
+    """Return the patterns of the findings of the same node that bring about a difference in a subject."""
+    return next((tuple(names) for key, names in knowledge()["follows"].items() if fnmatchcase(subject, key)), ())
+
+
 def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
     """Return the facts of a node that its neighbours should share."""
     facts = Facts()

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from shakedown import checks
-from shakedown.checks.fleet_facts import knowledge
+from shakedown.checks.fleet_facts import follows
 from shakedown.checks.missing import in_words, missing_devices
 from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
@@ -195,7 +195,7 @@ def _patterns(name: str) -> tuple[str, ...]:
     check, _, subject = name.partition(".")
     if check != "fleet":
         return checks.follows().get(check, ())
-    return next((tuple(names) for key, names in knowledge()["follows"].items() if fnmatchcase(subject, key)), ())
+    return follows(subject)
 
 
 def _explains(cause: Finding, finding: Finding, by_part: bool) -> bool:

@@ -105,6 +105,18 @@ def test_drift_of_many_nodes_is_found_and_repaired(tmp_path: Path, fault: object
     assert demo.examination.verdict() is Verdict.OK
 
 
+def test_a_fault_of_most_nodes_is_held_against_no_other(tmp_path: Path) -> None:
+    """Where nothing of the fault's own is declared the majority counts as right, as it must."""
+    nodes = [f"node{number:02d}" for number in range(1, 6)]
+    for fault in OF_STATES:
+        if not fault.silent and not fault.cause.startswith("fleet."):
+            demo = Demo(Scenario(nodes, {fault.name: nodes[:3]}), tmp_path, 1)
+            demo.examine()
+            found = {node: {f.name for f in demo.examination.findings[node] if f.verdict != "ok"} for node in nodes}
+            assert all(fault.cause in found[node] for node in nodes[:3]), fault.name
+            assert not found[nodes[3]] | found[nodes[4]], fault.name
+
+
 @pytest.mark.parametrize("fault", OF_JOBS, ids=lambda f: f.name)
 def test_each_fault_of_the_job_is_named_with_its_node(tmp_path: Path, fault: object) -> None:
     chosen = next(found for found in OF_JOBS if found is fault)
