@@ -228,7 +228,21 @@ def test_the_node_s_own_package_goes_with_its_library(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "abi"),
-    [("7.0.2", 26), ("26.0.2+39589fda", 26), ("6.4.1", 25), ("6.10.0", 25), ("10.0.0", 27), ("27.1.0", 27), ("", None)],
+    [
+        ("7.0.2", 26),
+        ("26.0.2+39589fda", 26),
+        ("6.4.1", 25),
+        ("6.10.0", 25),
+        ("10.0.0", 27),
+        ("27.1.0", 27),
+        ("6.0.0", 23),
+        ("6.1", 24),
+        ("6.4", 25),
+        ("5.7.1", None),
+        ("23.4.0", 23),
+        ("24.0.0", 24),
+        ("", None),
+    ],
 )
 def test_what_a_package_was_generated_for(tmp_path: Path, version: str, abi: int | None) -> None:
     (tmp_path / "amdsmi").mkdir()
