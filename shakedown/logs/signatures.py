@@ -61,6 +61,15 @@ def _by_text() -> tuple[Marks, list[list[int]]]:
     return texts, found
 
 
+def _known(*lines: str) -> Entry | None:
+    """Return the first entry that one of the lines matches. Only entries with a text that a line holds are tried: there
+    are hundreds, and iteration lines hold a text of some."""
+    texts, entries_of = _by_text()
+    places = sorted({place for line in lines for text in texts.those_in(line) for place in entries_of[text]})
+    tried = [entries("job")[place] for place in places]
+    return next((known for known in tried if any(known.matches(line) for line in lines)), None)
+
+
 class Scanner:
     """Finds the lines of one group in a stream; each signature is reported once, where it first stood."""
 
@@ -196,7 +205,8 @@ class FailureScanner:
         if not cut:
             return self._confirm()
         first = min(cut, key=lambda trace: trace.began)
-        return self._keep(_match(unknown_exception(), first.began, first.line))
+        place = None if self.matches else entry_of(first, "")  # a place alone proves less than any line
+        return self._keep(_match(place or unknown_exception(), first.began, first.line))
 
     def went_on(self) -> None:
         """Take what is held back for handled: the program trains."""
@@ -297,12 +307,15 @@ class FailureScanner:
             self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
 
     def _signature_of(self, line: str, own: str) -> Entry | None:
-        """Return the entry of a line, or of its own words without prefixes. Only entries with a text that the line
-        holds are tried: there are hundreds, and iteration lines hold a text of some."""
-        texts, entries_of = _by_text()
-        places = sorted({place for text in texts.those_in(line) | texts.those_in(own) for place in entries_of[text]})
-        tried = [self._signatures[place] for place in places]
-        return next((known for known in tried if known.matches(line) or known.matches(own)), None)
+        """Return the entry of a line, or of its own words without prefixes. Each library has words of its own before
+        the GPU runtime's: where these say no more, the runtime's words are read as PyTorch prints them."""
+        found = _known(line, own)
+        if found is not None and not (found.general or found.frames):
+            return found
+        call = _FORMS["gpu_call"].match(own)
+        runtime = "HIP" if call and "HIP" in call[0].upper() else "CUDA"
+        by_call = _known(f"{runtime} error: {own[call.end() :]}") if call else None
+        return found if by_call is None or (found and by_call.general and not found.general) else by_call
 
     def _settle(self, line: str) -> Match | None:
         own = unprefixed(line)

@@ -486,3 +486,55 @@ def test_what_a_tool_said_before_the_training_was_handled(line: str) -> None:
     assert not scanned([line], []).matches
     assert scanned([line], [], trains=False).matches
     assert scanned([], [line]).matches
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        "RuntimeError: /opt/te/common/util/cuda_runtime.cpp:10 in function f: CUDA Error: {}",
+        "CUDA error at /src/kernel.cu:12: {}",
+        "CUDA error 7 [/src/kernel.cu, 12]: {}",
+        "Error {} at line 119 in file /src/csrc/ops.cu",
+        "RuntimeError: Triton Error [HIP]:  Code: 7, Messsage: {}",
+        "node1:1:2 [0] enqueue.cc:12 NCCL WARN Cuda failure 7 '{}'",
+        "GPUassert: {} kernel.cu 12",
+        "CUDA Runtime API error 7: {}",
+        "RuntimeError: cuda runtime error (7) : {} at kernel.cpp:12",
+        "F0101 kernel.cc:12] Check failed: e == cudaSuccess (7 vs. 0) : {}",
+    ],
+)
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("invalid configuration argument", "gpu_call_arguments"),
+        ("initialization error", "gpu_start"),
+        ("misaligned address", "gpu_illegal_access"),
+        ("out of memory", "out_of_memory"),
+    ],
+)
+def test_the_words_of_the_gpus_runtime_are_known_behind_any_librarys_own(wrapped: str, words: str, name: str) -> None:
+    match = first_failure([wrapped.format(words)])
+    assert match and match.name == name
+
+
+def test_words_of_the_gpus_runtime_that_no_entry_has_are_a_failure_all_the_same() -> None:
+    assert first_failure(["CUDA error at /src/kernel.cu:12: 7 pieces"]).name == "cuda_call"
+    assert first_failure(["RuntimeError: Triton Error [HIP]:  Code: 7, Messsage: 7 pieces"]).name == "compiler_refused"
+    assert first_failure(["CUDA error checks are on, CUDA errors: 0"]) is None
+
+
+def test_a_traceback_that_was_cut_is_named_by_where_it_passed_unless_a_line_says_more() -> None:
+    cut = [
+        "Traceback (most recent call last):\n",
+        '  File "/opt/venv/lib/python3.10/site-packages/aiter/jit/core.py", line 588, in get_module\n',
+    ]
+    assert read_scanner(cut) == "attention_refused"
+    assert read_scanner(["[rank1]: NCCL error: unhandled system error\n", *cut]) == "nccl_error"
+
+
+def read_scanner(lines: list[str]) -> str:
+    scanner = FailureScanner()
+    scanner.batch(lines)
+    scanner.close()
+    assert scanner.root
+    return scanner.root.name
