@@ -70,6 +70,15 @@ def _known(*lines: str) -> Entry | None:
     return next((known for known in tried if any(known.matches(line) for line in lines)), None)
 
 
+def _plain(words: str) -> str | None:
+    """Return what the GPU's runtime or the system said, as PyTorch and Python print it, without what is around it."""
+    if call := _FORMS["gpu_call"].match(words):
+        return f"{'HIP' if 'HIP' in call[0].upper() else 'CUDA'} error: {words[call.end() :]}"
+    if call := _FORMS["system_call"].match(words):
+        return f"{type(OSError(int(call[1]), '')).__name__}: {words[call.end() :]}"
+    return None
+
+
 class Scanner:
     """Finds the lines of one group in a stream; each signature is reported once, where it first stood."""
 
@@ -307,15 +316,16 @@ class FailureScanner:
             self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
 
     def _signature_of(self, line: str, own: str) -> Entry | None:
-        """Return the entry of a line, or of its own words without prefixes. Each library has words of its own before
-        the GPU runtime's: where these say no more, the runtime's words are read as PyTorch prints them."""
+        """Return the entry of a line, or of its own words without prefixes; where these say no more, that of the words
+        that a library only wraps."""
         found = _known(line, own)
         if found is not None and not (found.general or found.frames):
             return found
-        call = _FORMS["gpu_call"].match(own)
-        runtime = "HIP" if call and "HIP" in call[0].upper() else "CUDA"
-        by_call = _known(f"{runtime} error: {own[call.end() :]}") if call else None
-        return found if by_call is None or (found and by_call.general and not found.general) else by_call
+        plain = _plain(own)
+        inner = _known(plain) if plain else None
+        if inner is None or inner.refuses(own) or (found and inner.general and not found.general):
+            return found
+        return inner
 
     def _settle(self, line: str) -> Match | None:
         own = unprefixed(line)

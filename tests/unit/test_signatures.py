@@ -517,6 +517,22 @@ def test_the_words_of_the_gpus_runtime_are_known_behind_any_librarys_own(wrapped
     assert match and match.name == name
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("[Errno 13] Permission denied: '/checkpoints/7'", "file_permission"),
+        ("[Errno 39] Directory not empty: '/checkpoints/7'", "file_conflict"),
+        ("[Errno 104] Connection reset by peer", "peer_lost"),
+        ("[Errno 113] No route to host", "master_unreachable"),
+    ],
+)
+def test_an_error_of_the_system_is_known_behind_any_programs_words_unless_it_goes_on(words: str, name: str) -> None:
+    assert first_failure([f"Checkpoint storage validation failed: {words}"]).name == name
+    assert first_failure([f"2026-11-29 10:00:00,123 - trainer - ERROR - Error while saving: {words}"]).name == name
+    assert first_failure([f"could not write the cache, will ignore error and continue: {words}"]) is None
+    assert first_failure([f"WARNING: could not write the cache: {words}"]) is None
+
+
 def test_words_of_the_gpus_runtime_that_no_entry_has_are_a_failure_all_the_same() -> None:
     assert first_failure(["CUDA error at /src/kernel.cu:12: 7 pieces"]).name == "cuda_call"
     assert first_failure(["RuntimeError: Triton Error [HIP]:  Code: 7, Messsage: 7 pieces"]).name == "compiler_refused"
