@@ -121,14 +121,14 @@ def _options(overrides: dict[str, Any], keys: Callable[[str], bool]) -> Iterator
 
 def _value(written: object) -> Any:
     """Return a value with `${NAME:default}` as its default: the plan passes every size, so no variable is needed."""
+    if isinstance(written, str) and (match := _VARIABLE.search(written)):
+        if match[2] is None:
+            raise ValueError(f"a value in place of ${{{match[1]}}}, which has no default")
+        whole = match.span() == (0, len(written))
+        written = yaml.load(match[2], _Loader) if whole else written.replace(match[0], match[2], 1)
     if isinstance(written, float) and not math.isfinite(written):
         raise ValueError(f"a number in place of {written}")
-    if not isinstance(written, str) or not (match := _VARIABLE.search(written)):
-        return written
-    if match[2] is None:
-        raise ValueError(f"a value in place of ${{{match[1]}}}, which has no default")
-    filled = _VARIABLE.sub(match[2], written, count=1)
-    return yaml.safe_load(filled) if match.span() == (0, len(written)) else filled
+    return written
 
 
 def _precision(overrides: dict[str, Any]) -> str:

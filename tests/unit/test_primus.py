@@ -341,7 +341,9 @@ def test_what_amd_asks_for_on_its_nic_is_in_the_environment() -> None:
     [
         ("      fp8: &a [x, x]\n      fp4: [*a, *a]", "alias"),
         ("      fp8: hybrid\n      fp8: e4m3", "twice"),
+        ("      fp8: ${FP8:[&a [x, x], [*a, *a]]}", "alias"),
         ("      fp8: hybrid\n      note: .nan", "a number"),
+        ("      fp8: hybrid\n      note: ${NOTE:.inf}", "a number"),
         ("      fp8: !!python/object/apply:os.system [id]", "constructor"),
     ],
 )
