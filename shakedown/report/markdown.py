@@ -204,9 +204,9 @@ def _parts(state: NodeState, quoted: str) -> Iterator[str]:
 
 
 def _firmware(firmware: object) -> str:
-    return (
-        ", ".join(f"{k} {_value(v)}" for k, v in firmware.items()) if isinstance(firmware, dict) else _value(firmware)
-    )
+    if not isinstance(firmware, dict):
+        return _value(firmware)
+    return ", ".join(f"{words(block)} {_value(version)}" for block, version in firmware.items())
 
 
 def _tried(record: RunRecord, node: str) -> Iterator[str]:

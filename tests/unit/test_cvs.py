@@ -217,7 +217,8 @@ def test_every_error_of_a_file_at_once(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_a_module_that_an_inventory_can_import(tmp_path: Path) -> None:
-    file = copy_of(tmp_path, SINGLE, {"config.training_iterations": "30"})
+    named = copy_of(tmp_path, SINGLE, {"config.training_iterations": "30"})
+    file = named.rename(tmp_path / "a\nraise ValueError(1)\n#.json")  # no text of a name becomes a line of code
     result = CliRunner().invoke(main, ["import-cvs", str(file), "--model", "llama3_1_8b", "--gpu", "mi300x"])
     assert result.exit_code == 0, result.output
     (tmp_path / "site.py").write_text(result.stdout, "utf-8")

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from shakedown.cli import main
 from shakedown.hosts import few
 from shakedown.ledger.compared import keep
+from shakedown.report import markdown
 from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import DEFAULT, SIMULATED, Scenario, faults
 from shakedown.runs.directory import RunDirectory
@@ -221,6 +222,9 @@ def test_a_ticket_names_the_node_its_parts_and_what_was_seen(tmp_path: Path) -> 
     assert len(rows) == 16 and all(str(gpu.serial) in written.stdout for gpu in state.gpus)
     assert [row for row in rows if "**GPU**" in row] == [row for row in rows if state.gpus[2].bdf in row]
     assert any("kernel.log" in line and "ring" in line for line in lines)
+    hostile = state.gpus[2].model_copy(update={"firmware": {"<b>|[a](b)": "1"}})
+    shown = markdown.text_of(record, node, state.model_copy(update={"gpus": [hostile]}))
+    assert "| \\<b\\>\\|\\[a\\](b) 1 |" in shown and "<b>" not in shown, "a node writes no markup"
     assert any(line.endswith("settings that the run changed: numa\\_balancing") for line in lines)
 
 

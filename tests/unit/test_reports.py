@@ -125,6 +125,12 @@ def test_what_others_say_is_text_in_every_format(form: str) -> None:
         assert "<script>alert" not in text and text.count("<script") == 2
 
 
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_json_holds_no_character_that_a_terminal_obeys_or_hides(form: str) -> None:
+    text = text_of(hostile(), form)
+    assert text.isascii() and "\\u202e" in text and "\x1b" not in text
+
+
 def test_of_512_nodes_the_few_that_differ_stand_out() -> None:
     """The other day, on which each differs in its own way, is looked at in Chromium."""
     good = text_of(many(alike=True), "html")

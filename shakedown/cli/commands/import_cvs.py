@@ -52,7 +52,7 @@ def import_cvs(
     for remark in imported.remarks:
         click.echo(str(remark), err=True)
     for problem in imported.open:
-        click.echo(f"open: {problem.path} = {problem.value}: expected {problem.expected}", err=True)
+        click.echo(f"open: {str(problem).removeprefix(f'{imported.name}: ')}", err=True)
     sys.exit(2 if imported.open else 0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from shakedown.common.text import counted, load_json, shallow
+from shakedown.common.text import counted, load_json, printable, shallow
 from shakedown.desired import problems
 from shakedown.desired.cvs.tables import other_names
 from shakedown.desired.problems import Problem
@@ -28,7 +28,7 @@ class Remark:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.path} = {self.value}: {self.kind}: {self.why}"
+        return printable(f"{self.path} = {self.value}: {self.kind}: {self.why}")
 
 
 class CvsError(ValueError):

@@ -1,4 +1,4 @@
-"""One JSON document, indented by one."""
+"""One JSON document, indented by one, in ASCII: a terminal obeys no character of a node, and none is hidden."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
@@ -63,11 +63,11 @@ _MODELS = {
 
 def _content(document: Any) -> Iterator[str]:
     """Yield a document as pydantic writes it, with the models in it: a rack's findings are many."""
-    yield to_json(_CONTENTS[type(document)](document), indent=1).decode()
+    yield to_json(_CONTENTS[type(document)](document), indent=1, ensure_ascii=True).decode()
 
 
 def _model(document: Any) -> Iterator[str]:
-    yield getattr(document, _MODELS[type(document)]).model_dump_json(indent=1)
+    yield getattr(document, _MODELS[type(document)]).model_dump_json(indent=1, ensure_ascii=True)
 
 
 for kind in _CONTENTS:
@@ -82,6 +82,6 @@ def plans(document: Plans) -> Iterator[str]:
     from shakedown.desired.models import TOGETHER  # 100 ms of models, which few documents need
 
     if document.plans and set(document.plans) != {TOGETHER}:
-        yield to_json(document.plans, indent=1).decode()
+        yield to_json(document.plans, indent=1, ensure_ascii=True).decode()
     else:
-        yield from (plan.model_dump_json(indent=1) for plan in document.plans.values())
+        yield from (plan.model_dump_json(indent=1, ensure_ascii=True) for plan in document.plans.values())

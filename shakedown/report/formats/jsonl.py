@@ -8,4 +8,4 @@ from shakedown.report.formats import Findings, shows
 @shows(Findings)
 def findings(document: Findings) -> Iterator[str]:
     for finding in document.findings:
-        yield finding.model_dump_json()
+        yield finding.model_dump_json(ensure_ascii=True)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from shakedown.common.text import printable
 from shakedown.report.formats import SiteLayer, shows
 
 
@@ -13,7 +14,8 @@ def layer(document: SiteLayer) -> Iterator[str]:
     imported = document.imported
     notes = [*(str(problem).removeprefix(f"{imported.name}: ") for problem in imported.open), *imported.remarks]
     comments = "".join(f"#   {note}\n" for note in notes)
-    yield f"# Imported from {imported.name.removeprefix('cvs ')}\n{comments}layer = {_literal(imported.values)}"
+    source = printable(imported.name.removeprefix("cvs "))  # a line end in a name would begin a line of code
+    yield f"# Imported from {source}\n{comments}layer = {_literal(imported.values)}"
 
 
 def _literal(value: Any, indent: str = "") -> str:
