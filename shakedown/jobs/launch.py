@@ -42,12 +42,12 @@ class Need(Frozen):
     """Something that a job needs of its node; `shakedown/node/launcher/needs.py` looks whether it is there."""
 
     kind: Literal["python", "program", "image", "data", "room", "port"]
-    path: str = ""  # of the interpreter, program or data; of an image the engine
+    path: str = ""  # of the interpreter, program or data; of an image the engine; of room the folder
     modules: list[str] = []  # that the interpreter has to find
     image: str = ""
     address: str = ""
     port: int = 0
-    size: int = 0  # bytes, where the run folder is to be
+    size: int = 0  # bytes, in the folder, or where the run folder is to be
 
 
 class NodePlan(Frozen):

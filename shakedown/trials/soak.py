@@ -290,6 +290,7 @@ def plan_load(
         "memory": wanted.memory,
     }
     scratch = f"{wanted.scratch or '{run_dir}'}/shakedown-soak-{run_id}"
+    needs = [Need(kind="room", path=wanted.scratch, size=_LARGEST_FOLDER)] if wanted.scratch else []
     plans = [
         NodePlan(
             name=name,
@@ -297,7 +298,7 @@ def plan_load(
             command=["python3", "{run_dir}/workload/soak.py", f"{{run_dir}}/{REQUEST}", scratch],
             files={REQUEST: _json(request, desired, state)},
             upload=["shakedown.trials.workload"],
-            needs=[Need(kind="room", size=_LARGEST_FOLDER)],
+            needs=[Need(kind="room", size=_LARGEST_FOLDER), *needs],
             cleanup=[["rm", "-rf", "--", scratch]],
         )
         for rank, (name, (desired, state)) in enumerate(nodes.items())

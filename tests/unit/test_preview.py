@@ -60,6 +60,20 @@ def test_an_interpreter_its_modules_and_its_programs_are_looked_for(tmp_path: Pa
     assert lacks(kind="program", path=str(link)) == f"{link} is a link to what is missing"
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o1777, 0o777, 0o775])
+def test_files_are_written_where_no_other_user_can_exchange_the_folder(tmp_path: Path, mode: int) -> None:
+    assert lacks(kind="room", path=str(tmp_path / "no"), size=1).endswith(f"{tmp_path}/no: it is no folder")
+    folder, link = tmp_path / "scratch", tmp_path / "link"
+    folder.mkdir()
+    os.chown(folder, -1, 65534)
+    folder.chmod(mode)
+    link.symlink_to(folder)
+    open_ = f"others can exchange {folder} (owner {os.geteuid()}, mode {mode:04o})" if mode in (0o777, 0o775) else ""
+    assert open_ or "and the job needs 1099511627776 MiB" in lacks(kind="room", path=str(folder), size=1 << 60)
+    for path in (folder, link):
+        assert lacks(kind="room", path=str(path), size=1).partition(": ")[2] == open_
+
+
 def test_a_program_beside_an_interpreter_that_is_missing_says_no_more() -> None:
     wanted = [{"kind": kind, "path": f"/opt/nope/bin/{kind}", "modules": []} for kind in ("python", "program")]
     assert [lack["kind"] for lack in needs.lacking(wanted, {})] == ["python"]

@@ -87,6 +87,7 @@ def test_a_job_writes_in_a_folder_of_its_own_alone_and_removes_it() -> None:
     (node,) = plan.nodes
     folder = "/scratch/shakedown-soak-R"
     assert node.command[-1] == folder and node.cleanup == [["rm", "-rf", "--", folder]]
+    assert [need.path for need in node.needs if need.path] == ["/scratch"], "looked at for whom it is"
     assert plan.telemetry_s == soak.catalogue().sample_s and plan.timeout_s == 60.0 + soak.SLACK_S
     for tool in soak.catalogue().tool.values():
         words = " ".join(tool.command)

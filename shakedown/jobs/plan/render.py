@@ -76,7 +76,7 @@ def words_of(need: Need) -> str:
         "python": f"{need.path}{' with ' if need.modules else ''}{', '.join(need.modules)}",
         "image": f"image {need.image} of {need.path}",
         "data": f"data {need.path}",
-        "room": f"{format_size(need.size)} for the run folder",
+        "room": f"{format_size(need.size)} {f'in {need.path}' if need.path else 'for the run folder'}",
         "port": f"port {need.port}",
     }
     return words.get(need.kind, need.path)

@@ -113,15 +113,19 @@ def _data(need: Dict[str, Any], _environment: Dict[str, str]) -> str:
 
 
 def _room(need: Dict[str, Any], _environment: Dict[str, str]) -> str:
-    path = folder.parent()
+    path: str = need["path"] or folder.parent()
+    other = folder.stranger(path) if need["path"] else ""
+    if other or (need["path"] and not os.path.isdir(path)):
+        return "no files are written in %s: %s" % (path, "others can exchange " + other if other else "it is no folder")
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     if not os.access(path, os.W_OK | os.X_OK):
-        return "%s cannot be written by this user, and the run folder is to be there" % path
+        return "%s cannot be written by this user, and the job's files are to be there" % path
     free = shutil.disk_usage(path).free
     if free >= need["size"]:
         return ""
-    return "%s has %.1f MiB free, and the run folder needs %.0f MiB" % (path, free / 2**20, need["size"] / 2**20)
+    whose = "the job" if need["path"] else "the run folder"
+    return "%s has %.1f MiB free, and %s needs %.0f MiB" % (path, free / 2**20, whose, need["size"] / 2**20)
 
 
 def _port(need: Dict[str, Any], _environment: Dict[str, str]) -> str:
