@@ -65,7 +65,7 @@ class MlperfReader:
         return key in _PROGRESS
 
     def _take(self, key: str, value: Any, metadata: dict[str, Any], at: Any) -> None:
-        at = at if isinstance(at, int) else None
+        at = at if isinstance(at, int) and 0 <= at < 1 << 53 else None
         statuses, accuracies, throughputs = self._values.values()
         if key == "submission_benchmark":
             self._found["benchmark"] = printable(str(value), 60)

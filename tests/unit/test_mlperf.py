@@ -171,3 +171,10 @@ def test_the_form_is_looked_for_in_so_many_lines_and_no_more(
     for line in [*["a line without a mark"] * 9, *["no other word than openrlhf"] * before, forms()[0].shows[0]]:
         reader.line(line)
     assert reader.form() == name
+
+
+def test_a_time_that_no_clock_has_is_no_time() -> None:
+    lines = [line.replace("1764000000000", "9" * 400) if "run_stop" in line else line for line in result()]
+    assert (
+        judged(lines)["mlperf_run"].verdict == OK and "from begin to stop" not in judged(lines)["mlperf_run"].evidence
+    )
