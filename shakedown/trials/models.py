@@ -128,7 +128,7 @@ class TrialsRecord(Frozen):
 
 
 LINES = 200_000  # 8 GPUs, 40 figures, 100 repetitions are 32,000
-PARTS = 128  # of one node: GPUs and memory. Each part is compared with all others
+PARTS = 128  # of one node: GPUs, memory, rails. Each part is compared with all others
 _LINE = 4096
 
 
@@ -157,8 +157,7 @@ def read_log(node: str, lines: Iterable[str]) -> Read:
                 raise ValueError("too long")
             document = load_json(line[len(MARK) :], _LINE)
             reading = Reading.model_validate(document)
-            if ">" not in reading.part:
-                parts.add(reading.part)
+            parts.add(f"> {reading.rail}" if ">" in reading.part else reading.part)
             if len(parts) > PARTS:
                 result.wrong = f"more than {PARTS} parts"
                 break

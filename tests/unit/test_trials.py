@@ -70,6 +70,8 @@ def test_a_node_has_no_more_parts_than_any_node_has() -> None:
     found = read_log("node1", (line(part=f"gpu{number}") for number in range(1000)))
     assert len(found.readings) == 128 and found.wrong == "more than 128 parts"
     assert len(read_log("node1", (line(trial="pairs", part=f"0>{number}") for number in range(1, 512))).readings) == 511
+    found = read_log("node1", (line(trial="pairs", part="0>1", rail=f"rdma{number}") for number in range(1000)))
+    assert len(found.readings) == 128 and found.wrong, "each rail is a matrix of all nodes"
 
 
 def record(values: dict[str, list[float]], gpu: str = "cpu", **more: Any) -> TrialsRecord:
