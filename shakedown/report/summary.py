@@ -2,6 +2,7 @@
 each node and why, what was changed, and where the evidence is."""
 
 import re
+import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,10 +108,11 @@ def _course(summary: Summary, headline: bool) -> Iterator[str]:
         yield "what was under way on those nodes ends there within its time limit"
 
 
-def fitted(lines: Iterable[str], width: int = WIDTH, most: int = LINES) -> Iterator[str]:
-    """Yield the lines for a screen: each wrapped between words, the first one on four lines at most and the others on
-    three. Where they are too many, the ones before the last are left out. The files and the command of the report are
-    never cut: a person copies them."""
+def fitted(lines: Iterable[str], width: int = 0, most: int = LINES) -> Iterator[str]:
+    """Yield the lines for a screen, a narrow one too: each wrapped between words, the first on four lines at most and
+    the others on three. Where they are too many, the ones before the last are left out. The files and the command of
+    the report are never cut: a person copies them."""
+    width = width or max(40, min(WIDTH, shutil.get_terminal_size((WIDTH, LINES)).columns))
     shown: list[str] = []
     where: list[str] = []
     for line in lines:

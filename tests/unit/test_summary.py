@@ -12,6 +12,15 @@ def said(**given: object) -> list[str]:
     return list(summary_lines(Summary(verdict=Verdict.FAIL, **given)))  # type: ignore[arg-type]
 
 
+def test_a_narrow_terminal_breaks_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "  excluded: node46: failed before the job: kernel_log, dri, gpu_count, kfd_topology, fleet.gpu_count"
+    lines = list(fitted([text, "report: runs/1"]))
+    assert max(map(len, lines)) <= 80 and " ".join(" ".join(lines[:-1]).split()) == text.strip()
+    monkeypatch.setenv("COLUMNS", "300")
+    assert list(fitted([text, "report: runs/1"])) == [text, "report: runs/1"]
+
+
 def test_a_run_of_which_there_is_nothing_to_say() -> None:
     assert list(summary_lines(Summary(verdict=Verdict.OK))) == [
         "verdict: ok",
