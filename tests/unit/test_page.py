@@ -225,6 +225,14 @@ def test_the_fleet_is_each_node_s_newest_runs(tmp_path: Path) -> None:
     assert 'href="#run-20261122T040000-abcdef"' in text and 'id="run-20261122T040000-abcdef"' in text
 
 
+def test_a_node_that_failed_last_is_in_the_tile_of_a_ledger_whose_last_run_passed() -> None:
+    shown = overview(Findings(Verdict.OK, 2, []))
+    seen = [squares.Square("n1", Verdict.FAIL, "fail"), squares.Square("n2", Verdict.OK, "ok")]
+    (tile,) = [tile for tile in tiles(shown, seen) if tile.label.startswith("Nodes")]
+    assert (tile.value, tile.note, tile.verdict) == ("1 of 2", "1 fail", Verdict.FAIL)
+    assert next(t.verdict for t in tiles(shown, seen[1:]) if t.label.startswith("Nodes")) is Verdict.OK
+
+
 def overview_history(ledger: object) -> object:
     from shakedown.ledger.history import Asked, history
 

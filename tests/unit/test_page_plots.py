@@ -111,6 +111,15 @@ def test_days_are_named_in_utc() -> None:
     ]
 
 
+def test_the_last_time_stands_within_the_plot() -> None:
+    chart = Chart(days=True)
+    chart.points([(1_795_392_000, 1.0)], "earlier")
+    times = [part for part in parsed(chart.image()).iter(f"{SVG}text") if ":" in (part.text or "")]
+    assert [part.text for part in times][-1] == "11-24 00:00"
+    # Half of a text of this size, in the widest of the page's fonts.
+    assert all(float(part.get("x", "0")) + 2.6 * len(part.text or "") <= 640 for part in times)
+
+
 def test_cells_have_the_colours_of_their_verdicts() -> None:
     rows = pixels(verdicts([[Verdict.OK, Verdict.FAIL], [None, Verdict.WARN]], ["a", "b"], ["thp", "mtu"]))
     assert rows == [

@@ -171,7 +171,7 @@ def _nodes(shown: Overview, squares: Sequence[Square]) -> Iterator[Tile]:
         passed = words.pop(Verdict.OK.value, 0)
         label = "Nodes passed" if shown.jobs or shown.fleet else "Nodes in the desired state"
         note = ", ".join(f"{count} {word}" for word, count in words.most_common())
-        verdict = Verdict.OK if passed == len(squares) else shown.verdict
+        verdict = worst([square.verdict or shown.verdict for square in squares])
         yield Tile(label, f"{passed} of {len(squares)}", note, verdict=verdict)
 
 
