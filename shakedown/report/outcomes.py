@@ -253,7 +253,7 @@ def _span(record: RunRecord) -> str:
 def _before_the_job(record: RunRecord, directory: Path | None) -> Iterator[str]:
     """Yield the last lines of a run whose job passed, though nodes of it did not."""
     absent = [node.name for node in record.nodes if node.part in ("excluded", "unreached")]
-    passed = f"the job passed {counted(len(record.gates), 'gate')}"
+    passed = f"the job passed {counted(len(record.gates), 'gate')}" if record.finished_at else "the run is not finished"
     found = causes(finding for finding in record.findings if finding.node in absent)
     why = printable(", ".join(dict.fromkeys(cause.name for cause in found if not cause.verdict.passes)), _WHY)
     left = f"{few(absent, _ABSENT)} did not take part{f' ({why})' if why else ''}; " if absent else ""

@@ -12,6 +12,7 @@ from shakedown.gates import Gate
 from shakedown.gates.consequences import split, with_origin
 from shakedown.jobs.launch import job_name
 from shakedown.report.failure import next_steps, of_run
+from shakedown.report.outcomes import report as of_record
 from shakedown.report.summary import LINES, WIDTH, fitted, summary_lines
 from shakedown.runner.pyinfra.deploys import Deploy
 from shakedown.runner.pyinfra.invocation import invocation
@@ -218,3 +219,10 @@ def test_the_gates_of_many_jobs_are_gone_through_once() -> None:
     )
     own, following = split(gates, None)
     assert (len(own), len(following)) == (500, 500) and gates.looks <= 2 * len(gates)
+
+
+def test_a_run_whose_controller_was_killed_passed_nothing() -> None:
+    record = RunRecord(run_id="r", started_at="x", inventory="rack.py", desired_digest="0", verdict=Verdict.UNKNOWN)
+    record.nodes = [RunNode(name="node1", verdict=Verdict.UNKNOWN, part="trained")]
+    record.jobs = [JobRecord()]
+    assert "verdict: unknown: the run is not finished" in list(of_record(record))
