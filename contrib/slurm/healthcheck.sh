@@ -11,6 +11,7 @@
 PATH=$PATH:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 health=${SHAKEDOWN_HEALTH:-/usr/local/libexec/shakedown-health}
+[ -x "$health" ] || health=/usr/libexec/shakedown-health  # where the deb puts it
 node=${SLURMD_NODENAME:-$(hostname -s)}
 
 words=$("$health" --fail)

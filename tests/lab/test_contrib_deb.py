@@ -50,6 +50,10 @@ def test_the_deb_is_installed_runs_and_leaves_nothing(deb: Path) -> None:
         assert line and float(line[1]) >= int(before), said
         health = node.exec("/usr/libexec/shakedown-health", check=False)
         assert health.stdout.startswith("shakedown: "), health
+        node.write("/var/lib/shakedown/verdict", f"fail {int(time.time())} 1800 shakedown: 1 fail: gpu_count\n")
+        node.write("/root/prolog.sh", (ROOT / "contrib" / "slurm" / "prolog.sh").read_text("utf-8"))
+        prolog = node.exec("sh /root/prolog.sh 2>&1", check=False)
+        assert (prolog.returncode, prolog.stdout) == (1, "shakedown: 1 fail: gpu_count\n")
         assert "__pycache__" in node.exec(LOOK).stdout, "compiled once, by the node's own Python"
         node.exec("dpkg --purge shakedown-agent 2>&1")
         assert node.exec(f"{LOOK} 2>/dev/null", check=False).stdout == ""
