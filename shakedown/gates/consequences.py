@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from shakedown.evidence.diagnosis.model import Diagnosis
-from shakedown.gates.job_end import after_origin
+from shakedown.gates.job_end import after_origin, begun_elsewhere
 from shakedown.gates.model import Gate
 from shakedown.state.findings import Verdict
 
@@ -55,12 +55,15 @@ def _follows(gate: Gate, explained: bool) -> bool:
     return gate.verdict is Verdict.UNKNOWN or gate.actual is None or (gate.name == "loss_finite" and not gate.wanted)
 
 
+_CHANGED = {"exit_codes": after_origin, "ran_to_its_end": begun_elsewhere}
+
+
 def with_origin(gates: Iterable[Gate], diagnosis: Diagnosis | None) -> list[Gate]:
     """Return the gates of a run, of which none names a node as failed whose end only followed from another node's."""
     origin = (*diagnosis.origin, *diagnosis.common) if diagnosis and diagnosis.confidence != "undecided" else ()
     return [
-        after_origin(gate, origin)
-        if origin and diagnosis and gate.name == "exit_codes" and diagnosis.job in ("", gate.job)
+        _CHANGED[gate.name](gate, origin)
+        if origin and diagnosis and gate.name in _CHANGED and diagnosis.job in ("", gate.job)
         else gate
         for gate in gates
     ]

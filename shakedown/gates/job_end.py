@@ -1,5 +1,6 @@
 """Gates on the job: its end, its logs, its image as the image's page lists it, its recipe."""
 
+import re
 from collections.abc import Collection
 
 from shakedown.catalogue import advice
@@ -70,6 +71,17 @@ def after_origin(gate: Gate, origin: Collection[str]) -> Gate:
     alike = grouped((code, name) for name, code in after.items())
     others = [f"{few(names)} ended with {code}{_signal(code)} {began}" for code, names in alike.items()]
     return gate.model_copy(update={"evidence": "; ".join([*own, *others, *(text for text in kept if text not in own)])})
+
+
+def begun_elsewhere(gate: Gate, origin: Collection[str]) -> Gate:
+    """Return the gate `ran_to_its_end` of a job whose failure began on the nodes of `origin`, also where the controller
+    saw another node's end first."""
+    if gate.actual != "stopped" or any(
+        re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", gate.evidence) for name in origin
+    ):
+        return gate
+    evidence = f"the failure began on {few(origin)}; the controller first saw: {gate.evidence}"
+    return gate.model_copy(update={"evidence": evidence})
 
 
 def _ended(name: str, code: int) -> str:

@@ -187,6 +187,12 @@ def test_what_follows_from_an_early_end_is_told_from_what_does_not() -> None:
     assert once[1].evidence == "node17 ended with -9; node18 ended with 1 after the failure began on node17"
     assert with_origin(once, found) == once and with_origin(early, None) == early
     assert once[1].actual == early[1].actual
+    first = [
+        gate("ran_to_its_end", Verdict.FAIL, actual="stopped", evidence=text) for text in ("node18: x", "node17: y")
+    ]
+    ends = [each.evidence for each in with_origin(first, found)]
+    assert ends == ["the failure began on node17; the controller first saw: node18: x", "node17: y"]
+    assert with_origin(with_origin(first, found), found)[0].evidence == ends[0]
 
 
 @pytest.mark.parametrize(("lines", "follows"), [(0, True), (10, False)])
