@@ -106,6 +106,8 @@ _DATA = read_toml("shakedown.logs", "signatures.toml")
 _TRACEBACK: str = _DATA["traceback"]
 _IGNORED: str = _DATA["ignored"]
 _EXIT_BARRIER: str = _DATA["exit_barrier"]
+_CITES: str = _DATA["cites"]
+_CITED: str = _DATA["cited"]
 _OF_BACKGROUND, _CHAINED = tuple(_DATA["background"]), tuple(_DATA["chained"])
 _OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, _IGNORED, *_OF_BACKGROUND, *_CHAINED)
 _FORMS = read_patterns("shakedown.logs", "signatures.toml")
@@ -151,7 +153,8 @@ class FailureScanner:
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
         self._signatures = entries("job")
-        self._marks = _marks((FRAME, _EXIT_BARRIER, *_OF_TRACEBACKS, *_texts(self._signatures)))
+        self._marks = _marks((FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *_texts(self._signatures)))
+        self._cites: str | None = None  # prefix of a line behind which RCCL's own words follow
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
         self._held: list[Match] = []
@@ -175,11 +178,11 @@ class FailureScanner:
     @property
     def open(self) -> bool:
         """Return whether a traceback has begun whose exception did not come yet."""
-        return bool(self._pending)
+        return bool(self._pending) or self._cites is not None
 
     def batch(self, lines: Sequence[str]) -> None:
         """Many lines at once, at half the cost of one by one; `matches` tells what was found."""
-        if self._pending or self._marks.within("".join(lines)):
+        if self.open or self._marks.within("".join(lines)):
             for line in lines:
                 self.line(line)
         else:
@@ -187,7 +190,7 @@ class FailureScanner:
 
     def skip(self, block: bytes, start: int, end: int) -> None:
         """Lines of a block without any of `marks`: looked at only while a traceback is open."""
-        while self._pending and start < end:
+        while self.open and start < end:
             after = block.find(b"\n", start, end) + 1 or end
             self.line(as_text(block[start:after]))
             start = after
@@ -196,8 +199,11 @@ class FailureScanner:
     def line(self, line: str) -> Match | None:
         """Return a failure of a new kind, on the line that proves it."""
         self.lines += 1
-        if not (self._pending or self._marks.within(line)):
+        if not (self.open or self._marks.within(line)):
             return None
+        cites, self._cites = self._cites, prefix(line) if _CITES in line else None
+        if cites is not None and line.startswith(cites) and FRAME not in line and _TRACEBACK not in line:
+            return self._settle(line, _CITED)
         if _EXIT_BARRIER in line:
             self._harmless = line.partition(_EXIT_BARRIER)[0][:_MAX_PREFIX]
             self._pass_over("torchrun's exit barrier, which met a master that was through: no failure", line)
@@ -327,8 +333,8 @@ class FailureScanner:
             return found
         return inner
 
-    def _settle(self, line: str) -> Match | None:
-        own = unprefixed(line)
+    def _settle(self, line: str, by: str = "") -> Match | None:
+        own = by + unprefixed(line)
         found = self._signature_of(line, own)
         if not found or _mild(line):
             return None
@@ -359,7 +365,7 @@ class FailureScanner:
 
 def marks() -> tuple[str, ...]:
     """Return the marks of lines that a FailureScanner or a Scanner for RCCL reads."""
-    return (FRAME, _EXIT_BARRIER, *_OF_TRACEBACKS, *_texts(entries("job")), *_texts(entries("rccl")))
+    return (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *_texts(entries("job")), *_texts(entries("rccl")))
 
 
 def tuning(line: str) -> Entry | None:

@@ -554,3 +554,21 @@ def read_scanner(lines: list[str]) -> str:
     scanner.close()
     assert scanner.root
     return scanner.root.name
+
+
+@pytest.mark.parametrize(
+    ("behind", "name"),
+    [
+        ("[rank0]: Failed to CUDA calloc async 608 bytes", "rccl_allocation"),
+        ("[rank0]: Error: network AWS Libfabric not found.", "rccl_plugin"),
+        ("[rank1]: Failed to CUDA calloc async 608 bytes", None),
+        ('[rank0]:   File "/workspace/train.py", line 3, in main', None),
+    ],
+)
+def test_what_pytorch_cites_of_rccl_is_read_as_rccls_own_words(behind, name):
+    failures = FailureScanner()
+    for line in ("[rank0]: ncclSystemError: System call failed.", "[rank0]: Last error:", behind):
+        failures.batch([line + "\n"])
+    assert [match.name for match in failures.matches] == ["nccl_error", *filter(None, [name])]
+    assert name is None or failures.matches[-1].line == behind
+    assert not failures.line("[rank0]: Failed to CUDA calloc async 24 bytes\n")
