@@ -456,7 +456,10 @@ def test_what_the_kernel_s_general_entries_would_take_is_a_job_s_first() -> None
     """They are of a driver's name and a word of error, which stand in a job's log as well."""
     for line, name in (
         ("Failed to open /dev/kfd read-write: Permission denied", "kfd_no_access"),
-        ("[1641382252.649812] [n-31-9:154364:0]  dc_mlx5.c:505  UCX  ERROR mlx5dv_create_qp(DCT) failed", "ucx_error"),
+        (
+            "[1641382252.649812] [n-31-9:154364:0]  dc_mlx5.c:505  UCX  ERROR mlx5dv_create_qp(DCT) failed",
+            "rdma_resources",
+        ),
         (
             "[c1:31180:0:31180] ib_mlx5_log.c:143 Transport retry count exceeded on mlx5_0:1/RoCE",
             "rdma_retry_exceeded",
