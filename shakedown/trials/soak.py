@@ -313,6 +313,7 @@ def plan_load(
         start_timeout_s=limit,
         stall_timeout_s=limit,
         timeout_s=limit,
+        unreachable_s=max((state.smoke.unreachable_s for state, _ in nodes.values() if state.smoke), default=20),
         telemetry_s=None if stage == LOOK else data.sample_s,
     )
 

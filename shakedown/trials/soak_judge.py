@@ -226,7 +226,7 @@ def _stressed(record: SoakRecord) -> Gate:
     texts += [f"no reading of a counter: {some(unsampled)}"] if unsampled else []
     verdict = Verdict.UNKNOWN if texts else Verdict.OK
     evidence = "; ".join(texts) or f"{counted(len(record.nodes), 'node')}, {some([s.name for s in record.stages])}"
-    remedy = "install the package that each line names, or name the stages that are wanted with --only"
+    remedy = "install the package that a line names, raise trials.limit_s where a trial was late, or use --only"
     return _gate("stressed", verdict, "every stage on every node", counted(len(texts), "gap"), evidence, remedy)
 
 

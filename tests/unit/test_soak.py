@@ -96,6 +96,17 @@ def test_a_job_writes_in_a_folder_of_its_own_alone_and_removes_it() -> None:
     assert "--readonly" in soak.catalogue().tool["read"].command
 
 
+def test_a_node_that_answers_slowly_has_the_time_of_the_smoke_run_in_every_job() -> None:
+    planned, slow = (
+        record(only=("disk",)),
+        CPU.model_copy(update={"smoke": Smoke(recipe="gpt-small", unreachable_s=180)}),
+    )
+    for stage in ("disk", soak.LOOK):
+        plan = soak.plan_load(planned, stage, 60.0, "R", Soak(), {"n1": (CPU, bare()), "n2": (slow, bare())})
+        assert plan.unreachable_s == 180
+        assert soak.plan_load(planned, stage, 60.0, "R", Soak(), {"n1": (CPU, bare())}).unreachable_s == 20
+
+
 def test_the_tools_figures_are_read_of_their_real_output() -> None:
     for file, value in {"cpu": 1568.49, "memory": 48237.82, "write": 2215852.0, "read": 776827.0}.items():
         found = re.findall(soak.catalogue().tool[file].figure, (DATA / f"{file}.txt").read_text(), re.MULTILINE)
