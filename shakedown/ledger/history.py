@@ -33,6 +33,7 @@ from shakedown.state.findings import Verdict
 
 LIMIT = 20  # runs, unless asked for more
 STAYS = 50  # places of a part at most, the newest
+COUNTED = 2000  # runs of a stay that are counted: a part that stays sees every run of its rack
 _PLACES = 500  # sets of parts that a part was seen in, the newest: one changes whenever a part or a firmware of it does
 
 
@@ -71,7 +72,7 @@ class RunRow(Frozen):
 
 
 class Stay(Frozen):
-    """Where a part sat: first and last run that saw it there, and how many did."""
+    """Where a part sat: first and last run that saw it there, and how many did. `more`: at least so many."""
 
     kind: Line
     serial: Line
@@ -82,6 +83,7 @@ class Stay(Frozen):
     first: datetime
     last: datetime
     runs: int
+    more: bool = False
 
 
 class History(Frozen):
@@ -252,13 +254,10 @@ def _last(until: Any = None) -> ScalarSelect[int]:
 _EVER = 1 << 40  # seconds since 1970
 _SEEN = schema.nodes.c
 # Made once: to make a statement costs more than its answer. The first is the end of an index, and only the count reads
-# what is between.
-_FIRST, _COUNT = (
-    select(what).where(
-        _SEEN.equipment == bindparam("digest"), _SEEN.started.between(bindparam("since"), bindparam("until"))
-    )
-    for what in (func.min(_SEEN.started), func.count(_SEEN.started))
-)
+# what is between, up to COUNTED.
+_WITHIN = _SEEN.equipment == bindparam("digest"), _SEEN.started.between(bindparam("since"), bindparam("until"))
+_FIRST = select(func.min(_SEEN.started)).where(*_WITHIN)
+_COUNT = select(func.count()).select_from(select(_SEEN.started).where(*_WITHIN).limit(bindparam("most")).subquery())
 
 
 def _stays(connection: Connection, request: Asked, equipment: Mapping[str, str]) -> list[Stay]:
@@ -281,10 +280,11 @@ def _stays(connection: Connection, request: Asked, equipment: Mapping[str, str])
         since = before + 1 if before < at else at
         for digest in [here] if before < at else [digest for started, digest in newest if started == at]:
             within = {"digest": digest, "since": since, "until": at}
-            first, count = (connection.execute(what, within).scalar_one() for what in (_FIRST, _COUNT))
+            first = connection.execute(_FIRST, within).scalar_one()
+            count = connection.execute(_COUNT, within | {"most": COUNTED}).scalar_one()
             place = {key: places[digest][key] for key in ("kind", "serial", "model", "firmware", "slot")}
-            stay = Stay(**place, node=equipment[digest], first=_time(first), last=_time(at), runs=count)
-            _append(stays, stay)
+            times: dict[str, Any] = {"first": _time(first), "last": _time(at), "runs": count, "more": count == COUNTED}
+            _append(stays, Stay(**place, **times, node=equipment[digest]))
         until = since - 1
     return stays
 
@@ -294,7 +294,8 @@ def _append(stays: list[Stay], stay: Stay) -> None:
     following = stays[-1] if stays else None
     same = ("kind", "serial", "model", "firmware", "slot", "node")
     if following and all(getattr(following, key) == getattr(stay, key) for key in same):
-        stays[-1] = following.model_copy(update={"first": stay.first, "runs": following.runs + stay.runs})
+        runs, more = following.runs + stay.runs, following.more or stay.more
+        stays[-1] = following.model_copy(update={"first": stay.first, "runs": runs, "more": more})
     else:
         stays.append(stay)
 

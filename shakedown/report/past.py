@@ -43,7 +43,8 @@ def history(document: Remembered) -> Iterator[RenderableType]:
         places = table("part", "node", "slot", "first seen", "last seen", "runs", "firmware")
         for stay in found.stays:
             slot, times = stay.slot or "-", (_when(stay.first), _when(stay.last))
-            shown = (f"{stay.kind} {stay.serial}", stay.node, slot, *times, str(stay.runs), stay.firmware or "-")
+            runs = f"{'>= ' if stay.more else ''}{stay.runs}"
+            shown = (f"{stay.kind} {stay.serial}", stay.node, slot, *times, runs, stay.firmware or "-")
             places.add_row(*map(Text, shown))
         yield places
         yield ""

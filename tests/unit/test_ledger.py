@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from sqlalchemy import URL, Connection, event, select, text
 
 from shakedown import gates
@@ -32,6 +34,8 @@ from shakedown.ledger.history import Asked, fleet, history
 from shakedown.ledger.store import Ledger, LedgerError, Place, open_ledger, place_of
 from shakedown.logs.figures import Figure, Figures
 from shakedown.logs.metrics import METRICS
+from shakedown.report import past
+from shakedown.report.formats import Remembered
 from shakedown.runs.directory import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.service.model import Step
 from shakedown.state.findings import Finding, Verdict
@@ -165,6 +169,26 @@ def test_a_part_is_followed_to_another_slot_and_node(ledger: Ledger, tmp_path: P
     assert history(ledger, Asked(part="b83f:d203:0002:0000")).stays[0].kind == "nic"
     assert history(ledger, Asked(part="CN0NODE02")).stays[0].node == "node02"
     assert history(ledger, Asked(part="no such")).runs == []
+
+
+def test_the_runs_of_a_place_are_counted_up_to_a_bound(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count reads an index entry for each run: a million of them for a part that stays where it is."""
+    swapped = {"node01": STATES["node02"], "node02": STATES["node01"]}
+    newer = {"node01": with_(healthy(1), {"rdma.0.firmware": "232.0.0.0"}), "node02": STATES["node02"]}
+    for number, states in enumerate([STATES, STATES, STATES, newer, swapped]):
+        ledger.add(a_run(tmp_path / "runs", number, states=states))
+    whole = history(ledger, Asked(part=SERIAL)).stays
+    assert [(stay.node, stay.runs, stay.more) for stay in whole] == [("node02", 1, False), ("node01", 4, False)]
+    monkeypatch.setattr(ledger_history, "COUNTED", 2)
+    found = history(ledger, Asked(part=SERIAL))
+    bounded = [("node02", 1, False), ("node01", 3, True)]  # of two sets of the node's parts, one after the other
+    assert [(stay.node, stay.runs, stay.more) for stay in found.stays] == bounded
+    assert [stay.first for stay in found.stays] == [stay.first for stay in whole]
+    console = Console(width=200, file=io.StringIO())
+    console.print(*past.history(Remembered(history=found)), sep="\n")
+    assert ">= 3" in str(console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_history_of_a_node_a_recipe_and_a_time(ledger: Ledger, tmp_path: Path) -> None:
