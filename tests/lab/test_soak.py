@@ -29,7 +29,7 @@ def product(tmp_path: Path) -> Product:
 
 
 def inventory(lab: Rack, product: Product) -> Path:
-    site = {"gpu": "cpu", "tuning": {"numa_balancing": None}, "soak": {"memory": 0.01, "scratch": "/var/tmp"}}
+    site = {"gpu": "cpu", "tuning": {"numa_balancing": None}, "soak": {"memory": 0.002, "scratch": "/var/tmp"}}
     return lab.inventory(product.folder / "lab.py", site)
 
 
