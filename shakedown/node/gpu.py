@@ -171,10 +171,13 @@ def read_processes(tree: Tree) -> list[Part]:
 
 
 def rocm_file(tree: Tree) -> str:
-    """Return the path of what has ROCm's version: its own file, or a wheel's folder."""
-    path = tree.ask("rocm version", rocm.find, tree.root, ".info/version", "../rocm_sdk_core-*.dist-info")
+    """Return the path of what has ROCm's version: its own file, or a wheel's folder; not one behind the library's."""
+    parts = (".info/version", "../rocm_sdk_core-*.dist-info", *smi.LIBRARIES)
+    path = tree.ask("rocm version", rocm.find, tree.root, *parts)
     if path is None:
         raise Unreadable("missing", rocm.TOP + "/.info/version")
+    if "/libamd_smi.so" in path:
+        raise Unreadable("failed", "{} is there without {}/.info/version".format(path, path.rsplit("/", 2)[0]))
     return str(path)
 
 

@@ -20,14 +20,14 @@ _AMDSMI = KNOWN["amdsmi"]
 # own packages have the library's.
 _ABI_BY_ROCM = [(tuple(first), abi) for first, abi in _AMDSMI["abi_by_rocm"]]
 _LIBRARY = "libamd_smi.so*"
+LIBRARIES = ("lib/" + _LIBRARY, "lib64/" + _LIBRARY)
 _NOT_INITIALISED = 32  # AMDSMI_STATUS_NOT_INIT
 _AMD_GPUS = 2  # AMDSMI_INIT_AMD_GPUS
 
 
 def library_path(tree: Tree) -> str:
     """Return the path of libamd_smi.so. Importing the package to find out costs 25 ms of CPU."""
-    folders = ("{}/{}".format(folder, _LIBRARY) for folder in ("lib", "lib64"))
-    found: Optional[str] = tree.ask("rocm " + _LIBRARY, rocm.find, tree.root, *folders)
+    found: Optional[str] = tree.ask("rocm " + _LIBRARY, rocm.find, tree.root, *LIBRARIES)
     if found:
         return found
     for folder in _AMDSMI["folders"]:

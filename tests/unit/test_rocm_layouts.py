@@ -147,6 +147,22 @@ def test_a_link_that_leads_nowhere_is_passed_by(tmp_path: Path) -> None:
     assert gpu.rocm_version(Tree(str(tmp_path))) == "10.0.0"
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_another_folder_s_version_is_not_that_of_the_library_in_use(tmp_path: Path, layout: str) -> None:
+    make, _, home, _ = LAYOUTS[layout]
+    make(tmp_path)
+    core(tmp_path, "usr/lib/python3.9/site-packages/_rocm_sdk_core", "5.7.0-1")
+    wheels = list((tmp_path / home[1:]).parent.glob("rocm_sdk_core-*"))
+    for path in wheels or [tmp_path / home[1:] / ".info/version"]:
+        path.rename(path.with_name("gone"))
+    tree = Tree(str(tmp_path))
+    with pytest.raises(Unreadable) as error:
+        gpu.rocm_version(tree)
+    library = smi.library_path(tree)
+    assert (library, error.value.reason) == (f"{home}/lib/libamd_smi.so", "failed"), "ROCm is there: not `missing`"
+    assert error.value.detail == f"{library} is there without {home}/.info/version"
+
+
 @pytest.mark.parametrize("folder", ["opt/rocm-7.2.0", "opt/rocm/core-10.10"])
 def test_a_copy_that_an_administrator_has_kept_comes_last(tmp_path: Path, folder: str) -> None:
     for name in (f"{folder}.bak", folder, f"{folder}.old", "opt/rocm-6.4.3"):
