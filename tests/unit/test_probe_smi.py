@@ -226,6 +226,52 @@ def test_the_node_s_own_package_goes_with_its_library(tmp_path: Path) -> None:
     assert seen(node, abi=26).gpu_tool == "26.0.2", "by the carried one: the node's own is for another library"
 
 
+PACKAGE = """import ctypes, os
+ready = []
+def amdsmi_init():
+    ready.append(ctypes.CDLL({library}).amdsmi_init(2))
+def amdsmi_get_lib_version():
+    if {late} and not ready:
+        raise RuntimeError("AMDSMI_STATUS_NOT_INIT")
+    numbers = (ctypes.c_uint32 * 8)()
+    ctypes.CDLL({library}).amdsmi_get_lib_version(numbers)
+    return dict(zip(("major", "minor", "release"), numbers))
+def amdsmi_get_processor_handles():
+    return []
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_package_that_loads_another_library_than_the_one_that_was_found_is_refused(
+    tmp_path: Path, late: bool
+) -> None:
+    """Since 7.14 AMD's package loads what AMDSMI_LIB_OVERRIDE names; another may load what it carries."""
+    node = make_tree(tmp_path / "node", count=1, gid_entries=4)
+    build(node / "opt/rocm/lib")
+    other = build(tmp_path / "other")
+    configure(other.parent, abi=27)
+    folder = node / "opt/rocm/share/amd_smi/amdsmi"
+    folder.mkdir(parents=True)
+    (folder / "_version.py").write_text('__version__ = "26.0.2"')
+    (folder / "__init__.py").write_text(PACKAGE.format(library='os.environ["AMDSMI_LIB_OVERRIDE"]', late=late))
+    assert seen(node).gpu_tool == "26.0.2"
+    (folder / "__init__.py").write_text(PACKAGE.format(library=repr(str(other)), late=late))
+    refused = seen(node).gpu_tool
+    words = "amdsmi loads another libamd_smi.so" if late else "amdsmi loads a libamd_smi.so of version 27"
+    assert is_unreadable(refused) and refused.unreadable == "failed" and words in refused.detail
+
+
+@pytest.mark.parametrize("place", ["opt/rocm", "opt/rocm-5.7.0"])
+def test_a_package_that_names_no_version_goes_with_the_library_beside_it_only(tmp_path: Path, place: str) -> None:
+    node = make_tree(tmp_path, count=1, gid_entries=4)
+    build(node / "opt/rocm/lib")
+    folder = node / place / "share/amd_smi/amdsmi"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise ImportError('this one')")
+    tool = str(seen(node).gpu_tool)
+    assert "this one" in tool if place == "opt/rocm" else tool == "26.0.2"
+
+
 @pytest.mark.parametrize(
     ("version", "abi"),
     [
