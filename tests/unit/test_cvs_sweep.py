@@ -51,12 +51,12 @@ def test_a_run_must_be_chosen_and_be_there(tmp_path: Path) -> None:
     assert "run" in errors(SWEEP, Choice(run="mbs4-mxfp4")), "a combination that no run names"
     file = copy_of(tmp_path, SWEEP, {"sweep.runs": ["mbs2-fp8", "mbs2-fp9"]})
     assert "one of mbs2-fp8, mbs4-bf16, mbs4-mxfp4" in errors(file, RUN)["sweep.runs.1"]
-    every = copy_of(tmp_path, SWEEP, {"sweep.runs": DELETED})
-    assert "mbs4-mxfp4" in errors(every, Choice())["run"], "without a list, all combinations are runs"
+    without = copy_of(tmp_path, SWEEP, {"sweep.runs": DELETED})
+    assert "CVS asks for it" in errors(without, RUN)["sweep.runs"], "its loader never had a default"
 
 
 def test_a_precision_without_an_option_is_refused_by_name(tmp_path: Path) -> None:
-    file = copy_of(tmp_path, SWEEP, {"sweep.runs": DELETED}, {"MBS=4,GBS=128,PRECISION=MXFP4": {}})
+    file = copy_of(tmp_path, SWEEP, {"sweep.runs": ["mbs4-mxfp4"]}, {"MBS=4,GBS=128,PRECISION=MXFP4": {}})
     assert set(errors(file, Choice(run="mbs4-mxfp4"))) == {"sweep.combinations.mbs4-mxfp4.precision"}
 
 

@@ -221,9 +221,9 @@ def _run(
         notes.wrong(combinations, "an object with an object for each combination")
         return None
     cells = {name: _sized(f"{combinations.path}.{name}", name, item, notes) for name, item in known.items()}
-    if present and "sweep.runs" not in given:
-        notes.wrong(Given("sweep.runs", "sweep.runs", None), "the names of combinations: CVS asks for it")
-    listed = given.get("sweep.runs", Given("sweep.runs", "sweep.runs", list(known)))
+    listed = given.get("sweep.runs", Given("sweep.runs", "sweep.runs", None))
+    if listed.value is None:
+        notes.wrong(listed, "the names of combinations: CVS asks for it")
     runs = [str(run) for run in listed.value] if isinstance(listed.value, list) else []
     for index, run in enumerate(runs):
         if run not in known:
