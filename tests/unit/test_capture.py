@@ -99,16 +99,19 @@ PLANTED = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\ngrace:x:1001:1001:Grace Hopper,Room 7:/home/grace:/bin/sh",
     "etc/group": "root:x:0:\nrender:x:993:root,lovelace\nprojectx:x:2001:lovelace",
     "etc/machine-id": "0123456789abcdef0123456789abcdef",
-    "etc/ssh/ssh_host_ed25519_key.pub": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsecretive root@gpu-a17",
+    "etc/ssh/ssh_host_ed25519_key.pub": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsecretive root@golden.builder",
     "proc/sys/kernel/hostname": "gpu-a17",
     "proc/cmdline": "ro root=UUID=6c9c2b1e-0000-4bbb-8ccc-123456789abc console=ttyS0 api_token=sesame-4711",
     "etc/NetworkManager/system-connections/office": "[wifi]\nssid=corpnet\n[wifi-security]\npsk=tr0ub4dor\n",
+    "etc/systemd/network/10-a.network": "[Match]\nName=ens0np0\n[Network]\nDomains=hq-lan.example\n",
+    "etc/modprobe.d/site.conf": "options corp licence=ABCD-1234\nblacklist nouveau",
     "etc/sysctl.d/99-site.conf": "# mail ops@corp.example, 10.20.30.40\nvm.swappiness = 10",
     "dev/kmsg": "3,1,1000,-;mlx5_core: enx001122aabbcc 00:11:22:aa:bb:cc of gpu-a17.rack7.corp.example failed",
 }
 SECRET = ("grace", "Hopper", "Room 7", "lovelace", "projectx", "0123456789abcdef0123456789abcdef", "secretive",
           "gpu-a17", "rack7", "corp.example", "6c9c2b1e", "sesame-4711", "tr0ub4dor", "10.20.30.40", "001122aabbcc",
-          "00:11:22:aa:bb:cc", "TR8-0044", "TR8N0044", "10.1.0.0", "b83f:d203")  # fmt: skip
+          "00:11:22:aa:bb:cc", "golden", "hq-lan", "ABCD-1234", "TR8-0044", "TR8N0044", "10.1.0.0",
+          "b83f:d203")  # fmt: skip
 
 
 def test_a_host_name_of_two_letters_is_a_name_too(tmp_path: Path) -> None:
@@ -183,6 +186,11 @@ def test_nothing_of_the_site_is_in_a_capture_and_equal_values_stay_equal(tmp_pat
         ("/etc/sysctl.d/1.conf", "# mail ada@site\n\n;\nvm.swappiness = 1", "vm.swappiness = 1\n"),
         ("/etc/network/interfaces", "iface eth0\n  wpa-psk x\n  mtu 9000", "iface eth0\n  mtu 9000\n"),
         ("/etc/sysconfig/network-scripts/ifcfg-eth0", "DEVICE=eth0\nKEY=x\nMTU=9000", "DEVICE=eth0\nMTU=9000\n"),
+        ("/etc/NetworkManager/a", "[wireguard-peer.K3y=]\nmtu=9\npsk=x", "[wireguard-peer]\nmtu=9\n"),
+        ("/etc/NetworkManager/a", "[connection]\ninterface-name=e0\nid=x", "[connection]\ninterface-name=e0\n"),
+        ("/etc/systemd/network/a", "[Match]\nName=e0\nDomains=x\nMTUBytes=9", "[Match]\nName=e0\nMTUBytes=9\n"),
+        ("/etc/modprobe.d/a", "options a k=x\nblacklist a\ninstall b /bin/true", "blacklist a\ninstall b /bin/true\n"),
+        ("/etc/ssh/ssh_host_rsa_key.pub", "ssh-rsa AAAA root@golden.site.example", "ssh-rsa AAAA\n"),
         ("/etc/passwd", "ada:hash:1001:1001:Ada L:/home/ada:/bin/sh", "ada::1001:1001::/home/ada:/bin/sh\n"),
         ("/proc/cmdline", "a\nb", "a\nb"),
     ],

@@ -43,6 +43,7 @@ VALUE = "s3cret-value"
         "net.ipv4.tcp_fastopen_key",
         "DB_PASS",
         "SSHPASS",
+        "BMCPASS",
         "MYSQL_PWD",
         "GITHUB_PAT",
         "PROXY_AUTHORIZATION",

@@ -22,7 +22,7 @@ _SURE = re.compile(
     r"|(?:api|secret|private|access|auth|account|shared)key)$",
     re.IGNORECASE,
 )
-_LAST = {"SSHPASS", "PWD", "PAT", "AUTHORIZATION", "COOKIE"}
+_LAST = {"SSHPASS", "BMCPASS", "IPMIPASS", "DBPASS", "KEYPASS", "PWD", "PAT", "AUTHORIZATION", "COOKIE"}
 _ISSUED = {"KEY", "TOKEN", "PASS", "AUTH", "BEARER", "PAT"}
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 
