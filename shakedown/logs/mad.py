@@ -127,13 +127,13 @@ def read_report(text: str) -> tuple[list[Figure], list[str]]:
     figures, problems = [], []
     for number, row in enumerate(rows, start=2):
         metric, status = _DATA["report"].get((row["metric"] or "").strip()), (row.get("status") or "SUCCESS").strip()
-        if status != "SUCCESS" or not (row["performance"] or "").strip():
+        if status != "SUCCESS" or (metric != "" and not (row["performance"] or "").strip()):
             what = "has no value, which is how MAD leaves what it does not support" if status == "SUCCESS" else status
             problems.append(f"line {number} of the report: {row.get('model')} {what}")
         if metric is None:
             problems.append(f"line {number} of the report: unknown metric {row['metric']!r}")
-            continue
-        figures.append(Figure(metric=metric, value=_number(row["performance"]), source=f"report, line {number}"))
+        elif metric:
+            figures.append(Figure(metric=metric, value=_number(row["performance"]), source=f"report, line {number}"))
     return figures, problems
 
 

@@ -96,6 +96,17 @@ def test_results_are_figures_of_the_job(newer: bool) -> None:
     assert verdicts(text, tokens_per_gpu=12000)["tokens_per_gpu"] == Verdict.FAIL
 
 
+@pytest.mark.parametrize("mfu", ["36.72", ""])
+def test_the_third_row_of_mad_s_newest_script_is_no_figure(mfu: str) -> None:
+    """extract_primus_perf.py at d7803de1 estimates it, and leaves it blank for a GPU whose peak it does not know."""
+    rows = [("11342.7", "tokens_per_second"), ("601.3", "tflops"), (mfu, "model_flops_utilization")]
+    text = perf(*((TAGS, value, metric, "SUCCESS") for value, metric in rows))
+    assert read("", text).problems == [] and len(read("", text).figures) == 2
+    assert set(verdicts(text, tokens_per_gpu=11000).values()) == {Verdict.OK}
+    assert verdicts(text.replace("SUCCESS", "FAILURE"))["report"] == Verdict.FAIL
+    assert verdicts(perf((TAGS, "1", "mfu_of_tomorrow", "SUCCESS")))["report"] == Verdict.FAIL
+
+
 @pytest.mark.parametrize(
     ("report", "text"),
     [
