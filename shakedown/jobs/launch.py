@@ -211,6 +211,7 @@ class Timeouts:
             poll_timeout_s=0.4 * unreachable_s,
             unreachable_s=unreachable_s,
             lease_s=2.25 * unreachable_s,
+            stop_s=max(cls.stop_s, unreachable_s),
             answer_s=0.25 * unreachable_s,
         )
 

@@ -229,6 +229,12 @@ def test_a_secret_without_a_value_is_an_error_before_anything_is_sent(jobs: Jobs
     assert jobs.nodes.argv == []
 
 
+@pytest.mark.parametrize("silent_s", [5, 20, 180])
+def test_a_node_may_be_as_slow_in_its_cleanup_as_in_the_job(silent_s: float) -> None:
+    times = Timeouts.of(silent_s)
+    assert times.poll_timeout_s < times.unreachable_s <= times.stop_s and times.stop_s >= Timeouts().stop_s
+
+
 def test_a_cleanup_that_fails_is_told_and_counts_as_left(jobs: Jobs) -> None:
     result = jobs.run({"a": "train(5)"}, cleanup=[["sh", "-c", "echo no such container >&2; exit 1"]])
     (left,) = result.nodes[0].left
