@@ -123,9 +123,12 @@ def a_run_for_acceptance(root: Path) -> Run:
     run.record.nodes[0].host_key = "ssh-ed25519 SHA256:AAAABBBBCCCC"
     waived = finding("node01", "rdma_rate", Verdict.WARN, HOSTILE).model_copy(update={"waiver": "cable-7"})
     run.record.findings += [waived, finding("node02", "thp", Verdict.DRIFT, HOSTILE)]
-    grown = Growth(node="node01", counter="0000:01:00.0 correctable", first=1, last=25, hours=24.0)
+    grown = [
+        Growth(node="node01", counter=f"0000:0{slot}:00.0 correctable", first=1, last=last, hours=24.0)
+        for slot, last in ((1, 25), (2, 52))
+    ]
     stage = SoakStage(name="cpu", wanted_s=60.0, done_s=20.0)
-    run.record.soak = SoakRecord(total_s=60.0, stages=[stage], growth=[grown])
+    run.record.soak = SoakRecord(total_s=60.0, stages=[stage], growth=grown)
     return run
 
 

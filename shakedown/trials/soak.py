@@ -141,6 +141,17 @@ class Growth(Frozen):
         """Return whether it counts errors that could not be corrected."""
         return self.counter.endswith(" uncorrectable")
 
+    @property
+    def limit(self) -> float:
+        """Return by how much it may grow in 24 hours."""
+        return 0.0 if self.uncorrectable else catalogue().limits["correctable"].value
+
+    @property
+    def verdict(self) -> Literal["ok", "warn", "fail"]:
+        """Return what its growth is: more than the limit in 24 hours, something, or nothing."""
+        per_day = self.grown * min(1.0, 24 / max(self.hours, 1e-6))
+        return "fail" if per_day > self.limit else "warn" if self.grown else "ok"
+
 
 class SoakRecord(Frozen):
     """The soak of a run: with the logs, enough to judge it again."""

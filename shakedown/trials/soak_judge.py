@@ -260,14 +260,13 @@ def _correctable(record: SoakRecord) -> Iterator[Gate]:
     for growth in record.growth:
         if growth.uncorrectable or not growth.grown:
             continue
-        per_day = growth.grown * min(1.0, 24 / max(growth.hours, 1e-6))
-        verdict = Verdict.FAIL if per_day > limit.value else Verdict.WARN
         rate = decimal(growth.grown / max(growth.hours, 1e-6), 3)
         text = (
             f"{growth.node}: {growth.counter} grew by {growth.grown} in {length(growth.hours * 3600)}: {rate} an hour"
         )
         wanted = f"at most {limit.value:g} {limit.unit} ({limit.source})"
-        yield _gate("correctable", verdict, wanted, growth.grown, text, "watch the part, or replace it", growth.node)
+        remedy = "watch the part, or replace it"
+        yield _gate("correctable", Verdict(growth.verdict), wanted, growth.grown, text, remedy, growth.node)
 
 
 def _results(record: SoakRecord) -> Iterator[Gate]:

@@ -311,6 +311,9 @@ def test_an_acceptance_report_names_parts_tests_limits_waivers_and_the_statement
     assert "SHA256:AAAABBBBCCCC" in text and "cable-7" in text and "no_failure_signature" in text
     assert text.count("not read") >= 2, "of the node whose state is not there"
     assert ">24 (1 an hour) errors<" in text and ">20 s<" in text and "memory.bandwidth" in text
+    for slot, grown, verdict in ((1, 24, "warn"), (2, 51, "fail")):  # as the soak's gate
+        row = re.search(rf"<tr[^>]*>(?:(?!</tr>).)*soak: 0000:0{slot}:00.0 correctable.*?</tr>", text, re.DOTALL)
+        assert row and f">{grown} (" in row[0] and "50 in 24 h" in row[0] and f"{verdict}<" in row[0]
     assert "<script>" not in text and "shakedown verify" not in text and "No statement was" in text
     (run.directory / STATEMENT).write_text("{}")
     text = text_of(run, "acceptance")

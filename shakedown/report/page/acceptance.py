@@ -154,10 +154,8 @@ def _soak(record: RunRecord) -> Iterator[Figure]:
     for growth in record.soak.growth:
         if growth.grown:
             rate = decimal(growth.grown / growth.hours) if growth.hours else "?"
-            limit, verdict = ("0", "fail") if growth.uncorrectable else ("named", "warn")
-            yield Figure(
-                f"soak: {growth.counter}", f"{growth.grown} ({rate} an hour)", "errors", limit, growth.node, verdict
-            )
+            grown, limit = f"{growth.grown} ({rate} an hour)", f"{growth.limit:g} in 24 h"
+            yield Figure(f"soak: {growth.counter}", grown, "errors", limit, growth.node, growth.verdict)
 
 
 def _statement(directory: Path | None) -> str:
