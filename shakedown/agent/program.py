@@ -23,7 +23,7 @@ _CHECKS = Path(checks.__file__).parent
 # They compare nodes with each other.
 ONLY_ON_THE_CONTROLLER = {"examination", "fleet", "fleet_facts", "machines"}
 # Of shakedown/node, besides what the probe consists of; and what the agent imports besides the checks.
-_MORE = ("safe_files.py", "owners.py")
+_MORE = ("safe_files.py",)
 _START = ("shakedown/agent/__init__.py", "shakedown/agent/on_node.py")
 _CALLED = ("shakedown.state.findings", "shakedown.common.text")
 

@@ -123,7 +123,7 @@ def verdict_of(name: str, result: Result | None) -> tuple[Verdict, str]:
 def to_resume(path: Path) -> Isolation:
     """Load the search of a run, to go on with it. Raises ValueError with the reason where there is none."""
     try:
-        own(path, "isolation.json")
+        own(path, "run.json", "isolation.json")
         isolation = RunDirectory(path).load_isolation()
     except FileNotFoundError:
         raise ValueError(f"{path}: the run has no search: begin one with: shakedown isolate {path.name}") from None
@@ -135,7 +135,8 @@ def to_resume(path: Path) -> Isolation:
 def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> dict[str, str]:
     """Return the nodes that the last search over this inventory named: node -> reason.
 
-    Of a link it is one end; of an uplink or a trunk, one rack. Without such a search the result is empty.
+    Of a link it is one end; of an uplink or a trunk, one rack. Without such a search the result is empty. Raises
+    ValueError for a search that others could have written.
     """
     wanted, excluded = set(nodes), dict[str, str]()
     for path in sorted((root or runs_folder()).glob("*/isolation.json"), reverse=True) if wanted else ():
@@ -145,6 +146,7 @@ def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> 
             continue
         if path.parent.is_symlink() or isolation.inventory != inventory or isolation.result is None:
             continue
+        own(path.parent, "isolation.json")
         for suspect in isolation.result.suspects:
             if not any(node in excluded for node in suspect.nodes):
                 reason = f"suspect ({suspect}) of the search in run {path.parent.name}"

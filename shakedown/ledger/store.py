@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -244,6 +245,10 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, writes: bool) -> Iterator[Connection]:
+        for file in (self.place.path, self.place.path.parent) if self.place.path else ():
+            if file.exists() and file.stat().st_mode & stat.S_IWOTH:  # in /tmp too: SQLite believes a journal beside it
+                why = f"every user may write {file}, and so decide what it says"
+                raise LedgerError(f"ledger {self.place.name}: {why}: chmod o-w {file}, then look at what is in it")
         try:
             with self._engine().connect().execution_options(writes=writes) as connection, connection.begin():
                 yield connection

@@ -43,3 +43,17 @@ def place(folder: str) -> str:
         if not closed(info) and not (trusted(info.st_uid) and info.st_mode & stat.S_ISVTX):
             raise PermissionError(1, "others may write there", path)
     return real
+
+
+def program(path: str) -> str:
+    """Return a path whose file another user could not exchange, nor any link on the way to it. Raises OSError."""
+    here = path
+    for _ in range(40):  # as many links as the kernel follows
+        here = os.path.join(place(os.path.dirname(here)), os.path.basename(here))
+        info = os.lstat(here)
+        if not stat.S_ISLNK(info.st_mode):
+            break
+        here = os.path.join(os.path.dirname(here), os.readlink(here))
+    if not closed(info):
+        raise PermissionError(1, "others may write there", here)
+    return path

@@ -11,7 +11,7 @@ import sys
 from functools import lru_cache
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
-from . import rocm
+from . import owners, rocm
 from .known import KNOWN
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable, pick
 
@@ -69,6 +69,7 @@ def package_abi(folder: str) -> Optional[int]:
 def import_package(tree: Tree, library: str) -> Any:
     """Import the Python package `amdsmi` that was generated for this library. Raises Unreadable where there is none."""
     path = tree.path(library)
+    _own(tree, owners.program, path)
     above = os.path.dirname(os.path.dirname(path))
     abi = library_abi(path)
     carried = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "fallback")
@@ -86,6 +87,7 @@ def import_package(tree: Tree, library: str) -> Any:
         packages = ", ".join("{} for {}".format(folder, package_abi(folder)) for folder in there) or "none"
         words = "libamd_smi.so of version {} needs the Python package generated with it (python3-amdsmi); there is: {}"
         raise Unreadable("missing", words.format(abi, packages))
+    _own(tree, owners.place, fitting[0] + "/amdsmi")
     os.environ["ROCM_PATH"], os.environ["AMDSMI_LIB_OVERRIDE"] = above, path
     os.environ.pop("ROCM_HOME", None)
     sys.path.insert(0, fitting[0])
@@ -98,6 +100,16 @@ def import_package(tree: Tree, library: str) -> Any:
     if loaded != abi:
         raise Unreadable("failed", "amdsmi loads a libamd_smi.so of version {}, not {}".format(loaded, library))
     return amdsmi
+
+
+def _own(tree: Tree, look: Callable[[str], str], path: str) -> None:
+    """Raise Unreadable where another user could have written what this process is about to load."""
+    try:
+        if tree.live:
+            look(path)
+    except OSError as error:
+        words = "{} is not loaded: {}: {}: give it to root".format(path, error.strerror, error.filename)
+        raise Unreadable("not permitted", words) from None
 
 
 def explain_error(error: Exception) -> Unreadable:

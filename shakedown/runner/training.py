@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from pyinfra.api.exceptions import PyinfraError
+
 from shakedown.checks.examination import Examination
 from shakedown.common.secret_file import keyed_digest
 from shakedown.common.secrets import masked_model
@@ -54,7 +56,11 @@ def jobs_of(examination: Examination) -> list[str | None]:
 def left_out(examination: Examination) -> dict[str, str]:
     """Return the nodes that the desired state leaves out as suspects of the last search, with the reason."""
     smokes = {name: desired.smoke for name, desired in examination.desired.items() if desired.smoke is not None}
-    return tree.left_out((name for name, smoke in smokes.items() if smoke.exclude == "suspects"), invocation.inventory)
+    asked = [name for name, smoke in smokes.items() if smoke.exclude == "suspects"]
+    try:
+        return tree.left_out(asked, invocation.inventory)
+    except (OSError, ValueError) as error:
+        raise PyinfraError(f'smoke.exclude is "suspects", and no search says who is one: {error}') from error
 
 
 def plan_of(

@@ -13,7 +13,7 @@ from pathlib import Path
 from shakedown.common.nearest import meant
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import some
-from shakedown.node.owners import closed
+from shakedown.node.owners import closed, place
 from shakedown.runs.directory import SIGNATURES, STATEMENT, RunDirectory
 from shakedown.runs.rolling import Rolling
 
@@ -66,14 +66,21 @@ def _meant(name: str, found: list[str]) -> str:
 
 
 def own(path: Path, *names: str) -> None:
-    """Raise ValueError where another user could have written these files of a run directory: a run that goes on from it
-    would leave out what they say is done. Raises OSError."""
+    """Raise ValueError where another user could have written these files of a run directory, or put it there: what is
+    decided by them would be that user's decision. Raises OSError."""
     for file in (path, *(path / name for name in names)):
         found = file.stat() if file is path else file.lstat()
         if not closed(found):
             mode = stat.S_IMODE(found.st_mode)
             why = f"it belongs to uid {found.st_uid} and has mode {mode:04o}, so others than you could have written it"
             raise ValueError(f"{file}: {why}: look at it, and go on from a copy of your own")
+    try:
+        place(str(path))
+    except PermissionError as error:
+        remedy = f"chmod g-w,o-w {error.filename}, or chmod +t where several keep runs"
+        raise ValueError(
+            f"{path}: others may write in {error.filename}, and could have put it there: {remedy}"
+        ) from None
 
 
 def place_of_inventory(inventory: str) -> str:

@@ -25,7 +25,7 @@ _NODE = Path(__file__).parents[1] / "node"
 _KERNEL_WORDS = Path(__file__).parents[1] / "catalogue/kernel_words.json"  # written by tests/docs
 # They travel by themselves: shakedown/jobs/remote.py, operations/atomic.py, shakedown/agent/program.py.
 _APART = {"agent", "launcher", "telemetry", "assets"}
-_SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py"}
+_SENT_AS_TEXT = {"launch.py", "install.py", "safe_files.py", "records.py", "data.py"}
 # For graphical programs, for installing, and for other systems.
 _NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup", "_psaix", "_psbsd", "_psosx", "_pssunos", "_pswindows")
 # Where each package goes, and what of it. The node's own amdsmi is preferred, so the carried one is kept off the

@@ -12,7 +12,7 @@ from shakedown.isolation.tree import to_resume
 from shakedown.runner.pyinfra.invocation import Search
 from shakedown.runs.archive.read import is_packed
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.folder import find_run
+from shakedown.runs.folder import find_run, own
 from shakedown.schedulers.registry import names
 
 PREPARE = ("signals", "gevent")
@@ -52,6 +52,7 @@ def isolate(target: Target, dry: bool, budget: float | None, rounds: int | None,
     trained: tuple[str, ...] = ()
     if run is not None:
         with usable():
+            own(run, "run.json")  # it names the inventory, which is a program
             record = RunDirectory(run).load()
             if resume:
                 to_resume(run)

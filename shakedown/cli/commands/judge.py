@@ -175,7 +175,7 @@ def _judge_run(name: str, baseline: bool, show_all: bool, ledger: bool) -> Judge
         judged = judge_run(directory, record, evidence, judgements)
         died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
         judged = with_origin(judged, died_of)
-        messages = [*messages, *no_end(directory.path, record, bool(messages))]
+        messages = [*messages, *no_end(directory.path, record, bool(run.archive))]
         verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if run.altered else [])])
         if ledger:
             _keep(run, record.model_copy(update={"gates": judged, "verdict": verdict}))

@@ -52,7 +52,7 @@ def report(
         if altered:
             record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
         lines = [*messages, *altered, directory.lacking(record)]
-        for line in [*lines, *no_end(directory.path, record, bool(messages))]:
+        for line in [*lines, *no_end(directory.path, record, bool(opened.archive))]:
             if line:
                 click.echo(f"shakedown: {printable(line)}", err=True)
         links = "" if messages else f"{directory.path.resolve().as_uri()}/"

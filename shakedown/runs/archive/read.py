@@ -17,7 +17,7 @@ from shakedown.logs.kept_logs import RUN_LIMIT
 from shakedown.runs.archive import MANIFEST
 from shakedown.runs.archive.tar import MANIFEST_LIMIT, Manifest, Reader, Refused, digest, is_archive
 from shakedown.runs.directory import RunDirectory
-from shakedown.runs.folder import find_run
+from shakedown.runs.folder import find_run, own
 
 UNPACKED_LIMIT = RUN_LIMIT + (4 << 30)  # bytes in all
 RATIO = 250  # of what it unpacks to and its own size; logs and samples come to 10 to 60
@@ -142,12 +142,13 @@ class OpenedRun:
     archive: str = ""
 
     def origin(self, run_id: str) -> str:
-        """Return whose evidence the run is; empty: this site's own, a run in the folder of its runs and under its own
-        id. A directory that holds a manifest was unpacked from an archive."""
+        """Return whose evidence the run is; empty: this site's own, a run in the folder of its runs, under its own id,
+        that nobody else could have written. A directory that holds a manifest was unpacked from an archive."""
         if self.archive:
             return f"archive:{self.archive[:12]}"
         path = self.directory.path.resolve()
-        if path.parent == runs_folder().resolve() and path.name == run_id and not (path / MANIFEST).exists():
+        ours = path.parent == runs_folder().resolve() and path.name == run_id and not (path / MANIFEST).exists()
+        if ours and not self.messages:
             return ""
         return f"folder:{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
 
@@ -156,7 +157,12 @@ class OpenedRun:
 def opened_run(name: str) -> Iterator[OpenedRun]:
     """Open a run by its name, or out of an archive. Raises ValueError and OSError."""
     if not is_packed(name):
-        yield OpenedRun(RunDirectory(find_run(name)))
+        path, messages = find_run(name), []
+        try:
+            own(path, "run.json")
+        except (OSError, ValueError) as error:
+            messages = [f"others could have written it: {error}"]
+        yield OpenedRun(RunDirectory(path), messages)
         return
     with opened(Path(name)) as archive:
         made = archive.manifest

@@ -21,7 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import rocm
+from . import owners, rocm
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -36,8 +36,14 @@ class Failed(RuntimeError):
 
 
 def find(program: str) -> str | None:
-    """Return the path of a program; None: it is not installed."""
-    return rocm.program(program) or shutil.which(program, path=os.pathsep.join(PLACES))
+    """Return the path of a program; None: it is not installed. Raises Failed where others could have put it there."""
+    path = shutil.which(program)  # the system's own path is its administrator's
+    if path is None and (path := rocm.program(program) or shutil.which(program, path=os.pathsep.join(PLACES))):
+        try:
+            owners.program(path)
+        except OSError as error:
+            raise Failed(f"{path} is not run: {error.strerror}: {error.filename}") from None
+    return path
 
 
 @contextlib.contextmanager

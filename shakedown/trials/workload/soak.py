@@ -129,8 +129,11 @@ class Soak:
     def _missing(self, tool: dict[str, Any]) -> str:
         if tool["needs_gpu"] and not self.request["gpus"]:
             return "the node has no GPU"
-        if programs.find(tool["program"]) is None:
-            return f"{tool['program']} is not installed: install the package {tool['package']}"
+        try:
+            if programs.find(tool["program"]) is None:
+                return f"{tool['program']} is not installed: install the package {tool['package']}"
+        except programs.Failed as error:
+            return str(error)
         if "{gst}" in tool["command"] and tools.configuration("gst", self.request["model"]) is None:
             return "rvs has no configuration of gst"
         return ""

@@ -25,8 +25,12 @@ def perftest(place: Place) -> Iterator[Measured]:
     if link is None or link.device is None:
         yield Measured("", math.nan, note="no RDMA device")
         return
-    paths = {name: programs.find(name) for name in READ}
-    own = "" if all(paths.values()) else f"{', '.join(n for n, path in paths.items() if not path)} not installed"
+    paths: dict[str, str | None] = {}
+    try:
+        paths = {name: programs.find(name) for name in READ}
+        own = "" if all(paths.values()) else f"{', '.join(n for n, path in paths.items() if not path)} not installed"
+    except Failed as error:  # the other node waits for a word
+        own = str(error)
     link.tell(f"{link.rank}/lacks", own)
     other = link.hear(f"{1 - link.rank}/lacks")
     if own or other:

@@ -1,0 +1,123 @@
+"""What another user could have written decides nothing: programs beside the system's path, AMD's library, runs and the
+ledger in a folder that others write in."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shakedown.cli import main
+from shakedown.isolation.tree import left_out
+from shakedown.ledger import LedgerError
+from shakedown.ledger.store import open_ledger
+from shakedown.node import owners, smi
+from shakedown.node.tree import Tree, Unreadable
+from shakedown.runs.archive.read import opened_run
+from shakedown.runs.directory import RunDirectory, RunRecord, now
+from shakedown.runs.isolation import Isolation, Problem, Result, Suspect
+from shakedown.trials.workload import programs
+from shakedown.trials.workload.soak import Soak
+
+
+def program(folder: Path, name: str = "all_reduce_perf") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (file := folder / name).write_text("#!/bin/sh\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.mark.parametrize("open_to_others", ["", "build", ".", "build/all_reduce_perf", "behind a link"])
+def test_no_program_is_run_that_others_could_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_to_others: str
+) -> None:
+    file = program(tmp_path / "rccl/build")
+    monkeypatch.setattr(programs, "PLACES", (str(file.parent),))
+    if open_to_others == "behind a link":
+        theirs = program(tmp_path / "theirs")
+        theirs.parent.chmod(0o777)
+        file.unlink()
+        file.symlink_to("../../theirs/all_reduce_perf")
+    elif open_to_others:
+        (tmp_path / "rccl" / open_to_others).chmod(0o777)
+    else:
+        assert programs.find("all_reduce_perf") == str(file) and programs.find("alltoall_perf") is None
+        return
+    with pytest.raises(programs.Failed, match=r"all_reduce_perf is not run: others may write there: /"):
+        programs.find("all_reduce_perf")
+    tool = {"name": "x", "needs_gpu": False, "program": "all_reduce_perf", "package": "x", "command": []}
+    assert "is not run: others may write there" in Soak._missing(Soak.__new__(Soak), tool)
+
+
+def test_no_link_is_followed_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match=r"others|levels"):
+        owners.program(str(tmp_path / "a"))
+
+
+@pytest.mark.parametrize("part", [".", "lib", "lib/libamd_smi.so.26"])
+def test_no_library_is_loaded_that_others_could_exchange(tmp_path: Path, part: str) -> None:
+    library = program(tmp_path / "rocm/lib", "libamd_smi.so.26")
+    with pytest.raises(Unreadable, match=r"invalid ELF|file too short"):
+        smi.import_package(Tree(), str(library))
+    (tmp_path / "rocm" / part).chmod(0o777)
+    with pytest.raises(Unreadable, match=r"is not loaded: others may write there: .*: give it to root"):
+        smi.import_package(Tree(), str(library))
+
+
+SUSPECT = Suspect(kind="node", nodes=("a",), trainings=("1.1",), probability=0.999)
+SEARCH = Isolation(
+    inventory="rack.py", problem=Problem(nodes=["a", "b"]), result=Result(suspects=[SUSPECT], conclusion="a is bad")
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+    """A run that was a search, in a folder of runs."""
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.delenv("SHAKEDOWN_LEDGER", raising=False)
+    record = RunRecord(
+        run_id="20260101T000000-abcdef", inventory="rack.py", desired_digest="", started_at=now(), finished_at=now()
+    )
+    directory = RunDirectory.create(record.run_id)
+    directory.save(record, {})
+    directory.write("isolation.json", SEARCH.model_dump_json())
+    return directory
+
+
+def test_a_search_that_others_could_have_written_leaves_no_node_out(run: RunDirectory) -> None:
+    assert list(left_out(["a", "b"], "rack.py")) == ["a"]
+    run.path.parent.chmod(0o1777)  # several keep their runs there, and none touches another's
+    assert list(left_out(["a", "b"], "rack.py")) == ["a"]
+    run.path.parent.chmod(0o777)
+    with pytest.raises(ValueError, match=r"others may write in .*/runs, and could have put it there: chmod g-w,o-w"):
+        left_out(["a", "b"], "rack.py")
+
+
+def test_a_run_that_others_could_have_put_there_is_not_this_site_s_own(run: RunDirectory) -> None:
+    with opened_run(run.path.name) as found:
+        assert (found.origin(run.path.name), found.messages) == ("", [])
+    run.path.parent.chmod(0o777)
+    with opened_run(run.path.name) as found:
+        assert found.origin(run.path.name).startswith("folder:")
+    done = CliRunner().invoke(main, ["report", run.path.name])
+    assert "others could have written it: " in done.output
+
+
+def test_no_inventory_is_taken_from_a_run_that_others_could_have_written(run: RunDirectory) -> None:
+    (run.path / "run.json").chmod(0o666)
+    done = CliRunner().invoke(main, ["isolate", run.path.name, "--dry"])
+    assert done.exit_code == 2 and "others than you could have written it" in done.stderr
+
+
+@pytest.mark.parametrize("part", ["runs", "runs/ledger.sqlite"])
+def test_no_ledger_is_believed_that_every_user_may_write(run: RunDirectory, part: str) -> None:
+    book = open_ledger()
+    book.add(run)
+    (run.path.parents[1] / part).chmod(0o1777 if part == "runs" else 0o666)
+    with pytest.raises(LedgerError, match=r"every user may write .*, and so decide what it says"):
+        book.knows(run.path.name)
+    with pytest.raises(LedgerError, match=r"every user may write"):
+        book.add(run)
+    assert sqlite3.connect(run.path.parent / "ledger.sqlite").execute("select count(*) from runs").fetchone() == (1,)
