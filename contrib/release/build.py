@@ -24,6 +24,14 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENT = "usr/lib/shakedown-agent"
 # `purge` leaves nothing; what a site has put into /etc/shakedown is not the package's.
 _SCRIPTS = {
+    "preinst": f"""#!/bin/sh
+set -e
+# dpkg keeps a folder that is there as it is, and root runs what is in it.
+if [ -e /{AGENT} ] && [ -n "$(find /{AGENT} ! -type l \\( ! -user root -o -perm /022 \\))" ]; then
+    echo "/{AGENT} is not root's alone: look at what is in it, and move it away" >&2
+    exit 1
+fi
+""",
     "postinst": f"""#!/bin/sh
 set -e
 if [ "$1" = configure ]; then
@@ -37,7 +45,7 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
     systemctl disable --now shakedown-agent.timer || true
     systemctl stop shakedown-agent.service || true
 fi
-find /{AGENT} -depth -name __pycache__ -exec rm -r {{}} +
+[ ! -d /{AGENT} ] || find /{AGENT} -depth -name __pycache__ -exec rm -r {{}} +
 """,
     "postrm": """#!/bin/sh
 set -e

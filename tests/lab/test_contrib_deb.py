@@ -58,3 +58,19 @@ def test_the_deb_is_installed_runs_and_leaves_nothing(deb: Path) -> None:
         node.exec("dpkg --purge shakedown-agent 2>&1")
         assert node.exec(f"{LOOK} 2>/dev/null", check=False).stdout == ""
         assert node.exec("cat /etc/shakedown/agent.json").stdout, "the site's own"
+
+
+def test_the_deb_goes_where_its_files_were_deleted_and_comes_into_no_folder_of_others(deb: Path) -> None:
+    with rack(1) as lab:
+        (node,) = lab.nodes
+        shutil.copy(deb, node.root / "root" / "agent.deb")
+        install = "dpkg -i --force-depends /root/agent.deb 2>&1"
+        node.exec(install)
+        node.exec("rm -r /usr/lib/shakedown-agent && dpkg --purge shakedown-agent 2>&1")
+        for wrong in ("chown nobody", "chmod 777"):
+            node.exec(f"mkdir /usr/lib/shakedown-agent && {wrong} /usr/lib/shakedown-agent")
+            refused = node.exec(install, check=False)
+            assert refused.returncode and "/usr/lib/shakedown-agent is not root's alone" in refused.stdout
+            node.exec("rm -r /usr/lib/shakedown-agent; dpkg --purge shakedown-agent 2>&1")
+        node.exec(install)
+        node.exec(install)  # over itself
