@@ -9,7 +9,7 @@ from pyinfra.api.exceptions import OperationValueError
 
 from shakedown.facts.base import Fact
 from shakedown.facts.files import checked
-from shakedown.node import rocm
+from shakedown.node import owners, rocm
 from shakedown.transport.program import command, program
 
 # Builtins only: no process per file, of which there is one per CPU. But the shell reads byte by byte, and a number of
@@ -159,9 +159,18 @@ class Transaction(Fact[list[str]]):
         return next((names for names in reversed(found) if self._package in names), [])
 
 
+_OWN = """
+try:
+    found and found != shutil.which(os.path.basename(found)) and own_file(found)
+except OSError as error:
+    sys.exit("%s is not run: %s: %s: give it to root" % (found, error.strerror, error.filename))
+"""
+
+
 class RocmProgram(Fact[str]):
     """
     Returns the path of a program of ROCm, in whatever layout ROCm is installed; its bare name where there is none.
+    Fails where others could have put it there, unless it is on the system's own path.
 
     .. code:: python
 
@@ -171,7 +180,8 @@ class RocmProgram(Fact[str]):
     default = str
 
     def command(self, tool: str) -> str:
-        return command(f"{program(Path(str(rocm.__file__)))}\nprint(program({tool!r}) or {tool!r})")
+        text = program(Path(str(rocm.__file__)), Path(str(owners.__file__)))
+        return command(f"{text}\nfound = program({tool!r})\n{_OWN}\nprint(found or {tool!r})")
 
     def process(self, output: Any) -> str:
         return str(output[-1])

@@ -12,8 +12,8 @@ from shakedown.operations.commands import INSTALL_S, Commands, refuse, verify
 
 # Where a server gives no commit by its hash, everything is fetched. No question for a password: no person answers.
 _FETCH = (
-    "export GIT_TERMINAL_PROMPT=0; git -C {p} fetch --quiet --depth 1 {u} {c} 2>/dev/null ||"
-    " git -C {p} fetch --quiet --tags --force {u} '+refs/heads/*:refs/remotes/origin/*'"
+    "export GIT_TERMINAL_PROMPT=0; git -C {p} fetch --quiet --depth 1 -- {u} {c} 2>/dev/null ||"
+    " git -C {p} fetch --quiet --tags --force -- {u} '+refs/heads/*:refs/remotes/origin/*'"
 )
 
 

@@ -59,9 +59,11 @@ def download(
     """
     wanted = [{**file, "name": unquote(urlsplit(file["url"]).path).rpartition("/")[2]} for file in files]
     names = [file["name"] for file in wanted]
-    bad = [name for name in names if not name or name.startswith(".") or names.count(name) > 1]
+    bad = [name for name in names if name[:1] in ("", ".") or not name.isprintable() or names.count(name) > 1]
     if bad:
-        yield refuse(f"no name of a file, or one that two URLs end in: {', '.join(sorted(set(bad))) or 'none'}")
+        yield refuse(
+            f"no name of a file, or one that two URLs end in: {printable(', '.join(sorted(set(bad)))) or 'none'}"
+        )
         return
     if not _lacking(folder, wanted):
         host.noop(f"{folder} has {', '.join(names)}")

@@ -45,7 +45,7 @@ def place(folder: str) -> str:
     return real
 
 
-def program(path: str) -> str:
+def own_file(path: str) -> str:
     """Return a path whose file another user could not exchange, nor any link on the way to it. Raises OSError."""
     here = path
     for _ in range(40):  # as many links as the kernel follows

@@ -69,7 +69,7 @@ def package_abi(folder: str) -> Optional[int]:
 def import_package(tree: Tree, library: str) -> Any:
     """Import the Python package `amdsmi` that was generated for this library. Raises Unreadable where there is none."""
     path = tree.path(library)
-    _own(tree, owners.program, path)
+    _own(tree, owners.own_file, path)
     above = os.path.dirname(os.path.dirname(path))
     abi = library_abi(path)
     carried = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "fallback")

@@ -120,6 +120,24 @@ def test_a_checkout_that_is_elsewhere_afterwards_fails_the_host() -> None:
     assert node.said == [f"/opt/m is at {'d' * 40} after the checkout of {COMMIT}"]
 
 
+def test_an_address_of_a_repository_is_no_option_of_git(tmp_path: Path) -> None:
+    """git runs what --upload-pack names, and it may stand anywhere among its words."""
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    now = {"kind": "checkout", "head": None, "has_commit": False, "changes": [], "patched_only": False, "error": None}
+    asked = {"url": f"--upload-pack=touch {tmp_path}/ran;", "path": str(tmp_path), "commit": COMMIT}
+    commands = Node(now).commands(checkout.git, **asked)
+    (fetch,) = [text for command in commands if "fetch" in (text := str(getattr(command, "get_raw_value", str)()))]
+    done = subprocess.run(["sh", "-c", fetch], capture_output=True, text=True)
+    assert done.returncode and not (tmp_path / "ran").exists(), done.stderr
+
+
+@pytest.mark.parametrize("name", ["%00", "a%0ab", "%2e%2e", "a%1b%5b2J", ".hidden", "x%e2%80%aey"])
+def test_no_address_of_a_file_gives_a_name_that_is_none(name: str) -> None:
+    node = Node({})
+    (refusal,) = node.commands(dataset.download, files=[{"url": f"https://site.example/{name}"}], folder="/data")
+    assert not node.run(refusal) and "no name of a file" in node.said[0]
+
+
 @pytest.fixture
 def with_diff() -> Iterator[list[str]]:
     """What a run with --diff logs."""

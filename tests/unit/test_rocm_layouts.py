@@ -190,6 +190,10 @@ def test_programs_are_found_on_a_node_as_in_an_image(tmp_path: Path, monkeypatch
     assert programs.find("all_reduce_perf") == expected
     command = RocmProgram().command(tool="all_reduce_perf")
     assert subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout.strip() == expected
+    (tmp_path / "core-10.0/bin").chmod(0o777)
+    refused = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"{expected} is not run: others may write there: {tmp_path}/core-10.0/bin: give it to root" in refused.stderr
     command = RocmProgram().command(tool="no-such-program")
     assert subprocess.run(["sh", "-c", command], capture_output=True, text=True).stdout.strip() == "no-such-program"
 

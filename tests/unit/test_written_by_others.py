@@ -53,7 +53,7 @@ def test_no_link_is_followed_for_ever(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match=r"others|levels"):
-        owners.program(str(tmp_path / "a"))
+        owners.own_file(str(tmp_path / "a"))
 
 
 @pytest.mark.parametrize("part", [".", "lib", "lib/libamd_smi.so.26"])

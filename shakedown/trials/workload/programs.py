@@ -40,7 +40,7 @@ def find(program: str) -> str | None:
     path = shutil.which(program)  # the system's own path is its administrator's
     if path is None and (path := rocm.program(program) or shutil.which(program, path=os.pathsep.join(PLACES))):
         try:
-            owners.program(path)
+            owners.own_file(path)
         except OSError as error:
             raise Failed(f"{path} is not run: {error.strerror}: {error.filename}") from None
     return path
