@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pydantic import ValidationError
 
 from shakedown.cli import main
 from shakedown.desired.models import Smoke, Soak
@@ -243,6 +244,14 @@ def test_the_file_that_is_read_is_written_by_the_program_and_bounded(node: Node)
     report = lines(out)
     assert next(entry["value"] for entry in report if "figure" in entry) == 2.048 and "--readonly" in errors
     assert "1048576" in errors and not node.scratch.exists()
+
+
+@pytest.mark.parametrize("path", ["/mnt/a:b", "/mnt/a\\b", "/mnt/{run_dir}", "mnt", "/mnt\n"])
+def test_no_scratch_folder_that_a_tool_takes_for_another(path: str) -> None:
+    """fio takes a colon for the end of one folder of several, and would have written into /mnt/a."""
+    with pytest.raises(ValidationError):
+        Soak(scratch=path)
+    assert Soak(scratch="/mnt/a b").scratch
 
 
 # -- what the logs come to ---------------------------------------------------------------------------------------------

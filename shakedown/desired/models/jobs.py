@@ -101,7 +101,7 @@ class Soak(Section):
 
     time: Text = "24h"
     only: list[Text] = []
-    scratch: Annotated[str, Field(pattern=r"^/[^\x00-\x1f{}]*$")] | None = None
+    scratch: Annotated[str, Field(pattern=r"^/[^\x00-\x1f{}:\\]*$")] | None = None
     memory: Annotated[float, Field(gt=0, le=0.9)] = 0.7
     via: JobVia = "ssh"
 
