@@ -34,7 +34,7 @@ def fingerprint(key: str) -> str:
 
 def check(text: bytes, armour: str, key: str, namespace: str) -> None:
     """Raise ValueError where this is no signature of the key ("ssh-ed25519 AAAA...") on the text in the namespace."""
-    lines = armour.strip().splitlines()
+    lines = armour.strip().split("\n")  # CR LF: not as ssh-keygen has it
     if len(armour) > _LIMIT or len(lines) < 3 or lines[0] != _BEGIN or lines[-1] != _END:
         raise ValueError("it is no signature of ssh-keygen")
     try:
@@ -57,7 +57,7 @@ def _verify(key: str, algorithm: bytes, raw: bytes, data: bytes) -> None:
     public = serialization.load_ssh_public_key(key.encode())
     if isinstance(public, ed25519.Ed25519PublicKey) and algorithm == b"ssh-ed25519":
         public.verify(raw, data)
-    elif isinstance(public, ec.EllipticCurvePublicKey) and algorithm.startswith(b"ecdsa-sha2-nistp"):
+    elif isinstance(public, ec.EllipticCurvePublicKey) and algorithm == key.partition(" ")[0].encode():
         r, s = (int.from_bytes(number, "big") for number in _strings(raw, 2))
         public.verify(encode_dss_signature(r, s), data, ec.ECDSA(_CURVES[public.curve.key_size]))
     elif isinstance(public, rsa.RSAPublicKey) and algorithm in _RSA and public.key_size >= 2048:
