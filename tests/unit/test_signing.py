@@ -333,7 +333,7 @@ def test_lines_of_known_hosts_count_as_ssh_has_them(tmp_path: Path) -> None:
     revoked = problems("node01 ssh-rsa BBBB", "node03 ssh-ed25519 RRRR", "elsewhere ssh-ed25519 RRRR")
     assert revoked == ["it is of a key that known_hosts has as revoked"] * 3
     other = problems("node02 ssh-ed25519 CCCC", "bad.rack ssh-ed25519 WILD", "node02 ssh-ed25519 AAAA", f"node01 {own}")
-    assert other == ["it is of a key that known_hosts does not have for the node"] * 4
+    assert other == ["it is of a key that known_hosts does not have under the node's name"] * 4
 
 
 @pytest.mark.parametrize("content", [b"", b"@cert-authority * ssh-ed25519 AAAA\n", b"\xff" * 100, None])

@@ -114,7 +114,7 @@ class KnownHosts:
         found = [self._names[place][key] for place in places if key in self._names.get(place, ())]
         if any(found):
             return "it is of a key that known_hosts has as revoked"
-        return "" if found else "it is of a key that known_hosts does not have for the node"
+        return "" if found else "it is of a key that known_hosts does not have under the node's name"
 
 
 def _fits(node: str, names: str) -> bool:
