@@ -99,7 +99,7 @@ def _key() -> bytes:
     except OSError:  # it is there, or cannot be made
         pass
     try:
-        key = path.read_bytes() if path.is_file() else b""
-    except OSError:
+        key = read_owned(path)
+    except SecretError:  # who else knows the key could try values until a digest is theirs
         key = b""
     return key if len(key) == _KEY_BYTES else secrets.token_bytes(_KEY_BYTES)

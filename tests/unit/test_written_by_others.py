@@ -1,6 +1,7 @@
 """What another user could have written decides nothing: programs beside the system's path, AMD's library, runs and the
 ledger in a folder that others write in."""
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from shakedown.cli import main
+from shakedown.common.secret_file import DIGEST_KEY, keyed_digest
 from shakedown.isolation.tree import left_out
 from shakedown.ledger import LedgerError
 from shakedown.ledger.store import open_ledger
@@ -121,3 +123,20 @@ def test_no_ledger_is_believed_that_every_user_may_write(run: RunDirectory, part
     with pytest.raises(LedgerError, match=r"every user may write"):
         book.add(run)
     assert sqlite3.connect(run.path.parent / "ledger.sqlite").execute("select count(*) from runs").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("wrong", ["a mode of 0644", "a link of others", "a FIFO"])
+def test_digests_of_secrets_rest_on_no_key_that_others_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
+    assert keyed_digest({"TOKEN": "x"}) == keyed_digest({"TOKEN": "x"})
+    key = tmp_path / DIGEST_KEY
+    if wrong == "a mode of 0644":
+        key.chmod(0o644)
+    else:
+        key.rename(tmp_path / "other")
+        os.mkfifo(key) if wrong == "a FIFO" else key.symlink_to("other")
+        if wrong == "a link of others":
+            (tmp_path / "other").chmod(0o604)
+    assert keyed_digest({"TOKEN": "x"}) != keyed_digest({"TOKEN": "x"})
