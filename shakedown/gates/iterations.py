@@ -41,7 +41,7 @@ def iterations_complete(training: Training) -> Outcome:
     interval = _interval(numbers[1:] if preview else numbers, wanted_lines)
     stated = wanted if wanted is not None else printed or 0
     faults = _faults(iterations, total or 0, interval, begin, stated) if numbers else ["no iteration line"]
-    unlogged = wanted_lines % interval
+    unlogged = 0 if faults else wanted_lines % interval
     unseen = damaged or unlogged or begin != explained
     verdict = Verdict.FAIL if faults else Verdict.UNKNOWN if unseen else Verdict.OK
     if unlogged:
@@ -78,10 +78,10 @@ def _late(iterations: Sequence[Iteration], total: int) -> int:
 
 
 def _interval(numbers: Sequence[int], total: int) -> int:
-    """Return the log interval: k where the lines are of the iterations k, 2k, 3k and so on to the end, without gaps."""
+    """Return the log interval: k where the lines are of the iterations k, 2k, 3k and so on, without gaps."""
     interval = numbers[0] if len(numbers) > 1 else 1
     regular = all(number == interval * count for count, number in enumerate(numbers, start=1))
-    return interval if regular and numbers and 0 <= total - numbers[-1] < interval else 1
+    return interval if regular and numbers and numbers[-1] <= total else 1
 
 
 def _faults(iterations: Sequence[Iteration], total: int, interval: int, begin: int, stated: int) -> list[str]:
@@ -91,9 +91,9 @@ def _faults(iterations: Sequence[Iteration], total: int, interval: int, begin: i
     faults = []
     if totals != [stated]:
         faults.append(f"the lines count to {some(totals)}, not to {stated}")
-    if interval > 1:
-        return faults  # regular to the end, or it would be 1
     seen = sorted(set(numbers))
+    if interval > 1:  # regular, or it would be 1
+        return faults if total - seen[-1] < interval else [*faults, f"the last iteration seen is {seen[-1]} of {total}"]
     inside = [number for number in seen if begin < number <= total]
     if not inside or inside[-1] != total:
         faults.append(f"the last iteration seen is {seen[-1]} of {total}")
@@ -169,7 +169,8 @@ def loss_finite(training: Training) -> Outcome:
 @gate(stands=True)
 def no_skipped_or_nan(training: Training) -> Outcome:
     """No iteration was skipped by the loss scaler, but in the search for a loss scale and at one that had grown, or
-    counted as NaN; unknown where lines do not say. A scale that falls is a skip, whatever the line counts."""
+    counted as NaN; unknown where lines do not say. A scale that falls is a skip, whatever the line counts, and so is a
+    step that DeepSpeed's own lines count: more than a search and its share of the steps fail."""
     iterations = training.iterations
     scale = loss_scale(iterations)
     skipped = sum(it.skipped_iterations or 0 for it in iterations)
@@ -183,10 +184,13 @@ def no_skipped_or_nan(training: Training) -> Outcome:
         texts.append(f"at iteration {ranges(bad)}")
     if scale.text():
         texts.append(scale.text())
+    steps, lost = training.shape.steps or 0, training.shape.skipped or 0
+    if many := lost > threshold("skipped.search") + threshold("skipped.share") * steps:
+        texts.append(f"DeepSpeed counts {lost} of {steps} steps as skipped")
     if silent:
         texts.append(f"the line of iteration {ranges(silent)} does not say")
     unseen = silent or not iterations
-    verdict = Verdict.FAIL if bad or not scale.ended else Verdict.UNKNOWN if unseen else Verdict.OK
+    verdict = Verdict.FAIL if bad or many or not scale.ended else Verdict.UNKNOWN if unseen else Verdict.OK
     return Outcome(
         verdict=verdict,
         wanted=0,
@@ -208,11 +212,7 @@ def loss_falling(training: Training) -> Outcome:
     with a loss that is missing or not finite; the iterations that the search for a loss scale skipped are none of it.
     """
     iterations = training.iterations
-    points = [
-        Point(line.iteration, line.lm_loss, line.learning_rate)
-        for line in iterations
-        if line.lm_loss is not None and is_loss(line.lm_loss)
-    ]
+    points = _points(iterations)
     holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
     if training.shape.reinforced:
         return Outcome(
@@ -238,6 +238,14 @@ def loss_falling(training: Training) -> Outcome:
         evidence=seen.text + missing,
         remedy=advice("loss" if verdict is Verdict.FAIL else "flat_loss"),
     )
+
+
+def _points(iterations: Sequence[Iteration]) -> list[Point]:
+    return [
+        Point(line.iteration, line.lm_loss, line.learning_rate)
+        for line in iterations
+        if line.lm_loss is not None and is_loss(line.lm_loss)
+    ]
 
 
 @gate
@@ -281,7 +289,8 @@ def gradient_norm(training: Training) -> Outcome | None:
     the last eighth (3 at least) against the lowest median of as many in a row.
 
     The iterations that the search for a loss scale skipped do not count; a norm of 0 on every line, or to the end, is
-    no gradient; a last norm far above those before is unknown.
+    no gradient. While the loss falls, a norm that is 0 on every line is unknown, as is a last norm far above those
+    before.
     """
     lines = training.iterations
     if all(line.grad_norm is None for line in lines):
@@ -295,6 +304,9 @@ def gradient_norm(training: Training) -> Outcome | None:
         text = f"the norm of iteration {ranges(bad)} is no finite number above 0: {_at(_first(norms, bad[0]))}"
     elif len(norms) >= _FEW:
         verdict, actual, text = _judge(norms)
+        if not any(norm for _, norm in norms) and curve(_points(lines), training.shape.vocabulary).word == "falls":
+            verdict = Verdict.UNKNOWN
+            text = "the norm is 0 on every line while the loss falls: too small for the line's digits, or not measured"
     if not text:
         last = f", the last is {_at(norms[-1])}" if norms else ": the search for a loss scale did not end"
         text = f"{counted(len(norms), 'finite norm')}{last}"

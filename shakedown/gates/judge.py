@@ -148,8 +148,12 @@ def _no_lines(logs: LogsByNode, spec: JobSpec) -> tuple[str, bool]:
     """Return why logs without an iteration line say nothing of the run, and whether that is for their form."""
     if missing := [name for name, log in logs.items() if log is None]:
         return f"no iteration line, and no log of {some(missing)}", False
+    shape = shape_of([log.shape for log in logs.values() if log])
     if spec.unlogged:
         return f"no iteration line, and {logs_of(logs, spec.unlogged)}: the last rank alone prints them", False
+    interval, of = shape.log_interval or 0, shape.train_iters or 0
+    if interval > of > 0:
+        return f"no iteration line: the job prints one for {interval} iterations, and has {of}", False
     forms = [log.form for log in logs.values() if log]
     if spec.prints_iterations or any(map(is_read, forms)):
         return "", False

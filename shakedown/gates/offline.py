@@ -55,7 +55,7 @@ def judge_logs(logs: Mapping[str, NodeLog], request: Request) -> tuple[Judgement
     rdma = known.nodes != 1 and request.transport != SOCKETS
     every_node = request.merged or not request.nodes or _nodes_seen(logs) >= request.nodes
     unlogged = 0 if every_node else (request.nodes or 0) - len(logs)
-    notes.insert(0, _note(known.nodes, rdma, bool(request.nodes)))
+    notes.insert(0, _note(known.nodes, rdma, bool(request.nodes), shape.states_nodes))
     spec = JobSpec(
         expect=expect,
         iterations=known.iterations,
@@ -172,7 +172,8 @@ def _expected(
     return figures, [f"{figure.name} {figure.value}: {figure.why}" for figure in derived]
 
 
-def _note(count: int | None, rdma: bool, requested: bool) -> str:
+def _note(count: int | None, rdma: bool, requested: bool, stated: bool = True) -> str:
     nodes = "one node" if count == 1 else f"{count or 'an unknown number of'} nodes"
     transport = "" if count == 1 else ", with RDMA between them" if rdma else ", with sockets between them"
-    return f"judged as a run of {nodes}{' (--nodes)' if requested else ''}{transport}"
+    origin = " (--nodes)" if requested else "" if stated or count is None else " (no log states how many)"
+    return f"judged as a run of {nodes}{origin}{transport}"

@@ -18,6 +18,7 @@ RANKS_PER_NODE = 8  # one for each GPU of an Instinct board: more ranks are not 
 _COUNTED = (
     *("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes"),
     *("layers", "hidden_size", "ffn_hidden_size", "num_experts", "vocabulary", "loaded", "saved", "exited"),
+    *("log_interval", "train_iters", "steps", "skipped"),
 )
 _MAX_HOSTS = 4096
 _MAX_COMPONENTS = 64
@@ -27,6 +28,7 @@ _MAX_LINES = 200_000  # that may say something: a job says what it is at its beg
 MARKS = (
     *("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ", "AMD Instinct MI"),
     *("shakedown image: ", "loaded checkpoint from ", "saved checkpoint from ", "exiting program a", "| rl/"),
+    ", skipped=",
 )
 """A line that says something holds one of these, but for the host that every line of RCCL names."""
 _RCCL = b" NCCL "
@@ -58,6 +60,10 @@ class JobShape(Frozen):
     saved: int | None = None  # iteration of the last checkpoint that the run wrote
     reinforced: bool = False  # whether it learns by reinforcement: its loss is no cross-entropy
     exited: int | None = None  # iteration after which the program was told to exit; 0: after a time
+    log_interval: int | None = None  # iterations of one line
+    train_iters: int | None = None
+    steps: int | None = None  # that DeepSpeed has counted, and of them
+    skipped: int | None = None
 
     @property
     def token_flops(self) -> float | None:
@@ -68,6 +74,11 @@ class JobShape(Frozen):
         mlp = 0 if self.num_experts else 2 * self.hidden_size * (self.ffn_hidden_size or 0)
         weights = self.layers * (2 * self.hidden_size**2 + mlp) + self.hidden_size * (self.vocabulary or 0)
         return 4.0 * weights
+
+    @property
+    def states_nodes(self) -> bool:
+        """Return whether anything in the logs says how many nodes the job had."""
+        return bool(self.world_size or self.nodes or self.hosts)
 
     def node_count(self, logs: int = 1) -> int | None:
         """Return how many nodes the job had, seen from that many logs: as it states itself, and as its hosts and ranks
@@ -152,6 +163,9 @@ class JobShapeReader:
         self._reinforced = self._reinforced or _FORMS["reinforced"].search(line) is not None
         if (found := _FORMS["in_image"].match(line)) and len(self._in_image) < _MAX_COMPONENTS:
             self._in_image.add((found[1], found[2]))
+        if found := _FORMS["steps"].search(line):
+            self._note("steps", int(found[1]))
+            self._note("skipped", int(found[2]))
         if found := _FORMS["exited"].search(line):
             self._found["exited"] = int(found[1] or 0)
         if " NCCL " in line and (found := _FORMS["ranks"].search(line)):

@@ -336,7 +336,7 @@ class FailureScanner:
     def _settle(self, line: str, by: str = "") -> Match | None:
         own = by + unprefixed(line)
         found = self._signature_of(line, own)
-        if not found or _mild(line):
+        if not found or _mild(line) or _FORMS["code"].match(own):
             return None
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)

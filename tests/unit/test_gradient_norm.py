@@ -67,6 +67,15 @@ def test_a_norm_that_stays_in_bounds_passes(norms: list[float | None]) -> None:
     assert judged(gradient_norm(training(run(norms)))).verdict is OK
 
 
+@pytest.mark.parametrize(("falls", "expected"), [(True, UNKNOWN), (False, FAIL)])
+def test_a_norm_of_0_on_every_line_proves_nothing_while_the_loss_falls(falls: bool, expected: Verdict) -> None:
+    """A public run of Megatron-DeepSpeed prints 0.000 to iteration 2,400, while its loss falls from 11.0 to 9.0."""
+    every = [replace(line, lm_loss=11.0 - 0.1 * line.iteration * falls) for line in run([0.0] * 20)]
+    assert judged(gradient_norm(training(every))).verdict is expected
+    half = [replace(line, grad_norm=0.7) if line.iteration < 10 else line for line in every]
+    assert judged(gradient_norm(training(half))).verdict is FAIL
+
+
 def test_a_spike_on_the_last_line_leaves_open_whether_it_comes_back() -> None:
     assert judged(gradient_norm(training(run([2.0] * 19 + [500.0])))).verdict is UNKNOWN
 

@@ -11,6 +11,7 @@ from dataclasses import asdict
 import pytest
 
 from shakedown.gates import Gate, judge_log, read_log
+from shakedown.gates.offline import Request, judge_logs
 from shakedown.logs.figures import measure
 from shakedown.logs.iterations import Iteration, fields, has_preview
 from shakedown.state.findings import Verdict
@@ -404,3 +405,41 @@ def test_the_throughput_on_the_line_before_is_read_behind_any_prefix(before: str
 def test_a_loss_with_a_hyphen_is_the_same(name: str) -> None:
     found = parse_line(f" iteration 2/9 | elapsed time per iteration (ms): 42.6 | {name}: 1.1E+01 | grad-norm: 2.0 |\n")
     assert (found.lm_loss, found.grad_norm) == (11.0, 2.0)
+
+
+_DEEPSPEED = (
+    "[2026-11-24 07:00:00,000] [INFO] [logging.py:96:log_dist] [Rank 0] step={0}, skipped={1}, lr=[0.0001], mom=[0.9]\n"
+    " iteration {0:8d}/     400 | elapsed time per iteration (ms): 1206.4 | lm loss: {2:.6E} | loss scale: 32768.0 |"
+    " grad norm: 2.265 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("skipped", "expected"),
+    [
+        (lambda at: max(0, at - 150), Verdict.FAIL),
+        (lambda at: at // 5, Verdict.FAIL),
+        (lambda at: min(at, 20), Verdict.OK),
+        (lambda at: at // 53, Verdict.OK),  # DeepSpeed-Chat: 139 of 7,360
+    ],
+)
+def test_steps_that_deepspeed_counts_as_skipped_fail(skipped, expected) -> None:
+    """Megatron-DeepSpeed says 0 skipped iterations on every line, with pipelines."""
+    log = [_DEEPSPEED.format(at, skipped(at), 9 - at / 100) for at in range(1, 401)]
+    gate = {gate.name: gate for gate in judge_log(read_log(log), {})}["no_skipped_or_nan"]
+    assert gate.verdict is expected
+    assert (f"DeepSpeed counts {skipped(400)} of 400 steps as skipped" in gate.evidence) is (expected is Verdict.FAIL)
+
+
+@pytest.mark.parametrize(("interval", "expected"), [(100, Verdict.UNKNOWN), (10, Verdict.FAIL)])
+def test_a_job_that_ends_before_its_log_interval_is_unknown(interval, expected) -> None:
+    log = [
+        f"  log_interval .................................... {interval}\n",
+        "  tensorboard_log_interval ........................ 500\n",
+        "  train_iters ..................................... 50\n",
+        "[before the start of training step] datetime: 2026-11-24 07:00:00 \n",
+        "[after training is done] datetime: 2026-11-24 07:01:00 \n",
+    ]
+    gates = judge_logs({"log": read_log(log)}, Request())[0].gates
+    assert {gate.verdict for gate in gates if gate.name in ("iterations_complete", "loss_finite")} == {expected}
+    assert ("one for 100 iterations, and has 50" in gates[0].evidence) is (interval == 100)

@@ -572,3 +572,22 @@ def test_what_pytorch_cites_of_rccl_is_read_as_rccls_own_words(behind, name):
     assert [match.name for match in failures.matches] == ["nccl_error", *filter(None, [name])]
     assert name is None or failures.matches[-1].line == behind
     assert not failures.line("[rank0]: Failed to CUDA calloc async 24 bytes\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '    assert num_tokens % world_size == 0, "Batch size must be divisible by world size"',
+        '        raise ValueError(f"reshape[0]={reshape[0]} must be divisible by world_size")',
+        '            raise RuntimeError("CUDA out of memory")',
+        '    if "out of memory" in str(error):',
+        '    print("CUDA out of memory: try a smaller batch")',
+        "    except torch.cuda.OutOfMemoryError as error:",
+    ],
+)
+def test_source_code_that_a_program_prints_is_no_failure(line: str) -> None:
+    """The logs of KellerJordan/modded-nanogpt begin with the program's own source."""
+    scanner = FailureScanner()
+    scanner.batch([line + "\n", "RuntimeError: CUDA out of memory\n" if "memory" in line else "done\n"])
+    scanner.close()
+    assert [match.line_number for match in scanner.matches] == [2] * ("memory" in line)
