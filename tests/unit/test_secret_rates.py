@@ -91,10 +91,7 @@ def test_no_line_of_the_list_is_masked_because_all_of_it_would_be() -> None:
 @at_once("form", forms())
 def test_each_form_is_needed_by_a_line_of_the_list(form: object) -> None:
     known = [each for each in forms() if each is form]
-    assert any(
-        known[0].without(line, MASK)[1] and known[0].pattern.search(line)
-        for line in (made_up(template, 0)[0] for template in lines("real.txt"))
-    )
+    assert any(known[0].without(line, MASK)[1] for line in (made_up(template, 0)[0] for template in lines("real.txt")))
 
 
 def test_many_known_values_are_found_as_few_are() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
@@ -47,6 +47,7 @@ class Signs:
                 yield line, after
 
 
+@lru_cache(1)  # the passes over a text follow each other
 def _plain(text: str) -> bytes:
     """Return the text with small letters and with a byte for each character."""
     return text.encode("ascii", "replace").lower()
@@ -73,7 +74,10 @@ class Form(Frozen):
 
     def without(self, text: str, mask: str) -> tuple[str, int]:
         """Return the text without what has this form, and how many places there were."""
-        if not self.texts or r"\s" in _NEGATED.sub("", self.pattern.pattern):  # it may go on on the next line
+        if not self.texts:  # it begins with the line end before it: what begins so is found fastest
+            found, count = self.pattern.subn(lambda found: _with(found, mask), f"\n{text}")
+            return (found[1:], count) if count else (text, 0)
+        if r"\s" in _NEGATED.sub("", self.pattern.pattern):  # it may go on on the next line
             return self.pattern.subn(lambda found: _with(found, mask), text)
         return replaced(
             text,

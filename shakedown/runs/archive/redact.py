@@ -1,5 +1,6 @@
 """A text, a log or a document as it may leave the house: without secrets, and where it is asked for without names."""
 
+import functools
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from shakedown.runs.archive.pseudonyms import Pseudonyms
 
 LINE_LIMIT = 8 << 20  # bytes; nobody can say what stands in half a line
 _CHUNK = 1 << 20
+_REPEATED = 20_000  # texts of documents: nodes of a rack say the same
 _LINES = 3  # that a refusal names, of a file
 
 
@@ -32,6 +34,7 @@ class Redactor:
         self.masked = 0  # places in which a secret stood
         self.lines: dict[str, list[int]] = {}  # file -> the first of its lines in which one stood
         self._masker = secrets.Masker(value for value in values if value not in own)
+        self._masked = functools.lru_cache(_REPEATED)(self._masker.text)
         self._own = own
         self._names = names
 
@@ -60,7 +63,7 @@ class Redactor:
         return self._word(value)
 
     def _word(self, text: str) -> str:
-        found, count = (text, 0) if text in self._own else self._masker.text(text)
+        found, count = (text, 0) if text in self._own else self._masked(text)
         self.masked += count
         return self._names.value(found) if self._names else found
 

