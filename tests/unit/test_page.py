@@ -131,7 +131,15 @@ def test_racks_are_the_inventory_s_and_the_worst_comes_first() -> None:
         (["node1.rack7", "node2.rack7"], ["1", "2"]),
         (["10.0.0.17", "10.0.0.18"], ["17", "18"]),
         (["10.0.0.17"], ["17"]),
-        (["10.0.1.17", "10.0.2.17"], ["", ""]),
+        (["10.0.1.17", "10.0.2.17"], ["1.17", "2.17"]),
+        (["10.100.1.17", "10.200.1.17"], ["", ""]),
+        (["fd00::1a", "fd00::2:ab"], ["1a", "ab"]),
+        (["fd00::1:1", "fd00::2:1"], ["1:1", "2:1"]),
+        (["gpu-red.rack7", "gpu-rose.rack7"], ["red", "rose"]),
+        (["node01a-ib", "node01b-ib", "node02a-ib"], ["01a", "01b", "02a"]),
+        (["node1", "node11"], ["1", "11"]),
+        (["head", "gpu-a"], ["head", "gpu-a"]),
+        (["a", "aa"], ["a", "aa"]),
     ],
 )
 def test_a_square_has_the_number_that_tells_its_node_from_others(names: list[str], labels: list[str]) -> None:

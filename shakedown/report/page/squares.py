@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from markupsafe import Markup
 
@@ -57,8 +58,8 @@ LABELLED = 512
 """Nodes of a page whose squares have their short names in them."""
 LONGEST = 6  # characters of a short name
 LINKS = 500  # squares that lead somewhere: a keyboard goes through all of them
-_ADDRESS = re.compile(r"[0-9.]+")
-_NUMBER = re.compile(r"[0-9]+(?=[^0-9]*$)")
+_ADDRESS = re.compile(r"[0-9.]+|.*:.*")
+_NUMBER = re.compile(r"(?<=:)[^:]+$|[0-9]+(?=[^0-9:]*$)")
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,28 @@ def racks(found: Iterable[Square], groups: Mapping[str, str]) -> list[Rack]:
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """Return the last number of each host name or address, where these tell the nodes of a rack from each other."""
+    """Return the last number of each host name or address, else what differs between them, where that tells the nodes
+    of a rack from each other."""
     hosts = [name if _ADDRESS.fullmatch(name) else name.partition(".")[0] for name in names]
-    numbers = [_NUMBER.search(host) for host in hosts]
-    shown = [number[0] if number and len(number[0]) <= LONGEST else "" for number in numbers]
-    return shown if len(set(shown)) == len(names) else [""] * len(names)
+    for found in (map(_NUMBER.search, hosts), _differing(hosts)):
+        shown = [part[0] if part and len(part[0]) <= LONGEST else "" for part in found]
+        if len(set(shown)) == len(names):
+            return shown
+    return [""] * len(names)
+
+
+def _common(words: Sequence[str]) -> str:
+    alike = takewhile(lambda signs: len(set(signs)) == 1, zip(*words, strict=False))
+    return "".join(signs[0] for signs in alike)
+
+
+def _differing(hosts: Sequence[str]) -> Iterator[tuple[str]]:
+    """Yield what stands between the beginning and the end that all have in common, with whole numbers and words."""
+    start, end = _common(hosts), _common([host[::-1] for host in hosts])[::-1]
+    whole = "[0-9]*$|[A-Za-z]*$" if any(host[len(start) :][:1].isalpha() for host in hosts) else "[0-9]*$"
+    begin = re.search(whole, start).start()  # type: ignore[union-attr]
+    end = re.sub("^[^_-]*", "", end)
+    yield from ((host[begin : len(host) - len(end)],) for host in hosts)
 
 
 @dataclass(frozen=True)
