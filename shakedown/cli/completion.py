@@ -1,8 +1,6 @@
 """A group of commands: one line for each, the nearest names for a name of none, and what the shell completes."""
 
-import contextlib
 import difflib
-import io
 import re
 from collections.abc import Mapping
 from importlib import import_module
@@ -14,15 +12,19 @@ from click.shell_completion import CompletionItem
 _MOST = 1000  # names that a shell is given
 _FILES = ("inventory", "log", "logs", "file")
 _RUNS = ("run", "runs", "first", "second", "resume")
-_HOSTS = ("host", "limit", "taken")
-# Names of parameters -> the function that returns their values, and its arguments. A shell waits for what is loaded.
-_VALUES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    **dict.fromkeys(_RUNS, ("shakedown.runs.folder", "run_ids", ())),
-    **dict.fromkeys(_HOSTS, ("shakedown.runner.engine", "load", ())),
+_HOSTS = ("host", "limit", "taken")  # of the inventory that stands before
+_NODES = ("node", "hosts")  # of runs
+# Names of parameters, with the command where it matters -> the function that returns their values, and its arguments.
+# A shell waits for what is loaded.
+_VALUES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
+    **dict.fromkeys((*_RUNS, "isolate inventory"), ("shakedown.runs.folder", "run_ids", ())),
+    **dict.fromkeys(_HOSTS, ("shakedown.cli.written_hosts", "written_hosts", ())),
+    **dict.fromkeys(_NODES, ("shakedown.runs.folder", "nodes_read", ())),
     "recipe": ("shakedown.recipes.recipe", "recipes", ()),
     "names": ("shakedown.runner.demo.scenario", "faults", ()),
     "gpu": ("shakedown.desired.profiles", "names", ("gpu",)),
     "only": ("shakedown.trials.workload.registry", "trials", ()),
+    "soak only": ("shakedown.trials.soak", "chosen_stages", ((),)),
 }
 
 
@@ -36,27 +38,21 @@ def prepare(command: click.Command) -> None:
 def _complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete a text; of several with commas between them the last."""
     name = parameter.name or ""
+    own = f"{context.command.name} {name}"
     files = [CompletionItem(incomplete, type="file")] if name in (*_FILES, *_RUNS) else []
-    if name not in _VALUES:
+    if not (value := _VALUES.get(own) or _VALUES.get(name)):
         return files
-    module, function, arguments = _VALUES[name]
-    values = getattr(import_module(module), function)
-    names = _hosts(context, values) if name in _HOSTS else list(values(*arguments))
+    module, function, arguments = value
+    # What stands before; no parameter has it yet behind an option.
+    if name in _HOSTS:
+        arguments = (context.params.get("inventory") or "".join(context.args[:1]),)
+    elif name in _NODES:
+        arguments = (context.params.get("run") or "",)
+    values = list(getattr(import_module(module), function)(*arguments))
+    names = ["latest", *values] if function == "run_ids" else values
     before = incomplete[: max(incomplete.rfind(","), incomplete.rfind("!")) + 1]
-    found = (f"{before}{value}" for value in (["latest", *names] if name in _RUNS else names))
+    found = (f"{before}{value}" for value in names)
     return files + [CompletionItem(value) for value in found if value.startswith(incomplete)][:_MOST]
-
-
-def _hosts(context: click.Context, load: Any) -> list[str]:
-    """Return the groups and hosts of the inventory that stands before."""
-    inventory = context.params.get("inventory") or "".join(context.args[:1])  # no parameter yet behind an option
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            made = load(inventory, connects=False).inventory
-        except Exception:  # an inventory is a user's program: nothing of it can be completed
-            return []
-    groups = [group for group, own in made.groups.items() if own]
-    return list(dict.fromkeys([*groups, *(host.name for host in made), "all"]))
 
 
 def summary(text: str) -> str:

@@ -112,6 +112,7 @@ def remove_old_checks(inventory: str, newest: int, current: str, root: Path | No
     return removed
 
 
+_NEWEST = 50  # runs that are looked through while a shell waits
 _ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}")
 
 
@@ -155,6 +156,19 @@ def run_ids(root: Path | None = None) -> list[str]:
     except OSError:
         return []
     return sorted((folder.name for folder in folders if (folder / "run.json").is_file()), reverse=True)
+
+
+def nodes_read(name: str = "", inventory: str = "") -> list[str]:
+    """Return the nodes that a run has read, by their files; without its name those of the newest runs, or of the newest
+    run of an inventory. None where there is no such run."""
+    root, place = runs_folder(), place_of_inventory(inventory)
+    try:
+        found = [find_run(name, root)] if name else [root / run for run in run_ids(root)[:_NEWEST]]
+    except ValueError:
+        return []
+    if inventory:
+        found = [run for run in found if _head(run).get("inventory_path") == place][:1]
+    return sorted({file.stem for run in found for file in (run / "states").glob("*.json")})
 
 
 def _latest(root: Path, found: list[str]) -> str:

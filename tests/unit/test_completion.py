@@ -1,5 +1,6 @@
-"""What a shell completes, as click asks for it: in processes of their own, since an inventory is loaded."""
+"""What a shell completes, as click asks for it."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -39,11 +40,24 @@ def completed(folder: Path, *words: str) -> list[str]:
         ("trials rack.py --only gemm,mem", ["plain,gemm,memory"]),
         ("drift rack.py --format ju", ["plain,junit"]),
         ("history --limit 1", []),
+        ("ticket --node n", ["plain,n1", "plain,n2"]),
+        ("history --node n2", ["plain,n2"]),
+        ("ledger stale n", ["plain,n1", "plain,n2"]),
+        ("drift changes.py --limit n", ["plain,n1", "plain,n2"]),
+        ("drift n[1-2],m --limit m", ["plain,m"]),
+        ("soak rack.py --only me", ["plain,memory"]),
+        ("judge log --expect th", ["plain,throughput_per_gpu="]),
+        ("isolate lat", ["file,lat", "plain,latest"]),
     ],
 )
 def test_a_shell_completes(tmp_path: Path, words: str, values: list[str]) -> None:
     (tmp_path / "rack.py").write_text('rack7 = (["n1", "n2"], {"gpu": "mi30"})\n')
     (tmp_path / "broken.py").write_text("1 / 0\n")
-    (tmp_path / "runs" / RUN).mkdir(parents=True)
-    (tmp_path / "runs" / RUN / "run.json").write_text("{}")
+    (tmp_path / "changes.py").write_text("open('made', 'w')\nrack = [f'n{number}' for number in (1, 2)]\n")
+    (tmp_path / "runs" / RUN / "states").mkdir(parents=True)
+    head = {"run_id": RUN, "inventory": "changes.py", "inventory_path": str(tmp_path / "changes.py"), "nodes": []}
+    (tmp_path / "runs" / RUN / "run.json").write_text(json.dumps(head, indent=1))
+    for node in ("n1", "n2"):
+        (tmp_path / "runs" / RUN / "states" / f"{node}.json").touch()
     assert completed(tmp_path, "shakedown", *words.split()) == values
+    assert not (tmp_path / "made").exists(), "the inventory ran"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from shakedown import gates
 from shakedown.cli.output import format_and_output, show_document, with_all
@@ -16,6 +17,7 @@ from shakedown.gates import NodeLog
 from shakedown.gates.consequences import with_origin
 from shakedown.gates.offline import Request, judge_logs, judge_report, reads_report
 from shakedown.ledger.compared import Wanted, keep, know_peers, past_of
+from shakedown.logs.metrics import METRICS
 from shakedown.logs.source import LogSource
 from shakedown.report.formats import Judged
 from shakedown.runs.archive.read import APART, OpenedRun, is_packed, opened_run
@@ -33,6 +35,10 @@ class Expectation(click.ParamType[tuple[str, float]]):
     """metric=number."""
 
     name = "metric=number"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a metric."""
+        return [CompletionItem(f"{name}=") for name in METRICS if name.startswith(incomplete)]
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, float]:
         metric, _, number = str(value).partition("=")
