@@ -13,6 +13,7 @@ A line `SECTION = "..."` says where `--help` lists the command: one of SECTIONS,
 import ast
 import atexit
 import gc
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ from shakedown.common.log import (  # noqa: E402
     configure,
     go_on_without_a_reader,
 )
+from shakedown.common.nearest import nearest  # noqa: E402
 from shakedown.ledger import NEEDS_SQLALCHEMY  # noqa: E402
 
 
@@ -75,6 +77,12 @@ class Commands(Group):
         """Exit with 130 after Ctrl-C: click's own code is 1, which says here that something has failed."""
         try:
             return super().invoke(ctx)
+        except click.BadParameter as error:
+            kind, word = getattr(error.param, "type", None), re.match("'(.*?)' is", error.message)
+            choices = map(str, kind.choices) if word and isinstance(kind, click.Choice) else ()
+            if near := nearest(word[1] if word else "", choices, " Did you mean ", "?"):
+                raise click.BadParameter(f"{error.message}{near}", error.ctx, error.param) from error
+            raise
         except KeyboardInterrupt:
             click.echo("shakedown: interrupted", err=True)
             sys.exit(130)

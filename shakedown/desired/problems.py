@@ -1,10 +1,10 @@
 """Errors of a desired state: all of them at once, each saying where it stands and what was expected."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shakedown.common.nearest import nearest
+from shakedown.common.nearest import names_of, nearest
 from shakedown.common.secrets import MASK, is_secret
 from shakedown.common.text import counted, printable
 from shakedown.hosts import few
@@ -71,6 +71,6 @@ def bounds(path: str, expect: Mapping[str, float], metrics: Mapping[str, object]
             yield Problem("smoke", f"{path}.{metric}", f"{bound:g}", "a fraction, at most 1")
 
 
-def one_of(word: str, known: Mapping[str, object]) -> str:
+def one_of(word: str, known: Collection[str]) -> str:
     """Describe what was expected, the nearest word first."""
-    return f"{nearest(word, known, after='? ')}one of {', '.join(known)}"
+    return f"{nearest(word, known, after='? ')}one of {names_of(word, known)}"

@@ -19,7 +19,7 @@ from shakedown.desired.cvs.document import Imported
 from shakedown.desired.cvs.importing import import_named
 from shakedown.desired.layers import HostLayers, Layer, Merged, leaves, merge, without_none
 from shakedown.desired.models import NO_PROMISE, DesiredState
-from shakedown.desired.problems import DesiredStateError, Problem, shown
+from shakedown.desired.problems import DesiredStateError, Problem, one_of, shown
 
 # What a site writes at the top of its layers. `nic` chooses the NIC family, as `gpu` chooses the GPU model, and `cvs`
 # names a CVS configuration file, which is one more layer below the site's own.
@@ -61,7 +61,7 @@ def _named_profiles(chosen: Merged) -> tuple[list[Layer], list[Problem]]:
             layers.append(Layer(f"profile {name}", profiles.load(kind, name)))
             continue
         path = f"{section}.{key}"
-        expected = f"one of {', '.join(profiles.names(kind))}"
+        expected = one_of(str(name), profiles.names(kind))
         problems.append(Problem(chosen.origin_of(path), path, repr(name), expected))
     return layers, problems
 

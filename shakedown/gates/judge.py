@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shakedown.catalogue import advice
+from shakedown.common.nearest import there_are
 from shakedown.common.text import ranges, some
 from shakedown.gates.model import Gate, Outcome
 from shakedown.gates.observed import (
@@ -165,7 +166,7 @@ def _no_lines(logs: LogsByNode, spec: JobSpec) -> tuple[str, bool]:
 def unknown_metrics(expect: Mapping[str, float]) -> list[str]:
     """Return what is wrong with the expected figures, a sentence for each fault."""
     return [
-        f"expect.{name}: no such metric; there are {', '.join(METRICS)}"
+        f"expect.{name}: no such metric; {there_are(name, METRICS)}"
         if name not in METRICS
         else f"expect.{name}: {bound!r} is not a number above 0"
         for name, bound in expect.items()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from shakedown.common.nearest import there_are
 from shakedown.desired import profiles
 from shakedown.desired.models import Smoke
 from shakedown.gates import NodeLog
@@ -94,7 +95,7 @@ def judge_report(sources: Mapping[str, LogSource], request: Request) -> tuple[Ju
         cut += [source.incomplete] if source.incomplete else [f"{name} is too long"] if len(blocks) > _BLOCKS else []
     results = mad.read(texts.get(False), texts.get(True))
     if wrong := request.expect.keys() - METRICS_OF["mad"].keys():
-        raise ValueError(f"--expect {min(wrong)}: there are {', '.join(METRICS_OF['mad'])}")
+        raise ValueError(f"--expect {min(wrong)}: {there_are(min(wrong), METRICS_OF['mad'])}")
     seen = Observed(benchmark=results, expected=Expected(request.expect), reading=Reading(cut="; ".join(cut)))
     return judge_observed(seen), [_note(1, False, False)]
 
@@ -111,11 +112,11 @@ def _chosen(request: Request) -> ResolvedOptions | None:
     faults = []
     models = [name for name in profiles.names("gpu") if name != "cpu"]
     if request.recipe is not None and request.recipe not in recipes():
-        faults.append(f"--recipe {request.recipe}: there are {', '.join(recipes())}")
+        faults.append(f"--recipe {request.recipe}: {there_are(request.recipe, recipes())}")
     if request.recipe is not None and request.gpu is None:
         faults.append(f"--recipe {request.recipe}: figures are per GPU model, so --gpu is needed with it")
     if request.gpu is not None and request.gpu not in models:
-        faults.append(f"--gpu {request.gpu}: there are {', '.join(models)}")
+        faults.append(f"--gpu {request.gpu}: {there_are(request.gpu, models)}")
     if faults:
         raise ValueError("; ".join(faults))
     if request.recipe is None:

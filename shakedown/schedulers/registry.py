@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from shakedown.common.nearest import there_are
 from shakedown.common.section import Section
 from shakedown.schedulers.interface import Scheduler
 
@@ -46,7 +47,7 @@ def sections() -> dict[str, type[Section]]:
 def find(name: str) -> type[Scheduler]:
     """Return the class of a scheduler. Raise ValueError for a name that no folder has."""
     if name not in names():
-        raise ValueError(f"{name!r}: no such scheduler. Known are {', '.join(names())}")
+        raise ValueError(f"{name!r}: no such scheduler; {there_are(name, names())}")
     importlib.import_module(f"{_PACKAGE}.{name}.scheduler")
     return _classes[name]
 

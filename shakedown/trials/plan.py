@@ -13,6 +13,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from shakedown.common.nearest import refuse_unknown
 from shakedown.desired.models import DesiredState, Smoke, Trials
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan.container import equip
@@ -25,7 +26,7 @@ from shakedown.recipes.options import ResolvedOptions
 from shakedown.recipes.recipe import Entry, Launch, Recipe, recipes
 from shakedown.state.node import NodeState, is_unreadable
 from shakedown.trials.models import PAIRS
-from shakedown.trials.workload.registry import TOOL, check_names, trials
+from shakedown.trials.workload.registry import TOOL, trials
 
 ALL_PAIRS = 32  # nodes up to which all pairs are measured: 31 rounds
 DRAWN = 8  # rounds beyond that
@@ -95,7 +96,7 @@ def chosen_trials(wanted: Trials, only: Sequence[str] = ()) -> list[str]:
     """Choose the trials to run, in their order. Raises ValueError for an unknown name."""
     registered = trials()
     names = list(only) or wanted.only or [name for name, trial in registered.items() if not trial.by_name]
-    check_names(names)
+    refuse_unknown(names, registered, "trial")
     return [name for name in registered if name in names]
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
+from shakedown.common.nearest import refuse_unknown
 from shakedown.desired.models import DesiredState, Soak
 from shakedown.jobs.launch import LaunchPlan, Need, NodePlan
 from shakedown.state.node import NodeState, is_unreadable
@@ -218,8 +219,7 @@ def shares_of(seconds: float) -> Shares:
 def chosen_stages(only: Collection[str]) -> list[str]:
     """Check the names of stages. Raises ValueError for an unknown one."""
     names = [stage.name for stage in catalogue().stage]
-    if unknown := sorted(set(only) - set(names)):
-        raise ValueError(f"no such stage: {', '.join(unknown)}; the stages are {', '.join(names)}")
+    refuse_unknown(only, names, "stage")
     return [name for name in names if not only or name in only]
 
 

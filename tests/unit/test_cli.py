@@ -151,6 +151,18 @@ def test_an_inventory_that_is_not_there_or_raises_is_unusable_input(
         (["ticket", "aaaaaa"], "no such run (did you mean 20260101T000000-aaaaaa?)"),
         (["judge", "rakc.log", "--iterations", "3"], "no such run (did you mean rack.log?)"),
         (["explain", "rakc.log"], "rakc.log: No such file or directory (did you mean rack.log?)"),
+        (["trials", "rack.py", "--only", "gem"], "no such trial: gem (did you mean gemm? there are gemm, memory"),
+        (
+            ["soak", "rack.py", "--only", "cpuu", "--dry"],
+            "no such stage: cpuu (did you mean cpu? there are cpu, memory",
+        ),
+        (["judge", "rack.log", "--gpu", "mi300"], "--gpu mi300: did you mean mi300x? there are mi210, mi250x"),
+        (
+            ["judge", "rack.log", "--expect", "troughput=3"],
+            "did you mean throughput_per_gpu? there are throughput_per_",
+        ),
+        (["plan", "rack.py", "--data", "gpu=mi300"], "gpu.profile = 'mi300': expected mi300x? one of cpu, mi210"),
+        (["plan", "n1", "--format", "jso"], "'jso' is not one of 'text', 'json'. Did you mean json?"),
         (["isolate", "20260101T000000-aaaaaa", "--resume"], "the run has no search"),
         (["isolate", "sent.tar.gz"], "an archive of a run: give the run's directory"),
     ],
@@ -159,8 +171,8 @@ def test_a_name_that_is_no_inventory_no_run_or_no_search_is_refused_before_a_nod
     tmp_path: Path, argv: list[str], words: str
 ) -> None:
     a_run(tmp_path / "runs", "20260101T000000-aaaaaa")
-    for name in ("rack.py", "rack.log"):
-        (tmp_path / name).touch()
+    (tmp_path / "rack.py").write_text('rack = (["n1"], {"gpu": "cpu"})\n')
+    (tmp_path / "rack.log").touch()
     assert call("bundle", tmp_path / "runs/20260101T000000-aaaaaa", "--output", tmp_path / "sent.tar.gz").exit_code == 0
     code, _out, err = forks.run([str(Path(sys.executable).with_name("shakedown")), *argv], tmp_path, os.environ)
     assert (code, words in err, "Traceback" in err) == (2, True, False), err

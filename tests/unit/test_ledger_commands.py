@@ -54,6 +54,8 @@ def test_what_is_added_is_shown_and_exported(runs: Path) -> None:
     found = json.loads(shakedown("history", "--part", SERIAL, "--format", "json").stdout)
     assert (found["stays"][0]["node"], found["stays"][0]["runs"], len(found["runs"])) == ("node01", 2, 2)
     assert shakedown("history", "--recipe", "none such").stdout == "no such run in the ledger\n"
+    near = shakedown("history", "--recipe", "llama3-8b").stderr
+    assert near == "shakedown: did you mean --recipe llama3-8b-fp8?\n"
     first, second = (json.loads(line) for line in shakedown("ledger", "export").stdout.splitlines())
     assert [run["run_id"][-1] for run in (first, second)] == ["1", "2"]
     assert first["jobs"][0]["figures"][0]["value"] == 401.0

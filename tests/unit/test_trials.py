@@ -450,7 +450,7 @@ def test_each_node_is_told_where_the_rendezvous_is_and_which_address_is_its_own(
 
 
 def test_unknown_names_are_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match="no such trial: gem; the trials are gemm"):
+    with pytest.raises(ValueError, match=r"no such trial: gem \(did you mean gemm\? there are gemm, memory"):
         plan.chosen_trials(plan.Trials(), ["gem"])
     assert plan.chosen_trials(plan.Trials(only=["pairs", "gemm"])) == ["gemm", "pairs"]
     assert issubclass(PlanError, ValueError)

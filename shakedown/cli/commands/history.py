@@ -6,10 +6,12 @@ import click
 
 from shakedown.cli.output import format_of
 from shakedown.cli.words import Since, usable
+from shakedown.common.nearest import nearest
 from shakedown.ledger import LedgerError
 from shakedown.ledger.history import Asked, fleet
 from shakedown.ledger.history import history as read_history
 from shakedown.ledger.store import open_ledger
+from shakedown.recipes.recipe import recipes
 from shakedown.report.formats import Remembered, write
 
 
@@ -35,4 +37,6 @@ def history(limit: int, form: str, **filters: Any) -> None:
         answer = read_history(ledger, Asked(limit=limit, **filters))
         whole = form == "html" and not any(filters.values())
         nodes = fleet(ledger) if whole else ()
+    if not answer.runs and (near := nearest(filters["recipe"] or "", recipes())):
+        click.echo(f"shakedown: did you mean --recipe {near}?", err=True)
     write(Remembered(answer, nodes), form)

@@ -3,7 +3,8 @@
 import click
 
 from shakedown.cli.words import EXIT_CODES, Target, over_inventory, usable
-from shakedown.trials.workload.registry import check_names
+from shakedown.common.nearest import refuse_unknown
+from shakedown.trials.workload.registry import trials as known
 
 PREPARE = ("signals", "gevent")
 SECTION = "Run"
@@ -27,6 +28,6 @@ def trials(target: Target, only: str | None, dry: bool) -> None:
     names = tuple(name.strip() for name in only.split(",") if name.strip()) if only else ()
     state = load_state(target, target.verbose, keeps=not dry)
     with usable(ValueError):
-        check_names(names)
+        refuse_unknown(names, known(), "trial")
     invocation.only = names
     run_deploy(state, "trials", dry)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shakedown.common.nearest import there_are
 from shakedown.common.text import counted
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import PLACEHOLDER, CvsError, Given, Imported, read, without_comments
@@ -101,7 +102,7 @@ def _of_results(path: str, results: Mapping[str, Any], notes: Imported) -> dict[
     for name, value in results.items():
         given = Given(name, f"{path}.{name}", value)
         if name not in METRICS:
-            notes.wrong(given, f"no such metric (there are {', '.join(METRICS)})")
+            notes.wrong(given, f"no such metric ({there_are(name, METRICS)})")
         elif given.is_open:
             notes.leave_open(given, f"smoke.expect.{name}")
             expect[name] = PLACEHOLDER
@@ -146,7 +147,7 @@ def _of_rule(given: Given, name: str, notes: Imported) -> float | None:
         )
         return None
     if not known:
-        notes.wrong(given, f"no such metric (there are {', '.join([*METRICS, SCALING])})")
+        notes.wrong(given, f"no such metric ({there_are(name, [*METRICS, SCALING])})")
         return None
     kinds = METRICS.get(name, _AT_LEAST)
     if kind not in (*kinds, "within"):

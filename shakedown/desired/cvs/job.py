@@ -15,6 +15,7 @@ from shakedown.common.section import Section
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import Given, Imported
 from shakedown.desired.cvs.tables import ModelFamily, other_names
+from shakedown.desired.problems import one_of
 
 _SIZES = re.compile(r"MBS=(?P<micro_batch_size>[^,]+),GBS=(?P<global_batch_size>[^,]+),PRECISION=(?P<precision>[^,]+)")
 # Without a sweep, and of the cell `smoke` on one node and on several: ROCm/cvs, megatron.rst at 01b906e8
@@ -88,7 +89,7 @@ def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, note
     for topology in params.value:
         if topology not in _TOPOLOGIES:
             where = Given("model_params", f"{params.path}.{topology}", topology)
-            notes.wrong(where, f"one of {', '.join(_TOPOLOGIES)}")
+            notes.wrong(where, one_of(topology, _TOPOLOGIES))
     wanted = _wanted_topologies(given)
     fitting = [
         key
@@ -227,7 +228,7 @@ def _run(
     runs = [str(run) for run in listed.value] if isinstance(listed.value, list) else []
     for index, run in enumerate(runs):
         if run not in known:
-            notes.wrong(Given("sweep.runs", f"{listed.path}.{index}", run), f"one of {', '.join(known)}")
+            notes.wrong(Given("sweep.runs", f"{listed.path}.{index}", run), one_of(run, known))
     for name in known:
         if name not in runs:
             notes.refuse(Given(name, f"{combinations.path}.{name}", known[name]), "sweep.runs does not name it")

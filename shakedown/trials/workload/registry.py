@@ -180,12 +180,6 @@ def trial(
     return register
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Raise ValueError for a name that is no trial's."""
-    if unknown := [name for name in names if name not in trials()]:
-        raise ValueError(f"no such trial: {', '.join(unknown)}; the trials are {', '.join(trials())}")
-
-
 def trials() -> dict[str, Trial]:
     """Return every trial by name, in the order of the runs: by part, then by name."""
     if not _loaded:
