@@ -138,9 +138,9 @@ def main(context: click.Context, log_format: str) -> None:
     """Bring AMD Instinct GPU nodes into a declared state, prove it, and let them train together.
 
     \b
-    shakedown drift inventories/rack.py        has anything drifted? changes nothing
-    shakedown plan inventories/rack.py         the smoke run, node by node, without starting it
-    shakedown run inventories/rack.py          bring-up: the same as pyinfra ... deploy/megatron.py -y
+    shakedown drift inventories/rack.py  has anything drifted? changes nothing
+    shakedown plan inventories/rack.py   the smoke run, without starting it
+    shakedown run inventories/rack.py    bring-up, as deploy/megatron.py
     shakedown judge train.log --expect throughput_per_gpu=380
     """
     if "stream" not in needs(context.invoked_subcommand or ""):

@@ -374,10 +374,13 @@ def test_help_teaches_the_exit_codes() -> None:
 
 
 def test_help_groups_the_commands_and_cuts_nothing_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    for width in ("30", "80", "200"):
+    for width in ("30", "200", "80"):
         monkeypatch.setenv("COLUMNS", width)
         text = call("--help").output + call("ledger", "--help").output
         assert "...\n" not in text.replace("[ARGS]...\n", "")
+    monkeypatch.setenv("COLUMNS", "80")
+    pages = {name: call(name, "--help").output.splitlines() for name in COMMANDS}
+    assert [line for lines in [text.splitlines(), *pages.values()] for line in lines if len(line) > 80] == []
     for title, command in (("Prepare", "init"), ("Run", "run"), ("Find out", "drift"), ("Operate", "service")):
         assert f"\n  {command} " in text.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
     assert all(f"\n  {command} " in text for command in COMMANDS)

@@ -44,10 +44,10 @@ def demo(
     --folder. The exit code is that of the simulated run.
 
     \b
-    shakedown demo                                  64 nodes, seven faults
-    shakedown demo --fault list                     the faults that can be played
-    shakedown demo --nodes 8 --fault slow           a slow node that no log names: a search finds it
-    shakedown demo --fault none                     a rack that passes
+    shakedown demo                         64 nodes, seven faults
+    shakedown demo --fault list            the faults that can be played
+    shakedown demo --nodes 8 --fault slow  a slow node: a search finds it
+    shakedown demo --fault none            a rack that passes
     """
     if "list" in names:
         width = max(map(len, faults()))

@@ -42,11 +42,11 @@ def drift(
     inventory the newest 50 checks stay (`kept_checks`).
 
     \b
-    shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure
-    shakedown drift inventories/rack.py --format jsonl       one finding per line, for other programs
+    shakedown drift inventories/rack.py --nodes 32      fewer answers fail
+    shakedown drift inventories/rack.py --format jsonl  a finding a line
     shakedown drift inventories/rack.py --output rack.html
-    shakedown drift inventories/rack.py --from-agents        the last verdict of each node's agent (docs/agent.md)
-    shakedown drift capture-5f1c9a02.json.gz                 a node that `shakedown capture` has recorded
+    shakedown drift inventories/rack.py --from-agents   the agents' last verdicts
+    shakedown drift capture-5f1c9a02.json.gz            a recorded node
     shakedown drift inventories/rack.py --prometheus http://prometheus:9090
     """
     if target.inventory.endswith(CAPTURE):

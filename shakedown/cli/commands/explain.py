@@ -41,13 +41,13 @@ def explain(log: str, form: str, verbose: bool) -> None:
       fatal      the kernel, a device or data is lost: take the node out
       error      a fault of the node or of a part, even where the driver recovered
       user       a program is at fault, not the node
-      corrected  hardware corrected the error, or a limit slows the node: watch the count
+      corrected  hardware corrected the error, or a limit slows the node: watch it
       noise      harmless (-v)
 
     \b
     Exit codes:
       0  no fault
-      1  a line is fatal or an error; in a job's log also one of a program's own fault
+      1  a line is fatal or an error; in a job's log also a program's own fault
       2  input that cannot be used, or that is empty
       4  unknown error lines, and no fault; or a part of the log could not be read
     """

@@ -36,8 +36,10 @@ def import_cvs(
     The same file can be named by an inventory: "cvs": {"file": FILE, "model": MODEL, "gpu": GPU}.
 
     \b
-    shakedown import-cvs mi3xx_megatron_llama_single.json --model llama3_1_8b --gpu mi300x
-    shakedown import-cvs mi3xx_megatron_llama-3.1-8b_single.json --run MBS=4,GBS=128,PRECISION=FP8 --gpu mi300x \
+    shakedown import-cvs mi3xx_megatron_llama_single.json \\
+      --model llama3_1_8b --gpu mi300x
+    shakedown import-cvs mi3xx_megatron_llama-3.1-8b_single.json \\
+      --run MBS=4,GBS=128,PRECISION=FP8 --gpu mi300x \\
       --thresholds mi300x_megatron_llama-3.1-8b_single_threshold.json
     """
     try:

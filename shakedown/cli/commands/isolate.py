@@ -34,10 +34,10 @@ def isolate(target: Target, dry: bool, budget: float | None, rounds: int | None,
     1: suspects. 4: a node is undecided. 0: neither.
 
     \b
-    shakedown isolate inventories/rack.py --dry        rounds and time beforehand
-    shakedown isolate latest --budget 30               the nodes of the run that failed, for half an hour
-    shakedown isolate latest --resume                  go on where a search was interrupted
-    shakedown isolate inventories/slurm.py --via slurm     each group a step of one allocation of Slurm
+    shakedown isolate inventories/rack.py --dry         rounds and time beforehand
+    shakedown isolate latest --budget 30                for half an hour
+    shakedown isolate latest --resume                   go on with a search
+    shakedown isolate inventories/slurm.py --via slurm  with steps of Slurm
     """
     from shakedown.cli.nodes import invocation, load_state, run_deploy  # pyinfra: see there
 

@@ -91,7 +91,7 @@ def judge(
     \b
     shakedown judge latest
     shakedown judge latest --baseline
-    shakedown judge node01.log node02.log --nodes 2 --expect throughput_per_gpu=380
+    shakedown judge node01.log node02.log --expect throughput_per_gpu=380
     shakedown judge train.log --recipe llama3.1-8b-fp8 --gpu mi300x --format json
     shakedown judge train.log perf.csv --recipe madengine
     """

@@ -18,9 +18,9 @@ def rollback(target: Target, dry: bool, yes: bool) -> None:
     the nodes, and no desired state.
 
     \b
-    shakedown rollback inventories/rack.py --dry                what would be restored
+    shakedown rollback inventories/rack.py --dry  what would be restored
     shakedown rollback inventories/rack.py --limit node03.rack7
-    shakedown rollback inventories/rack.py -y                   without a question
+    shakedown rollback inventories/rack.py -y     without a question
 
     A node that has no record of a change is left alone. Downloaded images and data stay.
     """

@@ -37,8 +37,8 @@ def run(
     `pyinfra INVENTORY deploy/megatron.py -y`, with the exit codes below. On a terminal it asks once before it connects.
 
     \b
-    shakedown run inventories/rack.py --dry         changes, time, job, and what nodes lack for it
-    shakedown run inventories/rack.py --no-smoke    everything but the training
+    shakedown run inventories/rack.py --dry       changes, time and job
+    shakedown run inventories/rack.py --no-smoke  everything but the training
     shakedown run inventories/rack.py --limit 'node[01-04]'
     shakedown run inventories/rack.py --batch 10% --max-failed 2
     shakedown run inventories/rack.py --resume latest

@@ -44,9 +44,9 @@ def service(
     desired state allows (section service). A repaired node is in service only when it has passed under load.
 
     \b
-    shakedown service inventories/rack.py --all             with the steps of each, and its parts
-    shakedown service inventories/rack.py --repair --dry    what would be done
-    shakedown service inventories/rack.py --repair          one repair after the other, a few nodes at once
+    shakedown service inventories/rack.py --all           with steps and parts
+    shakedown service inventories/rack.py --repair --dry  what would be done
+    shakedown service inventories/rack.py --repair        repairs, one by one
     shakedown service inventories/rack.py --take-back node03.rack7
     """
     if taken and dry:

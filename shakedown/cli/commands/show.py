@@ -24,7 +24,7 @@ def show(target: Target, host: str, last_state: bool, form: str) -> None:
 
     \b
     shakedown show inventories/rack.py node01.rack7
-    shakedown show inventories/rack.py node01.rack7 --state    as the newest run or check has read it
+    shakedown show inventories/rack.py node01.rack7 --state  as last read
     """
     from shakedown.cli.nodes import desired_states, engine, load_state, usable_input  # pyinfra: see there
 

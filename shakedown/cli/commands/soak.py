@@ -28,8 +28,8 @@ def soak(target: Target, time: str | None, only: str | None, resume: str | None,
     most virtual machines. A soak that was ended is unknown, and goes on with the same command.
 
     \b
-    shakedown soak inventories/rack.py --for 24h               the burn-in
-    shakedown soak inventories/rack.py --for 24h --plan        its stages, before anything runs
+    shakedown soak inventories/rack.py --for 24h         the burn-in
+    shakedown soak inventories/rack.py --for 24h --plan  its stages
     shakedown soak inventories/rack.py --for 30m --only cpu,memory
     """
     from shakedown.cli.nodes import invocation, load_state, run_deploy  # pyinfra: see there

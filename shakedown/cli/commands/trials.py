@@ -19,9 +19,9 @@ def trials(target: Target, only: str | None, dry: bool) -> None:
     `pyinfra INVENTORY deploy/trials.py -y`. It changes no setting.
 
     \b
-    shakedown trials inventories/rack.py                       all trials
-    shakedown trials inventories/rack.py --only gemm,pairs     two of them
-    shakedown trials inventories/rack.py --dry                 how many rounds, and about how many seconds
+    shakedown trials inventories/rack.py                    all trials
+    shakedown trials inventories/rack.py --only gemm,pairs  two of them
+    shakedown trials inventories/rack.py --dry              rounds and seconds
     """
     from shakedown.cli.nodes import invocation, load_state, run_deploy  # pyinfra: see there
 
