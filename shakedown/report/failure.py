@@ -13,6 +13,7 @@ from shakedown.gates import Gate
 from shakedown.gates.consequences import split
 from shakedown.hosts import few
 from shakedown.isolation.tree import result_lines
+from shakedown.logs.metrics import METRICS
 from shakedown.report.causes import FoldedGate, fold_gates
 from shakedown.report.files import FILES
 from shakedown.report.summary import PAGE, HostOutcome, OutcomeKind, Summary
@@ -23,6 +24,9 @@ _GATES = 3  # gates that are shown with their evidence and remedy; the others by
 # A remedy may begin with a command.
 _PROGRAMS = {"curl", "docker", "findmnt", "getent", "ip", "kubectl", "quota", "sacct", "scontrol"}
 _PROGRAMS |= {"shakedown", "show_gids", "showmount", "systemctl", "ucx_info"}
+# Gates that fail over all nodes where one of them is slow or computes wrong.
+_OF_SOME_NODE = {*METRICS, "loss_finite", "no_skipped_or_nan", "gradient_norm", "loss_falling", "steady"}
+_OF_SOME_NODE |= {"scaling_efficiency", "no_straggler"}
 _SEARCH = 4  # lines of a search for bad nodes
 _NOTES = 3  # notes on nodes
 _LIMITS = 4  # nodes that a command of pyinfra names
@@ -80,9 +84,17 @@ def next_command(record: RunRecord) -> str:
     suspects = _suspects(record)
     if suspects and record.deploy in ("", "megatron"):  # pyinfra's own --limit leaves no node out
         nodes = [f"!{name}" for name in suspects]
-    if found is not None and found.among and record.isolation is None:
+    undecided = bool(found.among) if found is not None else _of_some_node(record)
+    if undecided and record.isolation is None:
         return f"shakedown isolate {record.run_id}"
     return _again(record, nodes if len(nodes) < len(record.nodes) else ())
+
+
+def _of_some_node(record: RunRecord) -> bool:
+    """Return whether figures or losses of a job over several nodes failed, as one bad node makes them fail."""
+    failed = {gate.name for gate in record.gates if gate.node is None and gate.verdict is Verdict.FAIL}
+    several = sum(node.part == "trained" for node in record.nodes) > 1
+    return several and record.deploy in ("", "megatron") and bool(failed & _OF_SOME_NODE)
 
 
 def _again(record: RunRecord, nodes: Sequence[str]) -> str:

@@ -129,10 +129,13 @@ def test_a_slow_node_a_bad_loss_and_a_refused_start_are_the_first_thing_said() -
         "verdict: fail: no_straggler failed; no node is named",
         "  fail: gate no_straggler: node17 needs 40 % longer than its peers",
         "    Compare the node with others.",
-        "  next: shakedown run rack.py",
+        "  next: shakedown isolate r",
     ]
     lines = ended(gate("loss_finite", Verdict.FAIL, "the loss of iteration 12-20 is not finite", wanted=20, actual=11))
     assert lines[1].startswith("  fail: gate loss_finite: the loss of iteration 12-20")
+    assert "  next: shakedown isolate r" in ended(gate("throughput_per_gpu", Verdict.FAIL, "wanted at least 380"))
+    assert "  next: shakedown run rack.py" in ended(gate("rccl_tuning", Verdict.FAIL, "TCP"))
+    assert "  next: shakedown run rack.py" in ended(gate("steady", Verdict.FAIL, "no"), part="examined")
     refused = "node[01-64]: run x of root@other holds this node since 04:00"
     lines = ended(gate("ran_to_its_end", Verdict.FAIL, refused), part="examined")
     assert lines[1] == f"  fail: gate ran_to_its_end: {refused}"
