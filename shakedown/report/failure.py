@@ -18,7 +18,7 @@ from shakedown.report.causes import FoldedGate, fold_gates
 from shakedown.report.files import FILES
 from shakedown.report.summary import PAGE, HostOutcome, OutcomeKind, Summary
 from shakedown.runs.directory import RunNode, RunRecord
-from shakedown.state.findings import Verdict
+from shakedown.state.findings import FixedBy, Verdict
 
 _GATES = 3  # gates that are shown with their evidence and remedy; the others by their names
 # A remedy may begin with a command.
@@ -28,6 +28,9 @@ _PROGRAMS |= {"shakedown", "show_gids", "showmount", "systemctl", "ucx_info"}
 _OF_SOME_NODE = {*METRICS, "loss_finite", "no_skipped_or_nan", "gradient_norm", "loss_falling", "steady"}
 _OF_SOME_NODE |= {"scaling_efficiency", "no_straggler"}
 _SEARCH = 4  # lines of a search for bad nodes
+# A run has logged in anew, and boots nodes only where it may: another run would change nothing.
+_LOGIN = "See UsePAM in the nodes' sshd_config, and pam_limits: a new session did not suffice. Or reboot."
+_REBOOT = 'Reboot the nodes, or have a run do it: "system": {"reboot": "when needed"}.'
 _NOTES = 3  # notes on nodes
 _LIMITS = 4  # nodes that a command of pyinfra names
 _WORDS: dict[Verdict, OutcomeKind] = {Verdict.DRIFT: "drift", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "failed"}
@@ -69,6 +72,11 @@ def next_steps(record: RunRecord) -> list[str]:
     if record.soak is not None:
         again = f"shakedown soak {shlex.quote(printable(record.inventory))} --resume {record.run_id}"
         return [] if record.soak.over or record.soak.rose else [f"  next: {again}"]
+    left = [finding for finding in record.findings if finding.verdict is Verdict.DRIFT]
+    if found is None and record.verdict is Verdict.DRIFT and left and all(finding.pending for finding in left):
+        login = any(finding.fixed_by == FixedBy.LOGIN for finding in left)
+        check = f"shakedown drift {shlex.quote(printable(record.inventory))}"
+        return [f"  next: {_LOGIN if login else _REBOOT}", f"  then: {check}"]
     remedy = [f"  next: {printable(sentence(found.remedy), 400)}"] if found is not None and found.remedy else []
     return [*remedy, f"  {'then' if remedy else 'next'}: {next_command(record)}"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.checks.compare import NEW_LOGIN
 from shakedown.cli.commands.report import report
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
@@ -17,7 +18,7 @@ from shakedown.report.summary import LINES, WIDTH, fitted, summary_lines
 from shakedown.runner.pyinfra.deploys import Deploy
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runs.directory import JobRecord, RunNode, RunRecord
-from shakedown.state.findings import Verdict
+from shakedown.state.findings import Finding, Verdict
 from tests.plays import LINE, PHASES, TORCHRUN
 from tests.turns import Script
 from tests.unit.test_naming import Views
@@ -146,6 +147,19 @@ def test_a_slow_node_a_bad_loss_and_a_refused_start_are_the_first_thing_said() -
     assert "  unknown: gate ended_well: no log" in unknown and "  gates: 2 of 3 did not pass" in unknown
     for shown in (lines, unknown):
         on_one_screen(shown)
+
+
+def test_what_waits_for_a_login_or_a_boot_is_not_run_again() -> None:
+    record = RunRecord(run_id="r", started_at="x", inventory="rack.py", desired_digest="0", verdict=Verdict.DRIFT)
+    record.nodes, record.jobs = [RunNode(name="n1", verdict=Verdict.DRIFT, part="trained")], [JobRecord()]
+    login = Finding(name="memlock", node="n1", verdict=Verdict.DRIFT, remedy=NEW_LOGIN)
+    boot = Finding(name="cmdline.iommu", node="n1", verdict=Verdict.DRIFT, reboot_pending=True)
+    for found, words in (([login], "See UsePAM"), ([boot], "Reboot the nodes"), ([login, boot], "See UsePAM")):
+        record.findings = found
+        first, then = next_steps(record)
+        assert first.startswith(f"  next: {words}") and then == "  then: shakedown drift rack.py"
+    record.findings = [login, boot.model_copy(update={"reboot_pending": False})]
+    assert next_steps(record) == ["  next: shakedown run rack.py"]
 
 
 def test_a_remedy_of_several_gates_is_shown_once() -> None:
