@@ -58,7 +58,10 @@ _SOURCES = (
 _ENTRY = "import sys\nfrom node.launcher.commands import main\nmain(sys.argv[1:])\n"
 _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"
 # What the sampler takes along of the probe.
-_SAMPLER_MODULES = ("__init__", "children", "gpu", "kernel_log", "known", "pci", "rdma", "rocm", "smi", "tree", "udev")
+_SAMPLER_MODULES = (
+    *("__init__", "children", "gpu", "kernel_log", "known", "owners"),
+    *("pci", "rdma", "rocm", "smi", "tree", "udev"),
+)
 
 # Takes the launcher from the first line of standard input and the job from the second: the package has to run before
 # it has a folder to lie in, and secrets must not stand in argv.
