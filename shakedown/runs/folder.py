@@ -68,19 +68,22 @@ def _meant(name: str, found: list[str]) -> str:
 def own(path: Path, *names: str) -> None:
     """Raise ValueError where another user could have written these files of a run directory, or put it there: what is
     decided by them would be that user's decision. Raises OSError."""
+    _mine(path, *names)
+    try:
+        place(str(path))
+    except PermissionError as error:
+        why = f"others may write in {error.filename}, and could have put it there"
+        raise ValueError(f"{path}: {why}: chmod g-w,o-w that folder, or +t where several keep runs") from None
+
+
+def _mine(path: Path, *names: str) -> None:
+    """Raise ValueError where another user could have written these files, in the directory as it is. Raises OSError."""
     for file in (path, *(path / name for name in names)):
         found = file.stat() if file is path else file.lstat()
         if not closed(found):
             mode = stat.S_IMODE(found.st_mode)
             why = f"it belongs to uid {found.st_uid} and has mode {mode:04o}, so others than you could have written it"
             raise ValueError(f"{file}: {why}: look at it, and go on from a copy of your own")
-    try:
-        place(str(path))
-    except PermissionError as error:
-        remedy = f"chmod g-w,o-w {error.filename}, or chmod +t where several keep runs"
-        raise ValueError(
-            f"{path}: others may write in {error.filename}, and could have put it there: {remedy}"
-        ) from None
 
 
 def place_of_inventory(inventory: str) -> str:
@@ -103,7 +106,7 @@ def remove_old_checks(inventory: str, newest: int, current: str, root: Path | No
     for run in alike[newest:]:
         path = root / run
         with suppress(ValueError, FileNotFoundError):  # not this user's alone, no record, or another check removed it
-            own(path, "run.json", "states", "logs")
+            _mine(path, "run.json", "states", "logs")
             record = RunDirectory(path).load()
             over = record.kind == "drift" and record.run_id == run and record.finished_at and not record.jobs
             if over and run != current and not any(file.is_relative_to(path.resolve()) for file in _open()):
