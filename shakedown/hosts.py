@@ -296,7 +296,7 @@ class _Choice:
     def _nearest(self, missing: Sequence[str]) -> str:
         numbers = {_numbers(name.rstrip("*")) for name in missing}
         short = {name: name if (first := name.partition(".")[0]).isdigit() else first for name in self._names}
-        near = folded(name for name in short if {_numbers(name), _numbers(short[name])} & numbers)  # node1 for node01
+        near = folded(name for name in short if {_numbers(name), _numbers(short[name])} & numbers)  # node1, NODE01
         words = dict.fromkeys([*self._groups, *short, *short.values()])
         near = near or ", ".join(difflib.get_close_matches(missing[0], words, n=3))
         hint = f"; the nearest: {near}" if near else ""
@@ -307,8 +307,8 @@ class _Choice:
 
 
 def _numbers(name: str) -> str:
-    """Return the name with its numbers as numbers, without zeros before them."""
-    return re.sub("0*([0-9]+)", r"\1", name)
+    """Return the name in small letters with its numbers as numbers, without zeros before them."""
+    return re.sub("0*([0-9]+)", r"\1", name.lower())
 
 
 def _expanded(term: str) -> Iterator[tuple[str, re.Pattern[str]]]:

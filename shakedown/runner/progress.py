@@ -192,9 +192,9 @@ def progress(state: State) -> RunProgress:
 
 
 FIRST_S = 10.0  # that something takes before it is said
-EVERY_S = 15.0  # between two lines that differ
+EVERY_S = 15.0  # between two lines on what takes long, and two such lines that are alike
 BEGIN_S = 1.0  # after which a step over many hosts says how many it waits for
-STEP_S = 3.0  # between two such lines
+STEP_S = 3.0  # between two such lines that differ
 AGAIN_S = 60.0  # between two lines of which only the time differs
 SAID = 200  # characters of what a host said last
 BEAT_S = 5.0  # between two signs of life for those who watch the run
@@ -219,6 +219,7 @@ class Waiting:
     _say: Callable[[str], None]
     _shown: str = ""
     _shown_at: float = -AGAIN_S
+    _counted: str = ""
     _counted_at: float = -STEP_S
 
     def look(self, now: float) -> None:
@@ -243,9 +244,12 @@ class Waiting:
         """Say how many hosts a step over many of them waits for, from its first second."""
         at = list(self._kept.waits.values())
         slow = [what for what, began in at if now - began >= BEGIN_S]
-        if slow and len(at) > FEW and now - self._counted_at >= STEP_S and not self._kept.job_runs():
-            self._counted_at = now
-            self._say(f"{slow[0]}: waiting for {sum(what == slow[0] for what, _ in at)} nodes")
+        if not slow or len(at) <= FEW or self._kept.job_runs():
+            return
+        line = f"{slow[0]}: waiting for {sum(what == slow[0] for what, _ in at)} nodes"
+        if now - self._counted_at >= (EVERY_S if line == self._counted else STEP_S):
+            self._counted, self._counted_at = line, now
+            self._say(line)
 
     def _longest(self, now: float) -> tuple[str, float, str] | None:
         at = dict(self._kept.waits)

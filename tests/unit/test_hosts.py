@@ -89,7 +89,7 @@ def test_a_part_that_chooses_no_host_is_named(words: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "nearest"), [("node3", "node03.rack7"), ("node[1-2]", r"node\[01-02\].rack7"), ("nod17", "node17")]
+    ("word", "nearest"), [("node3", "node03.rack7"), ("NODE[1-2]", r"node\[01-02\].rack7"), ("nod17", "node17")]
 )
 def test_the_nearest_of_long_names_is_found_by_a_short_one(word: str, nearest: str) -> None:
     with pytest.raises(ValueError, match=f"no such host; the nearest: {nearest}"):

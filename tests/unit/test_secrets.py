@@ -233,3 +233,9 @@ def test_words_about_secrets_are_none(name: str) -> None:
 @pytest.mark.parametrize("name", ["HF_TOKEN_2", "DB_PASSWORD_RO", "GITHUB_TOKEN_OLD", "clientSecret", "API_KEY_B64"])
 def test_what_stands_behind_the_deciding_word_tells_which_one(name: str) -> None:
     assert is_secret(name)
+
+
+def test_lines_of_a_password_file_are_masked_from_the_first_to_the_last() -> None:
+    text = "db.x:5432:a:b:hunter2pw\n*:*:*:me:other9pw\nat 10:32:11 a:5432:b:c:d:e\ndb:5433:a:b:third8pw"
+    masked_text = f"db.x:5432:a:b:{MASK}\n*:*:*:me:{MASK}\nat 10:32:11 a:5432:b:c:d:e\ndb:5433:a:b:{MASK}"
+    assert Masker().text(text) == (masked_text, 3)

@@ -29,6 +29,11 @@ def test_many_hosts_are_counted_from_the_first_second() -> None:
         waiting.look(moment)
         kept.waits.popitem()
     assert said == ["the connection: waiting for 63 nodes", "the connection: waiting for 61 nodes"]
+    for moment in range(110, 145):  # one comes for one that goes
+        kept.waits = dict.fromkeys(map(str, range(40)), ("the connection", moment - 2.0))
+        waiting.look(float(moment))
+    assert said[2:] == ["the connection: waiting for 40 nodes"] * 3, "in 35 s"
+    del said[2:]
     few = Waiting(RunProgress(waits={"n1": ("the connection", 100.0)}), said.append)
     few.look(102.0)
     assert len(said) == 2
