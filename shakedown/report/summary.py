@@ -150,7 +150,8 @@ def _outcomes(summary: Summary) -> Iterator[str]:
     for (kind, _what), outcomes in rows[:REASONS]:
         count, of = len(outcomes), len(summary.outcomes)
         shared = ORDER[kind] in _FAULTS and count > 1 and 2 * count > of and not summary.headline
-        where = f" ({count} of {of} nodes: check the inventory or the image)" if shared else ""
+        place = "this machine's network" if ORDER[kind] == "unreached" else "the image"
+        where = f" ({count} of {of} nodes: check the inventory or {place})" if shared else ""
         why = f": {printable(outcomes[0].why, WHY)}" if outcomes[0].why else ""
         yield f"  {ORDER[kind]}: {_listed([outcome.node for outcome in outcomes])}{why}{where}"
     if rest := [outcome.node for _, outcomes in rows[REASONS:] for outcome in outcomes]:

@@ -135,7 +135,7 @@ def test_what_a_rollback_restored_is_said_once_for_all_nodes() -> None:
 
 def test_what_most_nodes_share_is_said_to_be_common() -> None:
     refused = [HostOutcome(f"n{n}", "unreached", f"Unable to connect to port 22 on 10.0.0.{n}") for n in (1, 2, 3)]
-    common = "3 of 3 nodes: check the inventory or the image"
+    common = "3 of 3 nodes: check the inventory or this machine's network"
     _verdict, line, *_ = summary_lines(Summary(Verdict.FAIL, refused))
     assert line == f"  unreached: n1, n2, n3: Unable to connect to port 22 on 10.0.0.1 ({common})"
     one = [refused[0], HostOutcome("n2", "ok"), HostOutcome("n3", "ok")]
