@@ -252,8 +252,8 @@ def _points(iterations: Sequence[Iteration]) -> list[Point]:
 def checkpoint_resumed(training: Training) -> Outcome | None:
     """Compare the first loss after a checkpoint with the last before it: at most 1 + `resume_rtol` times as great.
 
-    A checkpoint that was asked for has to be in the log, saved and read back. A job that did not reach the iteration
-    after it is unknown. The gate is skipped where no checkpoint was asked for and the log has none.
+    A checkpoint that was asked for has to be in the log, saved and read back. Without a loss before it, or a line after
+    it, the gate is unknown. It is skipped where no checkpoint was asked for and the log has none.
     """
     shape, at = training.printed or training.shape, training.resume_at
     if at is None and shape.loaded == shape.saved:
@@ -267,8 +267,8 @@ def checkpoint_resumed(training: Training) -> Outcome | None:
     lacking = [
         f"no line says that the checkpoint of iteration {at} was {what}" for what, it in seen.items() if it != at
     ]
-    if at not in losses or at + 1 not in losses:
-        verdict, evidence = Verdict.UNKNOWN, f"the log has no line of iteration {at if at not in losses else at + 1}"
+    if before is None or at + 1 not in losses:  # no line, or the search for a loss scale went on
+        verdict, evidence = Verdict.UNKNOWN, f"the log has no loss of iteration {at if before is None else at + 1}"
     elif lacking:
         verdict, evidence = Verdict.FAIL, "; ".join(lacking)
     elif not (is_loss(before) and is_loss(after)) or bound is None or after is None:

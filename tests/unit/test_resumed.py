@@ -37,6 +37,7 @@ def seen(losses: list[float | None], **fields: Any) -> Any:
         ([5.0, 4.0, 5.5, 3.8], FAIL),
         ([5.0, 4.0, None, 3.8], FAIL),
         ([5.0, float("inf"), 4.0, 3.8], FAIL),
+        ([None, None, None, 4.0], UNKNOWN),  # the search for a loss scale went on
         ([5.0, 4.0], UNKNOWN),
         ([5.0], UNKNOWN),
     ],
