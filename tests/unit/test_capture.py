@@ -114,6 +114,19 @@ SECRET = ("grace", "Hopper", "Room 7", "lovelace", "projectx", "0123456789abcdef
           "b83f:d203")  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "::1", "10.1.0.1"])
+def test_a_node_that_the_inventory_calls_by_its_address_is_captured(tmp_path: Path, name: str) -> None:
+    """Behind a tunnel all nodes are 127.0.0.1, which stays: an interface of each has it."""
+    recorded = record(make_tree(tmp_path / "tree", count=1, gid_entries=4))
+    examination = Examination({name: desired("mi300x", RACKS["mi300x"])})
+    examination.keep(name, Reading(NodeState.model_validate(recorded["state"])))
+    examination.judge()
+    path, _ = capture.write(examination, name, recorded["answers"], tmp_path / "capture.json.gz")
+    again = capture.load(path)
+    assert verdicts(capture.replay(again)) == verdicts(examination)
+    assert (again.node == name) == (name != "10.1.0.1")
+
+
 def test_a_host_name_of_two_letters_is_a_name_too(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree", count=1, gid_entries=4)
     (tree / "proc/sys/kernel/hostname").write_text("vm\n")

@@ -75,7 +75,8 @@ class Pseudonyms:
         odd = []
         for name, kind in names.items():
             address = self._address(name)
-            self._known[name] = address if address != name else self._named(name, kind)
+            nobodys = address == name == self._of_ip(name)  # a node behind a tunnel may be called 127.0.0.1
+            self._known[name] = address if nobodys or address != name else self._named(name, kind)
             if kind == "host" and (file := file_name(name)) != name:  # what names its folder stays what names it
                 self._known[file] = self._known[name]
                 odd.append(re.escape(file))
