@@ -84,6 +84,7 @@ def test_lines_that_count_to_another_number_fail() -> None:
         (range(10, 51, 10), 51, UNKNOWN, 50),
         (range(10, 51, 10), 59, UNKNOWN, 50),
         (range(10, 51, 10), 60, FAIL, 50),
+        (range(10, 51, 10), 67, FAIL, 50),
         (range(10, 51, 10), 49, FAIL, 5),
         ([10, 20, 40, 50], 50, FAIL, 4),
         ([10, 20, 30, 40], 50, FAIL, 40),

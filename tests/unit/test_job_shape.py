@@ -98,3 +98,8 @@ def test_hostile_numbers_and_lines_are_bounded() -> None:
     assert said("using world size: " + "9" * 400).world_size is None
     assert said("world size" + "." * 1_000_000 + " 4").seq_length is None
     assert len(said(*(f"h{number}:1:1 [0] NCCL INFO" for number in range(5000))).hosts) == 4096
+
+
+@pytest.mark.parametrize("shape", [JobShape(hosts=frozenset({"node07"})), JobShape(world_size=8), JobShape(nodes=2)])
+def test_a_log_states_its_nodes_by_ranks_options_or_hosts(shape: JobShape) -> None:
+    assert shape.states_nodes and not JobShape(seq_length=4096).states_nodes

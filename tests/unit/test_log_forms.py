@@ -420,6 +420,7 @@ _DEEPSPEED = (
         (lambda at: max(0, at - 150), Verdict.FAIL),
         (lambda at: at // 5, Verdict.FAIL),
         (lambda at: min(at, 20), Verdict.OK),
+        (lambda at: at // 10, Verdict.OK),
         (lambda at: at // 53, Verdict.OK),  # DeepSpeed-Chat: 139 of 7,360
     ],
 )
