@@ -123,14 +123,20 @@ def test_a_machine_that_is_slowed_down_fails_the_figure_that_the_site_expects(
     assert [ours(vm) for vm in vm_pair] == [[], []]
 
 
+def ready_for_perftest(product: Product) -> list[str]:
+    """Bring the pair up, and return the options of what measures it. A loaded machine imports torch for minutes."""
+    data = {"rdma": RDMA, "smoke": {"devices": ["/dev/infiniband"]}, "trials": {"repetitions": 1, "limit_s": 600}}
+    options = [word for name, value in data.items() for word in ("--data", f"{name}={json.dumps(value)}")]
+    ready = product.run("pyinfra", INVENTORY, PROJECT / "deploy/bringup.py", "-y", *options, timeout=SLOW_S)
+    assert ready.code == 0, ready.text
+    return options
+
+
 def test_perftest_measures_the_pair_over_its_rail_and_ends_what_it_started(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
     """Over software RDMA devices of real kernels. How the figures come out on busy cores is nobody's to know."""
-    data = {"rdma": RDMA, "smoke": {"devices": ["/dev/infiniband"]}, "trials": {"repetitions": 1, "limit_s": 180}}
-    options = [word for name, value in data.items() for word in ("--data", f"{name}={json.dumps(value)}")]
-    ready = product.run("pyinfra", INVENTORY, PROJECT / "deploy/bringup.py", "-y", *options, timeout=SLOW_S)
-    assert ready.code == 0, ready.text
+    options = ready_for_perftest(product)
     ran = product.run("shakedown", "trials", INVENTORY, "--only", "perftest", *options, timeout=2 * SLOW_S)
     record = product.record()
     assert "1 round of pairs" in ran.text and ran.code == 4, f"two nodes alone cannot be compared: {ran.text}"
@@ -147,6 +153,20 @@ def test_perftest_measures_the_pair_over_its_rail_and_ends_what_it_started(
     assert schemas.problems_of(product.folder / "runs/latest") == []
     for vm in vm_pair:
         assert ours(vm) == [] and not figures & set(vm.exec("ps -e -o comm").stdout.split())
+
+
+def test_the_fabric_stage_of_a_soak_is_perftest_over_the_rail(
+    vm_pair: VmLab, image: Reference, product: Product
+) -> None:
+    options = ready_for_perftest(product)
+    soak = ["shakedown", "soak", INVENTORY, "--for", "60s", "--only", "fabric", *options]
+    ran = product.run(*soak, timeout=4 * SLOW_S)
+    assert ran.code == 0, ran.text
+    for vm in vm_pair:
+        log = (product.folder / "runs/latest/soak/fabric-1" / vm.name / "leader.log").read_text()
+        found = [json.loads(line[len("trial ") :]) for line in log.splitlines() if line.startswith("trial ")]
+        assert [each["figure"] for each in found if each["value"] > 0] == ["ib_write_bw", "ib_read_lat"], log
+        assert ours(vm) == []
 
 
 def test_a_machine_that_is_cut_off_in_mid_run_ends_its_own_part(
