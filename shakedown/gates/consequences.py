@@ -19,6 +19,9 @@ OF_AN_EARLY_END = frozenset(
         "loss_falling",
     }
 )
+# What fails over all nodes, besides the metrics, where one of them is slow or computes wrong.
+OF_SOME_NODE = {"loss_finite", "no_skipped_or_nan", "gradient_norm", "loss_falling", "steady", "scaling_efficiency"}
+OF_SOME_NODE |= {"no_straggler"}
 # Unknown for a reason of their own, however the job ended. Other gates are unknown for what the end cut off.
 INDEPENDENT = frozenset({"no_kernel_fault", "no_throttling", "nothing_left", "baseline_known", "recipe"})
 _ENDS = ("ran_to_its_end", "exit_codes")  # gates that show an early end; the first explains the most

@@ -10,7 +10,7 @@ from shakedown.common.text import printable
 from shakedown.evidence.diagnosis import words
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates import Gate
-from shakedown.gates.consequences import split
+from shakedown.gates.consequences import OF_SOME_NODE, split
 from shakedown.hosts import few
 from shakedown.isolation.tree import result_lines
 from shakedown.logs.metrics import METRICS
@@ -24,9 +24,6 @@ _GATES = 3  # gates that are shown with their evidence and remedy; the others by
 # A remedy may begin with a command.
 _PROGRAMS = {"curl", "docker", "findmnt", "getent", "ip", "kubectl", "quota", "sacct", "scontrol"}
 _PROGRAMS |= {"shakedown", "show_gids", "showmount", "systemctl", "ucx_info"}
-# Gates that fail over all nodes where one of them is slow or computes wrong.
-_OF_SOME_NODE = {*METRICS, "loss_finite", "no_skipped_or_nan", "gradient_norm", "loss_falling", "steady"}
-_OF_SOME_NODE |= {"scaling_efficiency", "no_straggler"}
 _SEARCH = 4  # lines of a search for bad nodes
 # A run has logged in anew, and boots nodes only where it may: another run would change nothing.
 _LOGIN = "See UsePAM in the nodes' sshd_config, and pam_limits: a new session did not suffice. Or reboot."
@@ -102,7 +99,7 @@ def _of_some_node(record: RunRecord) -> bool:
     """Return whether figures or losses of a job over several nodes failed, as one bad node makes them fail."""
     failed = {gate.name for gate in record.gates if gate.node is None and gate.verdict is Verdict.FAIL}
     several = sum(node.part == "trained" for node in record.nodes) > 1
-    return several and record.deploy in ("", "megatron") and bool(failed & _OF_SOME_NODE)
+    return several and record.deploy in ("", "megatron") and bool(failed & {*METRICS, *OF_SOME_NODE})
 
 
 def _again(record: RunRecord, nodes: Sequence[str]) -> str:

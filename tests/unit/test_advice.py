@@ -37,6 +37,12 @@ OPTIONS = {
     "--pids-limit",
     "--time",
     "--mpi",
+    "--prefix",  # Open MPI's, with the next four
+    "--host",
+    "--map-by",
+    "--bind-to",
+    "--mca",
+    "--all",  # ompi_info
     "--nnodes",
     "--showpids",
     "--showtopo",
