@@ -320,7 +320,8 @@ def test_the_innermost_frame_that_any_entry_knows_names_the_exception() -> None:
     own = '  File "/home/u/my.py", line 1, in g'
     assert first_failure(failed_in(*IN_LOADER, data, own)).name == "data_refused"
     assert first_failure(failed_in(data, own, *IN_LOADER)).name == "checkpoint_refused"
-    assert first_failure(failed_in(own)).name == "traceback"
+    assert first_failure(failed_in(own)).name == "value_refused"
+    assert first_failure(failed_in(own, exception="SevenError: 7 of 9")).name == "traceback"
 
 
 @pytest.mark.parametrize(
