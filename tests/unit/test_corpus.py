@@ -70,6 +70,8 @@ SHARES = {
     "heldout-19": (0.95, 0.0, 0),
     "heldout-20": (0.9, 0.0, 0),
     "heldout-21": (0.9, 0.0, 0),
+    "heldout-upper": (0.9, 0.03, 0),
+    "heldout-upper-2": (0.86, 0.04, 0),
 }
 
 
