@@ -72,6 +72,8 @@ SHARES = {
     "heldout-21": (0.9, 0.0, 0),
     "heldout-upper": (0.9, 0.03, 0),
     "heldout-upper-2": (0.86, 0.04, 0),
+    "heldout-upper-3": (0.95, 0.0, 0),
+    "heldout-upper-4": (0.83, 0.09, 0),
 }
 
 
