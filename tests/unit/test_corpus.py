@@ -74,6 +74,7 @@ SHARES = {
     "heldout-upper-2": (0.86, 0.04, 0),
     "heldout-upper-3": (0.95, 0.0, 0),
     "heldout-upper-4": (0.83, 0.09, 0),
+    "heldout-22": (0.84, 0.0, 0),
 }
 
 
