@@ -43,6 +43,7 @@ OPTIONS = {
     "--bind-to",
     "--mca",
     "--all",  # ompi_info
+    "--force",  # ray stop
     "--nnodes",
     "--showpids",
     "--showtopo",

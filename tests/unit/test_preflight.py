@@ -64,7 +64,7 @@ def test_everything_wrong_is_told_at_once_with_its_layer() -> None:
 def test_a_recipe_is_refused_with_the_nearest_name() -> None:
     problem = found({**LLAMA, "recipe": "llama3.1-8b-fp9"})["smoke.recipe"]
     assert problem.startswith(
-        "group rack7: smoke.recipe = 'llama3.1-8b-fp9': expected llama3.1-8b-fp8? one of deepseek"
+        "group rack7: smoke.recipe = 'llama3.1-8b-fp9': expected llama3.1-8b-fp8? one of llama3.1-8b-fp8, llama3-8b"
     )
 
 
