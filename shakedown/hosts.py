@@ -28,11 +28,8 @@ _MOST = 200_000  # hosts
 
 
 def nodes(*patterns: str) -> list[str]:
-    """Return the hosts of the patterns in order, in ClusterShell's notation ("node[01-32]", "rack[1-2]n[1-8]", "a,b").
-
-    Raises ValueError for a pattern that cannot be read or that names no host: an inventory without hosts must never
-    look like a healthy rack. "@name" is a name, and no group of a ClusterShell configuration.
-    """
+    """Return the patterns' hosts in order, in ClusterShell's notation ("node[01-32]", "a,b"); "@name" is no group.
+    Raises ValueError for an unreadable pattern or one without hosts."""
     ranges = [abs(int(high) - int(low)) for low, high in _SPAN.findall(" ".join(patterns))]
     try:
         sets = [NodeSet(text, resolver=RESOLVER_NOGROUP) for text in patterns if sum(ranges) <= _MOST]
@@ -126,19 +123,13 @@ _MISLEADING = re.compile(r"""[][,"'\s]|^$""")
 
 
 def folded(names: Iterable[str]) -> str:
-    """Return the names as ranges: "node[001-127,129],head", without repetition, whatever their order.
-
-    What ClusterShell cannot fold stands alone behind the ranges, in quotation marks where it could be read as several
-    names.
-    """
+    """Return the names folded to ranges: "node[001-127,129],head"; what cannot fold stands behind, quoted if
+    ambiguous."""
     return _folded(tuple(dict.fromkeys(names)))
 
 
 def named(names: Iterable[str], most: int = 8, longest: int = 240) -> str:
-    """Return the names for a line of text: one by one up to `most`, as ranges beyond that.
-
-    Ranges longer than `longest` characters become the first names and how many more there are.
-    """
+    """Return the names for a line: up to `most`, else as ranges; beyond `longest` characters the first and a count."""
     own = list(dict.fromkeys(names))
     if len(own) <= most:
         return ", ".join(own)
@@ -227,10 +218,7 @@ def select(words: Iterable[str], names: Sequence[str], groups: Mapping[str, Iter
 
 
 def globs(word: str) -> list[str]:
-    """Return what a person's words say as globs of shells and of pyinfra: without commas and ranges, with their "!".
-
-    Raises ValueError for a range that cannot be read.
-    """
+    """Return a person's words as globs of shells and pyinfra, with "!". Raises ValueError for an unreadable range."""
     try:
         return [name for term in _terms(word) for name, _ in _expanded(term)]
     except RangeSetException as error:

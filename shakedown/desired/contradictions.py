@@ -88,8 +88,7 @@ def _registries(state: DesiredState) -> dict[str, Image | Mirror]:
 
 
 def _of_files(state: DesiredState) -> Iterator[Problem]:
-    """Refuse files of this machine that are not there, and secrets that would be refused when they are needed, hours
-    later."""
+    """Refuse missing files of this machine, and secrets that would be refused hours later."""
     registries = _registries(state).items()
     files = [(f"{path}.ca_file", registry.ca_file) for path, registry in registries]
     files += [("source.patches", file) for file in (state.source.patches if state.source else ())]

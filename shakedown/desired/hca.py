@@ -1,8 +1,5 @@
-"""Which RDMA devices of a node are meant, and which provider library: the one answer for checks, counters, launch plan.
-
-Names say little, since udev renames devices (bnxt_re0, rocep65s0, ens1f0_rdma): the PCI vendor decides where it is
-known, and names only where it is not, or where the site chose some of the devices by name.
-"""
+"""The one answer which RDMA devices of a node are meant, and which provider library. Names say little, since udev
+renames devices: the PCI vendor decides where it is known, unless the site chose devices by name."""
 
 from __future__ import annotations
 
@@ -14,11 +11,8 @@ from shakedown.state.node import ProviderLibrary, RdmaDevice, Verbs, is_unreadab
 
 
 def of_family(wanted: Rdma, device: RdmaDevice) -> bool:
-    """Whether a device is one of the NIC family's that the node should have.
-
-    A device in software has no vendor, and one whose vendor could not be read none that is known: those go by name.
-    `wanted.devices` is the site's own choice and always counts.
-    """
+    """Return whether a device is of the wanted NIC family: by vendor, or by name where no vendor is known (as of
+    software). `wanted.devices` always counts."""
     if wanted.devices and not _named(device, wanted.devices):
         return False
     if wanted.vendor and device.vendor:
@@ -28,11 +22,8 @@ def of_family(wanted: Rdma, device: RdmaDevice) -> bool:
 
 
 def devices_of(wanted: Rdma, devices: Sequence[RdmaDevice]) -> list[RdmaDevice]:
-    """Return the devices that are meant, in their order.
-
-    A virtual function shares the port of its physical function. It is another device only where that one is not here,
-    as in a container that was given the virtual function alone.
-    """
+    """Return the meant devices in order. A virtual function, which shares a port, counts only without its physical
+    one."""
     here = {device.bdf for device in devices if device.bdf}
     return [device for device in devices if device.physical_function not in here and of_family(wanted, device)]
 
@@ -69,11 +60,8 @@ def libraries_of(provider: Provider, verbs: Verbs) -> list[ProviderLibrary]:
 
 
 def library_of(provider: Provider, verbs: Verbs) -> ProviderLibrary | None:
-    """Return the library that libibverbs loads and a container is given.
-
-    It is of libibverbs' own ABI, at the path that the desired state names. None where there is none, or the ABI is not
-    known.
-    """
+    """Return the library for a container: of libibverbs' own ABI, at the wanted path; None where either is not
+    known."""
     if is_unreadable(verbs.abi):
         return None
     path = expected_path(provider, verbs.abi)

@@ -32,10 +32,7 @@ class Merged:
     origin: dict[str, str] = field(default_factory=dict)
 
     def origin_of(self, path: str) -> str:
-        """Return the layer that a dotted path came from: its own, its nearest parent's, or that of what lies below it.
-
-        A section that is missing a key has no leaf of that name.
-        """
+        """Return the layer of a dotted path: its own, its nearest parent's, or that of what lies below it."""
         parts = path.split(".")
         for end in range(len(parts), 0, -1):
             prefix = ".".join(parts[:end])
@@ -48,8 +45,7 @@ class Merged:
 
 
 def merge(layers: Iterable[Layer]) -> Merged:
-    """Merge layers in order. Dictionaries merge key by key (an empty one adds nothing); everything else,
-    lists too, is replaced whole."""
+    """Merge layers in order: dictionaries key by key (an empty one adds nothing), all else, lists too, whole."""
     merged = Merged()
     for layer in layers:
         _merge_into(merged, merged.values, layer.values, layer.name, "")

@@ -12,8 +12,7 @@ from shakedown.hosts import few
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One error. `where` is the layer that holds the value ("group rack7", "host node03", "profile mi300x"), `path`
-    the dotted path in the desired state, `hosts` the nodes it concerns."""
+    """An error: `where` is its layer ("group rack7", "profile mi300x"), `path` the dotted path, `hosts` the nodes."""
 
     where: str
     path: str

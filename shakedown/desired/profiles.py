@@ -23,10 +23,7 @@ def load(kind: str, name: str) -> dict[str, Any]:
 
 
 def provider_of(family: str) -> str | None:
-    """Return the libibverbs provider of a NIC family; None where its file names none.
-
-    Raises KeyError if there is no such family.
-    """
+    """Return a NIC family's libibverbs provider, None if its file names none. Raises KeyError for no family."""
     name: str | None = load("nic", family)["rdma"].get("provider", {}).get("name")
     return name
 

@@ -1,9 +1,5 @@
-"""From an inventory's layers, over the profiles that they name, to one DesiredState per host, with every error of every
-host at once.
-
-Pydantic reports one error per member of a union, at locations that no document has. Here each becomes one problem at
-the path that a person wrote.
-"""
+"""From an inventory's layers and profiles to one DesiredState per host, with every error of every host at once.
+Pydantic's errors for members of a union become one problem at the path that a person wrote."""
 
 import copy
 from collections import defaultdict
@@ -67,8 +63,7 @@ def _named_profiles(chosen: Merged) -> tuple[list[Layer], list[Problem]]:
 
 
 def _long_form(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Expand the short forms people write: gpu = "mi300x", nic = "thor2", images = {"megatron": "name:tag"}, and
-    container_engine = "docker" in the section system."""
+    """Expand short forms: gpu = "mi300x", nic = "thor2", images = {...: "name:tag"}, container_engine = "docker"."""
     long = {key: value for key, value in values.items() if key not in ("nic", "cvs")}
     if isinstance(long.get("gpu"), str):
         long["gpu"] = {"profile": long["gpu"]}
@@ -198,10 +193,7 @@ def _problems_of(error: ValidationError, merged: Merged) -> Iterator[Problem]:
 
 
 def _document_path(item: Any, values: Any) -> Iterable[str | int]:
-    """Return the part of an error's location that stands in the document, and the key that is missing from it.
-
-    Pydantic adds the names of union members to a location.
-    """
+    """Return an error location without pydantic's union members, and the key that is missing from it."""
     path: list[str | int] = []
     for part in item["loc"]:
         inside = dict(enumerate(values)) if isinstance(values, list) else values
@@ -212,10 +204,7 @@ def _document_path(item: Any, values: Any) -> Iterable[str | int]:
 
 
 def _keys_in(section: Sequence[str | int]) -> list[str]:
-    """Return the keys of a section of the desired state, by its path.
-
-    A name that a site gives, or a number in a list, is no section of its own.
-    """
+    """Return a section's keys by its path; a site's name, or a number in a list, is no section."""
     models: list[type[BaseModel]] = [DesiredState]
     for part in section:
         fields = [model.model_fields[str(part)] for model in models if str(part) in model.model_fields]
@@ -224,8 +213,7 @@ def _keys_in(section: Sequence[str | int]) -> list[str]:
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:
-    """Return a dotted key as sections: smoke.iterations. What a section of names holds is one key of it, with its dots:
-    tuning.sysctl.vm.swappiness."""
+    """Return a dotted key as sections; in a section of names the rest is one key: tuning.sysctl.vm.swappiness."""
     *sections, last = key.split(".")
     models: list[type[BaseModel]] = [DesiredState]
     for number, part in enumerate(sections):
@@ -260,8 +248,7 @@ def _expectation(item: Any) -> str:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The desired state of every host, the merged layers it was read from (for `shakedown show`), and what a reader of
-    the CVS files among them should know."""
+    """The desired states, the merged layers behind them (`shakedown show`), and notes on their CVS files."""
 
     states: dict[str, DesiredState]
     merged: dict[str, Merged]
@@ -283,11 +270,8 @@ class Feature:
 def resolve(
     hosts: Iterable[HostLayers], features: Sequence[Feature], whole: bool = False, to_train: bool = False
 ) -> Resolved:
-    """Merge and validate. Raise DesiredStateError with all the problems of all hosts.
-
-    `whole`: these are all the hosts of the inventory, so their number counts. `to_train`: a job over just these hosts
-    is to be started, so it must divide among them; a comparison needs no job.
-    """
+    """Merge and validate. Raises DesiredStateError with all problems. `whole`: all hosts of the inventory, so their
+    number counts. `to_train`: a job must divide among these hosts."""
     hosts_with: dict[Problem, list[str]] = defaultdict(list)
     resolved = Resolved({}, {})
     before: HostLayers | None = None
@@ -349,10 +333,7 @@ def _resolve_host(
 
 
 def asks(host: HostLayers) -> bool:
-    """Return whether the site requests anything of this host.
-
-    The shipped defaults alone are no desired state: a host that was forgotten in every group would pass by them.
-    """
+    """Return whether the site requests anything of this host: by the defaults alone a forgotten host would pass."""
     nothing: tuple[Any, ...] = (None, "", {}, [])
     values = (item for layer in host.layers for item in layer.values.items())
     keys = set(KEYS) - NO_PROMISE

@@ -1,9 +1,5 @@
-"""Types of the values of a desired state: what could reach a kernel, a file, a command or a container is checked here.
-
-What a shell or a file would read otherwise (a newline in a module's name, ../ in a sysctl key) is refused before the
-first connection, with its path; what is merely unusual, as a group "domain users", is kept, and quoted where it is
-used.
-"""
+"""Types of the desired state's values. What a shell, kernel or file would read otherwise (a newline in a module's name,
+../ in a sysctl key) is refused before the first connection; the merely unusual is kept, and quoted."""
 
 import re
 from datetime import date
@@ -122,8 +118,7 @@ UNIT = 'a size with its unit, as "64G" or "512MiB"'
 
 
 def parse_size(value: object) -> object:
-    """Return the bytes of a size as people write it (powers of 1024). What is no text is returned as it came, for the
-    model to refuse. Raise ValueError for a text that is no size or has no unit."""
+    """Return a size's bytes (powers of 1024); what is no text as it came. Raises ValueError for a text without unit."""
     if not isinstance(value, str):
         return value
     match = _SIZE.match(value)

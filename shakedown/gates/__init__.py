@@ -1,8 +1,5 @@
-"""The gates of a smoke run, a benchmark and a log from anywhere: conditions that must all hold for a pass.
-
-Each gate is a pure function with `@gate` (`registry.py`) over groups of evidence (`observed.py`). A gate without
-evidence is skipped.
-"""
+"""The gates of a job: conditions that must all hold for a pass. Each is a pure function with `@gate` (`registry.py`)
+over groups of evidence (`observed.py`), and is skipped without evidence."""
 
 from shakedown.gates.judge import judge, judge_log
 from shakedown.gates.model import Gate, verdict

@@ -74,8 +74,7 @@ def after_origin(gate: Gate, origin: Collection[str]) -> Gate:
 
 
 def begun_elsewhere(gate: Gate, origin: Collection[str]) -> Gate:
-    """Return the gate `ran_to_its_end` of a job whose failure began on the nodes of `origin`, also where the controller
-    saw another node's end first."""
+    """Return `ran_to_its_end` of a job whose failure began on `origin`, even if another end was seen first."""
     if gate.actual != "stopped" or any(
         re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", gate.evidence) for name in origin
     ):

@@ -1,7 +1,5 @@
-"""What the logs of a job show, as evidence for the gates, and every gate over it.
-
-A family of recipes names its parser in `PARSERS`. Another program with a report of its own is another entry there.
-"""
+"""A job's logs as evidence, and every gate over it. A family names its parser in `PARSERS`; a program with a report of
+its own is another entry."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -62,10 +60,7 @@ class JobSpec:
 
 
 def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
-    """Collect the evidence in the logs of one run, by node name.
-
-    Raises ValueError, with every fault, for an unknown metric or a bound that is no number.
-    """
+    """Collect the evidence in a run's logs, by node. Raises ValueError with every unknown metric and wrong bound."""
     if faults := unknown_metrics(spec.expect):
         raise ValueError("; ".join(faults))
     fullest = fullest_log(logs)
@@ -265,8 +260,7 @@ def _spec(plan: LaunchPlan) -> JobSpec:
 
 
 def wants_rdma(plan: LaunchPlan) -> bool:
-    """Return whether the job was to use RDMA between its nodes. A single node with devices is enough: the others then
-    have no partner. Sockets are intended in a plan without devices, or where the site sets them."""
+    """Return whether the job was to use RDMA: a single node with devices is enough. Plan or site may choose sockets."""
     sockets = any(
         node.environment.get("NCCL_IB_DISABLE", "0") not in ("", "0")
         or node.environment.get("NCCL_NET", "").lower() == "socket"

@@ -52,8 +52,7 @@ def judge(
     expected: Expected | None = None,
     watched: Watched | None = None,
 ) -> Judgement:
-    """Judge one run of a plan. `copies` holds the leader log of each node; `expected` holds the history inputs, as the
-    bounds are the plan's; `watched` is what the sampler of each node has written."""
+    """Judge a run of a plan. `copies`: leader logs; `expected`: history (bounds are the plan's); `watched`: samples."""
     logs = {node.name: copies.by_node.get(node.name) for node in plan.nodes}
     if _nothing_ran(end, logs):
         return _only(end, plan.expect, plan.warmup)
@@ -104,8 +103,7 @@ def stragglers_of(plan: LaunchPlan, logs: LogsByNode) -> Stragglers | None:
 
 
 def judge_measured(plan: LaunchPlan, logs: LogsByNode, end: JobEnd, watched: Watched | None = None) -> Judgement:
-    """Judge a job that measures and does not train: that it ran to its end everywhere, that its logs are whole, and
-    that no kernel reported a fault, where nodes were sampled."""
+    """Judge a job that does not train: its end, whole logs and, where nodes were sampled, no kernel fault."""
     logs = {node.name: logs.get(node.name) for node in plan.nodes}
     if _nothing_ran(end, logs):
         return _only(end)
@@ -145,9 +143,8 @@ def _only(end: JobEnd, expect: Mapping[str, float] | None = None, warmup: int = 
 
 
 def watched_counters(desired: DesiredState, state: NodeState, interface: str | None = None) -> dict[str, Any]:
-    """Return the node's error counters that a run must not raise: of what the desired state asks for (an unreadable
-    counter then makes the gate unknown), and of all other parts that could be read. Interfaces count where the job
-    uses them."""
+    """Return a node's counters that must not grow: wanted ones (unreadable: unknown) and all readable ones; interfaces
+    only if the job uses them."""
     wanted = {
         "rdma": desired.rdma.count > 0,
         "ethtool": desired.rdma.count > 0,

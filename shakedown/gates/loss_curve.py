@@ -227,10 +227,7 @@ def _at_most(levels: _Levels, share: float) -> bool:
 
 
 def _falls(levels: _Levels) -> bool:
-    """Return whether the loss falls by more than its scatter.
-
-    The levels are apart, or Kendall's test over all points says so with 99 % confidence (of four points with 95 %).
-    """
+    """Return whether the loss falls beyond its scatter: by levels, or Kendall's test at 99 % (95 % for four points)."""
     fall, count = levels.start.loss - levels.end.loss, len(levels.points)
     apart = math.sqrt(2) * levels.error
     if fall <= max(levels.resolution, threshold("loss.fall") * levels.start.loss, 2 * apart if count >= _FEW else 0.0):

@@ -14,11 +14,7 @@ from shakedown.state.findings import Verdict, worst
 
 
 class Outcome(Frozen):
-    """What a gate came to. `ok` and `warn`, which is advice, pass: what could not be seen is `unknown`.
-
-    `evidence` says where the value comes from and what is wrong with it; `remedy` what to do. An outcome that is ok has
-    none, whatever the gate gives.
-    """
+    """A gate's result; `ok` and `warn` pass. `evidence`: where the value is from; `remedy`: none if ok."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings", defer_build=True)
 

@@ -1,7 +1,5 @@
-"""What one job is judged by: a node's log, read once with everything the gates need of it, and groups of evidence.
-
-A group that is None was not observed, and gates that need it are skipped.
-"""
+"""What one job is judged by, read once, in groups of evidence; a group of None was not observed, and its gates are
+skipped."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,11 +43,8 @@ _HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
 
 class NodeLog(Frozen):
-    """What stands in one node's log. `damaged` holds the numbers of iterations whose line was cut or mixed, `beyond`
-    says how many iteration lines there are, at least, after the first `MAX_ITERATIONS`, which alone are kept.
-
-    `incomplete` says why the log is not the whole of what the job said; empty: nothing is known to be missing.
-    """
+    """A node's log. `damaged`: numbers of cut or mixed iterations; `beyond`: at least so many after `MAX_ITERATIONS`;
+    `incomplete`: why it is not the whole; empty: it may be."""
 
     lines: int = 0
     iterations: tuple[Iteration, ...] = ()
@@ -73,8 +68,7 @@ class NodeLog(Frozen):
 
 
 def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
-    """Read a log, from a file or in chunks (or lines) of any size, in one pass. Raises OSError for a file that cannot
-    be read, NotALog (a ValueError) for one that is no text."""
+    """Read a log once, from a file or chunks. Raises OSError, or NotALog (a ValueError) for what is no text."""
     if isinstance(source, Path):
         source = LogSource(source)
     splitter, reader = LineSplitter(), LogReader()
@@ -161,8 +155,7 @@ def logs_of(logs: Mapping[str, NodeLog | None], unlogged: int) -> str:
 
 
 class OneAlone(Frozen):
-    """What a node did by itself, in which runs: metric -> the figure per GPU (of several runs their median), and over
-    how many ranks."""
+    """A node alone, in which runs: metric -> figure per GPU (of several runs their median), and its ranks."""
 
     runs: list[str]
     ranks: int = Field(gt=0, le=10**6)
@@ -170,8 +163,7 @@ class OneAlone(Frozen):
 
 
 class Alone(Frozen):
-    """What each node of a job did by itself, as the gate was given it; a node that is missing did nothing, or nobody
-    knows of it. `share` is what of the sum they are to do together, 0 to 1."""
+    """What each node did alone; missing: nothing, or not known. `share`: wanted part of the sum, 0 to 1."""
 
     share: FiniteFloat = Field(gt=0)
     nodes: dict[str, OneAlone | None]

@@ -42,10 +42,7 @@ class Request:
 
 
 def judge_logs(logs: Mapping[str, NodeLog], request: Request) -> tuple[Judgement, list[str]]:
-    """Judge one run's logs, one for each node or one for all; return the judgement with notes for the user.
-
-    Raises ValueError with every fault of the request.
-    """
+    """Judge a run's logs, one a node or one for all, with notes. Raises ValueError with every fault of the request."""
     chosen = _chosen(request)
     shape = shape_of([log.shape for log in logs.values()])
     lines = fullest_log(logs).iterations
@@ -101,8 +98,7 @@ def judge_report(sources: Mapping[str, LogSource], request: Request) -> tuple[Ju
 
 
 def _nodes_seen(logs: Mapping[str, NodeLog]) -> int:
-    """Count the nodes that the logs are of. RCCL's lines name the host that wrote them, so one log may show several; a
-    log without such lines is of one node."""
+    """Count the nodes of logs, by the hosts in RCCL's lines; a log without them is of one node."""
     hosts = frozenset().union(*(log.shape.hosts for log in logs.values()))
     return max(len(logs), len(hosts) + sum(not log.shape.hosts for log in logs.values()))
 

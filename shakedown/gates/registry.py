@@ -74,12 +74,8 @@ def gate(
 def gate(
     function: Any = None, /, *, names: str = "", stands: bool = False, contradicted: Uncertain = Verdict.UNKNOWN
 ) -> Any:
-    """Register a gate under the name of its function.
-
-    `names` describes, for the documentation, the names of a gate that returns several outcomes by name.
-    `stands`: a failure that is seen in a part of a log holds for the whole log. `contradicted`: the verdict where the
-    logs are of several runs. Both are for gates over lines.
-    """
+    """Register a gate under its function's name. `names`: documentation of several outcomes. `stands`: a failure in a
+    part holds for the whole log. `contradicted`: the verdict for logs of several runs."""
 
     def register(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()

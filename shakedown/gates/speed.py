@@ -18,8 +18,7 @@ from shakedown.state.findings import Verdict
 
 
 class Recorded(Frozen):
-    """A figure that is kept for the report and not judged: no bound is expected of it, and there are too few earlier
-    runs. `value` None: the log does not have it."""
+    """A figure that is only reported: no bound, too few earlier runs. `value` None: not in the log."""
 
     name: str
     value: float | None
@@ -50,8 +49,7 @@ def _expected(name: str, bound: float, figures: Figures) -> Outcome:
 def recorded(
     judged: Collection[str], figures: Figures, baselines: Mapping[str, Baseline] | None = None
 ) -> list[Recorded]:
-    """Return the metrics that no gate has `judged`, with their means, as a gate would judge them, and why `baselines`
-    do not judge them."""
+    """Return the unjudged metrics with their means, and why `baselines` do not judge them."""
     values = {name: figure.mean for name in METRICS if (figure := figures.get(name))}
     return [
         Recorded(name=name, value=values.get(name), unit=metric.unit, why=str((baselines or {}).get(name, "")))

@@ -1,6 +1,5 @@
-"""How evenly the iterations of a run follow each other: the share of slow ones, the longest stretch of them, and how
-far the usual one is from the fastest tenth. The thresholds are data: `thresholds.toml`;
-`bench/steady.py` tries them."""
+"""How evenly iterations follow each other: share of slow ones, longest stretch, and distance of the usual from the
+fastest tenth. Thresholds: `thresholds.toml`; `bench/steady.py` tries them."""
 
 import statistics
 from collections.abc import Sequence
@@ -45,11 +44,8 @@ class Steadiness:
 
 
 def paces(iterations: Sequence[Iteration], warmup: int) -> Paces | None:
-    """Return the times of the judged lines; None where fewer than `steady.least` have one.
-
-    Where lines have no time, the inverse of tokens/s or TFLOP/s stands for it: the work of an iteration is the same.
-    Where the batch grows, a line is compared with those of its own batch.
-    """
+    """Return the judged lines' times (or the inverse of throughput), scaled to the batch where it grows; None with
+    fewer than `steady.least`."""
     lines = judged_lines(iterations, warmup)
     for field in ("elapsed_ms", "tokens_per_gpu_per_s", "tflops_per_gpu"):
         values = [(line, value) for line in lines if (value := getattr(line, field)) and 0 < value < 1e15]
@@ -111,10 +107,7 @@ def _longest(slow: Sequence[bool]) -> tuple[int, int]:
 
 
 def clock(iterations: Sequence[Iteration], stamps: Sequence[tuple[int, float]]) -> str:
-    """Return how the times of lines contradict the durations of iterations on the lines; empty: they do not.
-
-    The clock's resolution is a second; evaluations and checkpoints come between some lines, and not between most.
-    """
+    """Return how lines' times contradict iteration durations, to a second; some lines may have checkpoints between."""
     durations = {line.iteration: line.elapsed_ms for line in iterations}
     apart = [(after - before, at, later - at) for (at, before), (later, after) in pairwise(stamps)]
     if back := [at for wall, at, _ in apart if wall < -1 and abs(wall + 3600) > threshold("clock.summer_time")]:

@@ -1,16 +1,13 @@
 """The causes that make trainings fail, in one model: any nodes, or one fault that several nodes share.
 
-A training fails with 1 - missed if the fault touches its group, and with false_fail if not. Bad nodes are independent
-and may be many: belief propagation (`marginals`). Beside them, alone, with bad nodes and in pairs, are: a link, which
-touches the groups with both of its ends; the uplink of a rack, which touches those with nodes of it and of another; the
-trunk between two racks, which touches those with nodes of both. A size, from which on every group fails, and a node
-that fails only now and then stand alone. Their likelihoods are exact, and sums of outcomes over products of
-memberships: a few matrix products for all of them together.
+A training fails with 1 - missed if the fault touches its group, and with false_fail if not. Bad nodes are independent:
+belief propagation (`marginals`). Shared causes stand alone, with bad nodes, and in pairs: a link touches groups with
+both ends, a rack's uplink those with nodes of it and another, a trunk those with nodes of both racks. A size, and a
+node that fails now and then, stand alone. Their likelihoods are exact: a few matrix products for all together.
 
-Belief propagation: a group is an OR of its nodes behind a noisy channel. On groups that are nested or overlap in few
-nodes the sum-product algorithm comes close to the exact posterior (group testing as inference: Aldridge, Johnson,
-Scarlett 2019, arXiv 1902.06002, 3.3), at a cost of the number of memberships. The probability alone never names a node:
-see `Knowledge.named`.
+Belief propagation takes a group as an OR of its nodes behind a noisy channel. On nested groups sum-product comes close
+to the exact posterior (Aldridge, Johnson, Scarlett 2019, arXiv 1902.06002, 3.3), at the cost of the memberships.
+Probability alone never names a node: see `Knowledge.named`.
 """
 
 from __future__ import annotations
@@ -30,11 +27,9 @@ Floats = npt.NDArray[np.float64]
 Kind = Literal["link", "uplink", "trunk", "size"]
 
 PRIOR = 0.02
-"""The share of bad nodes before any training: Meta's and others' fleets have a few per cent in repair. The results
-differ little between 0.005 and 0.05."""
+"""The share of bad nodes before any training: fleets have a few per cent in repair; 0.005 to 0.05 differ little."""
 _SHARED = {"link": 0.05, "uplink": 0.02, "trunk": 0.02, "size": 0.005, "sometimes": 0.03}
-"""The probability of all causes of a kind together, against none. Guesses, as likely as one bad node or two; ten
-trainings outweigh them."""
+"""The probability of all causes of a kind, a guess: as likely as one or two bad nodes; ten trainings outweigh it."""
 RATES = (0.3, 0.5, 0.7)  # of their trainings that nodes fail which fail now and then
 _LIKELY = 0.1  # probability of a node to be bad: of two or more, shared causes are weighed with bad nodes beside them
 _BESIDE = 8  # so many of them
@@ -51,8 +46,7 @@ def in_order(values: Floats) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Shape:
-    """The nodes and racks of a search, as numbers. Racks count only where groups can tell them apart: from two on. Two
-    racks have one trunk and no uplinks of their own."""
+    """The nodes and racks of a search, as numbers. Racks count from two on; two have one trunk and no uplinks."""
 
     names: tuple[str, ...]
     racks: tuple[str, ...]
@@ -176,10 +170,7 @@ class _Tried:
     noise: Noise
 
     def judge_nodes(self, without: npt.NDArray[np.bool_] | None = None) -> tuple[Floats, float]:
-        """Compute the probability of each node to be bad, and the log evidence for any bad nodes against none.
-
-        `without`: trainings to leave out.
-        """
+        """Return each node's probability to be bad, and the log evidence for bad nodes, `without` some trainings."""
         kept = np.ones(len(self.rows), bool) if without is None else ~without
         failed, rows = self.failed[kept], [row for row, keep in zip(self.rows, kept, strict=True) if keep]
         chances, evidence = marginals(self.prior, rows, failed.tolist(), self.noise)
@@ -192,8 +183,7 @@ class _Tried:
 
 @dataclass(frozen=True)
 class _Mixed:
-    """Shared causes that are bad together with nodes or with each other: the logarithm of the weight, and the chances
-    of the nodes then."""
+    """Shared causes bad with nodes or each other: logarithm of the weight, and the nodes' chances then."""
 
     causes: tuple[Cause, ...]
     weight: float
@@ -201,11 +191,8 @@ class _Mixed:
 
 
 def _several(alone: Posterior, tried: _Tried) -> Iterator[_Mixed]:
-    """Yield the likeliest shared causes beside bad nodes, and in pairs without any.
-
-    A failure that a cause leaves unexplained counts against the cause: a rack behind a bad uplink looks like bad nodes,
-    once another node is bad too.
-    """
+    """Yield the likeliest shared causes beside bad nodes, and pairs of them. An unexplained failure counts against a
+    cause: a rack behind a bad uplink looks like bad nodes, once another node is bad too."""
     likely = [(weight, cause) for weight, cause in alone.likeliest(_PAIRED) if cause.kind != "size"]
     likely = [(weight, cause) for weight, cause in likely if math.isfinite(weight)]
     touched = np.array([[cause.touches(row, alone.shape) for row in tried.members] for _, cause in likely], bool)
@@ -262,10 +249,7 @@ _BOUND = 40.0  # log odds: beyond it a double has no room
 def marginals(
     prior: Floats, groups: Sequence[Sequence[int]], failed: Sequence[bool], noise: Noise
 ) -> tuple[Floats, float]:
-    """Compute the probability of each node to be bad, and the logarithm of the evidence (Bethe's approximation).
-
-    `groups` hold indices of `prior`; `failed` has one entry for each group.
-    """
+    """Return each node's probability to be bad, and the log evidence (Bethe). `groups`: indices of `prior`."""
     base = np.log(prior) - np.log1p(-prior)
     if not groups:
         return prior, 0.0

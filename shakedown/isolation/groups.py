@@ -1,9 +1,6 @@
-"""Which nodes train together in the next round: to find a bad node, or a fault that several nodes share.
-
-For a shared fault (a link, an uplink, a trunk, a size) a bounded number of ways to divide the nodes into up to four
-groups is drawn. The division with the largest expected gain by the posterior of `causes.py` is taken: the part of the
-outcomes' entropy that is not noise.
-"""
+"""Which nodes train together in the next round: to find a bad node, or a fault that several nodes share. For a shared
+fault a bounded number of divisions into up to four groups is drawn; the one with the largest expected gain by the
+posterior of `causes.py` (entropy of the outcomes without noise) is taken."""
 
 import math
 import random
@@ -47,10 +44,8 @@ def parts(nodes: Sequence[str], count: int) -> list[list[str]]:
 
 
 def next_groups(knowledge: Knowledge, number: int) -> list[Group]:
-    """Form the groups of a round over all open nodes, filled with cleared nodes.
-
-    A group that can show nothing new is not formed: its nodes are mixed anew, and wait where no other group results.
-    """
+    """Form a round's groups over all open nodes, filled with cleared nodes. The nodes of a group that would show
+    nothing new are mixed anew, or wait."""
     if not knowledge.rounds:
         return _numbered(
             _filled(knowledge, [_Wanted(part, "groups", None) for part in _by_hints(knowledge)], f"{number}"), number
@@ -112,11 +107,8 @@ def _by_hints(knowledge: Knowledge) -> list[list[str]]:
 
 
 def _by_family(knowledge: Knowledge, held: Set[str], remix: Set[str], salt: str, least: int) -> list[_Wanted]:
-    """Divide the nodes of groups that failed last, and mix all other nodes anew.
-
-    Mixing separates a bad node that was missed from its last partners. Nodes whose last training gave no result go into
-    smaller groups: a node that cannot train then blocks fewer others.
-    """
+    """Divide groups that failed last, and mix all other nodes anew, which separates a missed bad node from its
+    partners. Nodes without a result go into smaller groups, where they block fewer others."""
     families: dict[str | None, list[str]] = defaultdict(list)
     longest = len(knowledge.problem.nodes)
     for node in knowledge.open:
@@ -162,10 +154,8 @@ def _divided(knowledge: Knowledge, nodes: list[str], least: int) -> list[list[st
 
 
 def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] = frozenset()) -> list[Group]:
-    """Fill each group up to the nodes that a training needs: cleared nodes first, then the least frequent partners.
-
-    A group for which no node is left joins another such group, or waits for the next round.
-    """
+    """Fill each group: cleared nodes first, then the least frequent partners. One without partners joins another, or
+    waits."""
     smallest = knowledge.problem.smallest
     busy = {node for group in wanted for node in group.nodes} | held | knowledge.given_up.keys()
     spare = [node for node in knowledge.problem.nodes if node not in busy and node not in knowledge.named]
@@ -199,11 +189,8 @@ def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[st
 
 
 def _joined(knowledge: Knowledge, kept: list[_Wanted], alone: list[_Wanted]) -> list[_Wanted]:
-    """Join the groups for which no node is left. A last one that is still too small waits.
-
-    Without any cleared node waiting is useless: its nodes then join another group, if possible not the other half of
-    the group that failed.
-    """
+    """Join the groups for which no node is left; a last small one waits. Without cleared nodes, where waiting is
+    useless, it joins another, if possible not the other half of the group that failed."""
     smallest = knowledge.problem.smallest
     joined: list[_Wanted] = []
     for group in alone:
@@ -274,10 +261,8 @@ def gain(post: Posterior, divisions: Labels, noise: Noise) -> Floats:
 
 
 def _masses(post: Posterior, divisions: Labels) -> tuple[Floats, Floats]:
-    """Sum, for each division, the probability of the causes that touch a set of its groups (one bit for a group).
-
-    Returns two tables: causes that fail a group nearly always, and causes that fail a group now and then.
-    """
+    """Sum, for each division and set of its groups (a bit each), the causes' probability: of those that fail a group
+    nearly always, and of those that do now and then."""
     shape, count = post.shape, len(divisions)
     hard, soft = np.zeros((count, 1 << _GROUPS)), np.zeros((count, 1 << _GROUPS))
     spans, sizes = np.zeros((count, len(shape.racks)), np.int64), np.zeros((count, len(shape.sizes)), np.int64)
@@ -316,11 +301,8 @@ def _entropy(chances: Floats) -> Floats:
 
 
 def _divisions(post: Posterior, usable: npt.NDArray[np.bool_], draw: random.Random) -> Iterator[Labels]:
-    """Yield ways to divide the nodes, as one label for each node; -1: the node does not train.
-
-    The divisions are: all together; random parts of nodes and of whole racks; parts within racks and across the
-    likeliest pairs of racks; each likely cause alone.
-    """
+    """Yield divisions, one label for each node (-1: no training): all together; random parts of nodes and racks; within
+    racks and across the likeliest pairs; each likely cause alone."""
     random_of = np.random.default_rng(draw.randrange(1 << 32))
     count, racks = len(usable), post.shape.of_rack
     rack = (racks @ np.arange(1, racks.shape[1] + 1)).astype(np.int64) - 1  # -1: in none

@@ -37,10 +37,7 @@ def from_findings(findings: Iterable[Finding]) -> Iterator[Hint]:
 
 
 def from_run(record: RunRecord, stopped: Sequence[tuple[str, str]] = ()) -> Iterator[Hint]:
-    """Take hints from a run: findings, gates that failed for one node, trials, diagnosis, stragglers and samples.
-
-    `stopped`: the nodes that failed first, with the reason.
-    """
+    """Take a run's hints. `stopped`: the nodes that failed first, with the reason."""
     yield from from_findings(record.findings)
     if record.trials is not None:
         yield from from_trials(record.trials)
@@ -100,10 +97,8 @@ def from_trials(trials: TrialsRecord) -> Iterator[Hint]:
 
 
 def strongest(hints: Iterable[Hint], nodes: Sequence[str]) -> list[Hint]:
-    """Keep the strongest hint of each node: hints of a node are seldom independent.
-
-    Where more than a third of the nodes have hints, the hints show nothing, and the result is empty.
-    """
+    """Keep each node's strongest hint, as they are seldom independent; none where over a third of the nodes have
+    any."""
     by_node: dict[str, Hint] = {}
     for hint in hints:
         if hint.node in nodes and (hint.node not in by_node or hint.odds > by_node[hint.node].odds):

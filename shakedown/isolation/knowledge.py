@@ -1,5 +1,4 @@
-"""The knowledge about the nodes after the trainings so far. It is computed anew from the trainings each time: an
-interrupted search goes on from its file alone."""
+"""The knowledge about nodes, computed anew from the trainings: an interrupted search goes on from its file alone."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ _DOUBTED = 0.3  # probability to fail now and then, from which a node is tried f
 _BUSY = 0.1  # share of good trainings that fail, above which no shared cause is named: a pair has too few trainings
 ANSWERS = 3  # of one group: two of three decide
 SILENT = 2
-"""Trainings of one group without a result, where no other group can answer the same question: at the second try the
-lock of another job may be gone. Where another group can, this one is not tried again."""
+"""Trainings of a group without result that no other group can replace: another job's lock may be gone."""
 GIVEN_UP = 3  # trainings of a node, with different partners, without a result
 SHARED_FAILURES = 2  # trainings that a shared cause has to have touched and that failed
 FAILURES = 3
@@ -78,10 +76,7 @@ class Knowledge:
         return Shape.from_problem(self.problem)
 
     def _believed(self, noise: Noise, without: frozenset[str] = frozenset()) -> Beliefs:
-        """Name shared causes one after the other: the trainings that a cause touches show nothing about the next.
-
-        `without`: nodes whose trainings are explained already.
-        """
+        """Name shared causes one after the other, by trainings that no cause before touches, `without` bad nodes'."""
         decisive = [*self.decisive]
         if self.problem.failed:
             whole = Group(id="0", nodes=tuple(self.problem.nodes), purpose="closing")
@@ -110,11 +105,8 @@ class Knowledge:
 
     @cached_property
     def _noise(self) -> Noise:
-        """Estimate the noise for naming nodes.
-
-        The estimate counts the trainings without a node that would be named. Where more of these fail than the assumed
-        noise explains, the noise is larger, and a failure weighs less. Step times within the scatter count as noise.
-        """
+        """Estimate the noise for naming nodes by the trainings without a node that would be named: more failures there
+        mean that a failure weighs less. Step times within the scatter count as noise."""
         bad = {node for node, chance in self.probability.items() if chance > CONVINCED and self._against_enough(node)}
         rest = [
             training.outcome != "pass"
@@ -165,10 +157,7 @@ class Knowledge:
 
     @cached_property
     def passed(self) -> dict[str, int]:
-        """Count the passes of each node, less its slow trainings within the scatter.
-
-        A slow node passes now and then: without the subtraction its slow trainings would not count.
-        """
+        """Count each node's passes, less its slow trainings within the scatter: a slow node passes now and then."""
         counts = dict.fromkeys(self.problem.nodes, 0)
         for training in self.trainings:
             if training.outcome == "pass" or training.doubt == "peers":
@@ -178,11 +167,8 @@ class Knowledge:
 
     @cached_property
     def cleared(self) -> set[str]:
-        """Return the nodes that are good, with a probability of `MISSED` that any of them is bad.
-
-        A node of a slow group within the scatter needs as many passes as a bad node needs failures, unless its
-        probability is far below the bound.
-        """
+        """Return the good nodes, with a chance of `MISSED` that any is bad. A node of a slow group within the scatter
+        needs as many passes as a bad one needs failures, unless its probability is far below the bound."""
         bound = MISSED / max(len(self.problem.nodes), 20)
         doubted = frozenset[str]().union(*(training.nodes for training in self.trainings if training.doubt == "peers"))
         enough = min(FAILURES, max(len(self.problem.nodes) - 2, 1))

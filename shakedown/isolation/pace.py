@@ -1,9 +1,8 @@
-"""Which of the trainings that passed were slow: the time of an iteration is compared with groups of like size.
+"""Which passed trainings were slow: the time of an iteration against groups of like size.
 
-A slow node slows its whole group, so the group's time is the node's. Among few nodes half of all groups have the slow
-node: the usual time is that of the faster half of the other groups. The work of a node is the same in every group, and
-communication adds little between groups that differ by no more than a half. Where such groups are few, larger groups
-are peers too: a group has no reason to be slower than groups with more communication.
+A slow node slows its whole group. Among few nodes half of all groups have it, so the faster half of the others is
+usual. A node's work is the same in every group, and communication adds little up to half as much again; where such
+groups are few, larger ones are peers too.
 """
 
 import math
@@ -24,10 +23,8 @@ _SPREAD = 6  # scales by which groups differ: a smaller difference is within the
 
 
 def judge_rounds(rounds: Sequence[Sequence[Training]]) -> list[list[Training]]:
-    """Turn slow passes into failures, and passes near the threshold into `unknown`, so that they train again.
-
-    Earlier passes, and trainings whose peers did not decide, are judged again beside the groups that came since.
-    """
+    """Turn slow passes into failures, and those near the threshold into `unknown`, so that they train again. Earlier
+    passes and undecided trainings are judged again beside later groups."""
     among = [training for trainings in rounds for training in trainings if training.step_ms is not None]
     return [[_judge(training, among) for training in trainings] for trainings in rounds]
 
@@ -75,11 +72,8 @@ def _usual(others: Sequence[Training]) -> tuple[float, float, int]:
 
 
 def _beside_smaller(training: Training, passed: Training, smaller: Sequence[Training]) -> Training:
-    """Judge a group that is larger than all others, as the closing run is.
-
-    A ring of n nodes sends (n - 1) / n of the data twice, so a larger ring may take longer in that proportion. A longer
-    time cannot be distinguished from a slow node.
-    """
+    """Judge a group larger than all others, as the closing run. A ring of n nodes sends (n - 1) / n of the data twice,
+    so its time may grow in that proportion; beyond that it looks like a slow node."""
     if len(smaller) < PEERS:
         return passed
     largest = max(len(group.nodes) for group in smaller)

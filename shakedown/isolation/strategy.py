@@ -211,10 +211,7 @@ _LEAST_ODDS = 2.0  # that the cause is still there, before the search
 
 
 def missed(problem: Problem, trainings: Iterable[Training]) -> float:
-    """Compute the probability, after these trainings, that a node fails `RATE` of its trainings.
-
-    The run that failed had such a node, or it failed by noise alone.
-    """
+    """Return the probability, after these trainings, that a node fails `RATE` of its own, or all was noise."""
     false_fail = problem.noise.false_fail
     fails = RATE + (1 - RATE) * false_fail
     failed, passed = math.log(fails / false_fail), math.log((1 - fails) / (1 - false_fail))
@@ -234,11 +231,8 @@ def search(
     keep: Callable[[Isolation], None] = lambda isolation: None,
     interrupted: Callable[[], str | None] = lambda: None,
 ) -> Isolation:
-    """Run a search until it has a result, and return it.
-
-    `keep` is called after each round and at the end. An interrupted round is dropped, so that a resumed search repeats
-    it. Slow trainings are judged after each round, earlier rounds included.
-    """
+    """Run a search until it has a result. `keep` is called after each round, when slow trainings are judged, and at the
+    end. A resumed search repeats an interrupted round."""
     while isolation.result is None:
         step = next_step(isolation)
         if step.result is not None:

@@ -25,10 +25,8 @@ ITERATIONS = 10
 
 
 def scale_to_group(desired: Mapping[str, DesiredState], nodes: int) -> dict[str, DesiredState]:
-    """Scale the desired states to a job over a part of `nodes` nodes: a few iterations, the same work for a node.
-
-    A global batch that the site sets is for all nodes, so the part gets its share.
-    """
+    """Scale the desired states to a short job over `nodes`, with the same work for each: a site's global batch is
+    shared."""
     return {name: _scale(state, len(desired), nodes) for name, state in desired.items()}
 
 
@@ -55,10 +53,7 @@ def plan_group(
 
 
 def judge_training(group: Group, job: Job, directory: RunDirectory) -> Training:
-    """Judge the job of a group: a failed gate is a failure.
-
-    A job that never began, that a person stopped, or that could not be judged is `unknown`.
-    """
+    """Judge a group's job: a failed gate is a failure; one that never began, was stopped or not judged is `unknown`."""
     result = job.result
     folder = str(job.log_dir.relative_to(directory.path))
     if result is None or job.plan is None:

@@ -41,11 +41,7 @@ class Branch:
 
 
 def tree(isolation: Isolation) -> list[Branch]:
-    """Build the tree of a search, in the order of the trainings.
-
-    The roots are the groups that are not part of a failed group: those of the first round, and groups that were mixed
-    anew.
-    """
+    """Build a search's tree in the order of trainings. Roots are groups that are no part of a failed one."""
     branches: dict[str, Branch] = {}
     roots: list[Branch] = []
     for training in isolation.trainings:
@@ -133,11 +129,8 @@ def to_resume(path: Path) -> Isolation:
 
 
 def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> dict[str, str]:
-    """Return the nodes that the last search over this inventory named: node -> reason.
-
-    Of a link it is one end; of an uplink or a trunk, one rack. Without such a search the result is empty. Raises
-    ValueError for a search that others could have written.
-    """
+    """Return node -> reason of the inventory's last search: of a link one end, of an uplink or trunk one rack. Raises
+    ValueError for a search that others could have written."""
     wanted, excluded = set(nodes), dict[str, str]()
     for path in sorted((root or runs_folder()).glob("*/isolation.json"), reverse=True) if wanted else ():
         try:

@@ -1,8 +1,5 @@
-"""What earlier runs measured, per recipe, node and part: the source of baselines, in SQLite or PostgreSQL.
-
-SQLAlchemy is an extra, and costs 100 ms. Code that also runs without the ledger takes its modules from this package,
-which loads them on first use: `from shakedown import ledger as memory`, `memory.store.open_ledger()`.
-"""
+"""What earlier runs measured, in SQLite or PostgreSQL. SQLAlchemy is an extra and costs 100 ms, so modules load at
+first use: `from shakedown import ledger as memory`, `memory.store.open_ledger()`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -65,12 +65,8 @@ def usual_seconds(inventory: str) -> float | None:
 def in_a_row(
     command: Callable[[Path], Sequence[str]], runs: int, usual_s: float | None, say: Callable[[str], None]
 ) -> list[RunRecord]:
-    """Run the command so many times; it is given a file to write its run's record to. Each is a process of its own, as
-    `shakedown run` is, and a signal that ends this one ends it first, in its own way. `say` hears of every beginning,
-    and how long the rest will take.
-
-    Raises CalibrationError at the first run that is no pass: a baseline is of passes.
-    """
+    """Run the command so many times, in a process group each, with a file for its run's record. `say` hears of each
+    beginning and the time left. Raises CalibrationError at the first run that is no pass: a baseline is of passes."""
     done: list[RunRecord] = []
     took: list[float] = []
     for number in range(1, runs + 1):
@@ -104,8 +100,7 @@ def _until(left_s: float) -> str:
 
 
 def _run(argv: Sequence[str]) -> tuple[int, int]:
-    """Run a command; return its exit code, and the signal that was passed on, if any. It has a process group of its
-    own: a terminal's Ctrl-C would otherwise come twice."""
+    """Run a command in its own process group; return its exit code, and the signal passed on, if any."""
     with _Signals() as signals:
         out = sys.stderr.fileno()
         with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, process_group=0) as child:
@@ -149,8 +144,7 @@ def _read(file: Path) -> RunRecord | None:
 
 
 def baselines_of(record: RunRecord, folder: Path | None = None) -> list[Row]:
-    """Return what is known of each figure of a run's jobs by now, that run's among it. Raises CalibrationError for a
-    ledger that cannot be read."""
+    """Return the baselines of a run's figures after it. Raises CalibrationError for an unreadable ledger."""
     states = _states(RunDirectory((folder or runs_folder()) / record.run_id), record)
     rows = []
     for job in record.jobs:

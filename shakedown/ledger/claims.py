@@ -1,9 +1,6 @@
-"""What the ledger has of nodes' service, the steps that are taken with them, and who is at work on which node.
-
-A claim is taken in the transaction that writes what is begun. It belongs to one process of a controller, and ends with
-the step. Where the process dies first, the next controller sees that: on the same machine by pid and start time, and by
-the lock that the commands of the process hold, too; on another machine by a claim that was not renewed for LEASE_S.
-"""
+"""Nodes' service, steps and claims. A claim belongs to a controller's process, is taken in the transaction of its step,
+and ends with it. A dead holder is seen by pid, start time and lock on the same machine, elsewhere by a claim not
+renewed for LEASE_S."""
 
 from __future__ import annotations
 
@@ -68,8 +65,7 @@ def _of(connection: Connection, table: Table, nodes: list[str], since: int) -> d
 
 
 def by_age(ledger: Ledger, nodes: Iterable[str]) -> list[tuple[str, int | None]]:
-    """Return the nodes with the time of the last load that each passed (None: of none), the longest ago first; of
-    nodes without one, the last that a run has loaded comes last. Raises LedgerError."""
+    """Return nodes with the time of their last passed load (None: none), the longest ago first. Raises LedgerError."""
     wanted = {node: name(node) for node in nodes}
     passed: dict[str, int] = {}
     tried: dict[str, int] = {}
@@ -89,8 +85,7 @@ def by_age(ledger: Ledger, nodes: Iterable[str]) -> list[tuple[str, int | None]]
 
 
 def under_way(ledger: Ledger, since: int) -> set[str]:
-    """Return the nodes of which the last step, since then, was no end: begun, or a rung after which no load was
-    passed."""
+    """Return the nodes whose last step since then was no end: begun, or a repair without a passed load after it."""
     steps, last = schema.steps, dict[str, Any]()
     if not ledger.exists():
         return set()
@@ -111,8 +106,7 @@ def write(ledger: Ledger, step: Step) -> Step:
 
 
 def newest_run(ledger: Ledger, node: str, since: int, kind: str = "") -> str:
-    """Return the id of the last run that a node had a part in, of those (of this kind, where one is named) that began
-    at `since` or later; empty: none."""
+    """Return the id of a node's last run (of this kind, if named) begun at `since` or later; empty: none."""
     nodes, runs = schema.nodes, schema.runs
     if not ledger.exists():
         return ""
@@ -139,8 +133,7 @@ _SETS = 6  # of parts, the newest
 
 
 def _sets(connection: Connection, node: str) -> list[tuple[int, Mapping[tuple[str, str], str]]]:
-    """Return the sets of parts that a node had, the newest first, with when each was seen first after the one before
-    it: a part may come back."""
+    """Return a node's sets of parts, the newest first, with their beginnings; a part may return."""
     nodes, parts = schema.nodes, schema.parts
     last = func.max(nodes.c.started)
     seen = select(nodes.c.equipment, last).where(nodes.c.node == name(node), nodes.c.equipment.is_not(None))
@@ -186,8 +179,7 @@ _LOCK = 0x5AAD  # PostgreSQL: steps are begun one after the other
 
 @dataclass(frozen=True)
 class Holder:
-    """A process of a controller. `place`: boot and pid namespace of its machine; `lock`: a file that the commands of
-    the process hold locked, too."""
+    """A controller's process. `place`: boot and pid namespace; `lock`: a file that its commands also hold locked."""
 
     who: str
     place: str
@@ -234,12 +226,8 @@ def holders(ledger: Ledger, mine: Holder | None = None) -> dict[str, str]:
 
 
 def begin(ledger: Ledger, step: Step, room: Room, holder: Holder | None = None, also: Collection[str] = ()) -> str:
-    """Write a step that begins something, with claims on its node and on `also`. Return why the step was not written;
-    empty: the step stands.
-
-    One transaction: what was decided from an older reading is looked at again in it. Without a holder no node is
-    claimed. Raises LedgerError.
-    """
+    """Write a step that begins something, with claims on its node and on `also` (none without a holder). Return why it
+    was not written; one transaction looks again at older readings. Raises LedgerError."""
     mine = holder or this_process()
     nodes = list(dict.fromkeys(name(node) for node in (step.node, *also)))
     with ledger.writing() as connection:

@@ -63,8 +63,7 @@ class _Run:
 
 
 def compare(first: RunDirectory, second: RunDirectory) -> Comparison:
-    """Return what differs between two runs. Raises ValueError and OSError for a record that cannot be read; a node's
-    state that cannot be is a note."""
+    """Return what differs between two runs; an unreadable node state is a note. Raises ValueError and OSError."""
     one, two = _Run(first), _Run(second)
     parts = (_verdicts, _figures, _versions, _states, _plans, _rest)
     found = [difference for differences in parts for difference in differences(one, two)]

@@ -1,6 +1,5 @@
-"""What a job is compared with (earlier passes of the same job, and what its nodes did each alone), the key by which
-the ledger knows a job, and how a run's end keeps the run. Keeping changes no verdict, and is never silent.
-"""
+"""A job's history: its key in the ledger, earlier passes, its nodes alone; and keeping a run at its end, which changes
+no verdict."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ _LONGEST = 200  # characters of a value
 
 
 def states_of(run: RunDirectory, record: RunRecord) -> tuple[dict[str, NodeState], list[str]]:
-    """Return the states of a run's nodes as they were before the run, and what could not be read. A node that was never
-    reached has none."""
+    """Return the states of a run's nodes before it, and what could not be read; unreached nodes have none."""
     states, lacking = {}, []
     for node in record.nodes:
         try:
@@ -45,8 +43,7 @@ def states_of(run: RunDirectory, record: RunRecord) -> tuple[dict[str, NodeState
 
 
 def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
-    """Return the key of a job, from its plan and the states of its nodes as they were before the run. None: it has no
-    plan, so nobody knows what was to be run."""
+    """Return a job's key, from its plan and its nodes' states before the run. None: no plan."""
     plan = job.plan
     if plan is None:
         return None

@@ -1,6 +1,4 @@
-"""What the ledger has of earlier runs: of all, of a node, of a part wherever it sat, of a recipe; all of them as JSON
-lines, and of each node the newest.
-"""
+"""Queries of earlier runs: of all, a node, a part wherever it sat, a recipe; all as JSON lines; each node's newest."""
 
 import json
 from collections import defaultdict
@@ -148,8 +146,7 @@ def _rows(connection: Connection, request: Asked, equipment: str | None = None) 
 
 
 def _with_part(connection: Connection, request: Asked, equipment: Mapping[str, int]) -> list[Any]:
-    """Return the newest runs that saw any of these sets of parts, each asked for by itself: an index has its runs in
-    order. Those that were last seen before the runs that there are already need no look."""
+    """Return the newest runs with any of these part sets: by index, skipping sets last seen before the runs in hand."""
     rows: list[Any] = []
     for which, last in equipment.items():
         if len(rows) == request.limit and rows[-1]["started"] > last:
@@ -186,8 +183,7 @@ def _runs(request: Asked, equipment: str | None) -> Select[Any]:
 
 
 def _held(equipment: str | None, node: str | None) -> list[ColumnElement[bool]]:
-    """Return which rows of `recipes` are worth a look: of the node, or of the one that has the set of parts, from the
-    first to the last run that saw it."""
+    """Return which rows of `recipes` are worth a look: of the node, or of the part set's owner, between its runs."""
     recipes, seen = schema.recipes.c, schema.nodes.alias()
     if equipment is None:
         return [recipes.node == name(node)]
@@ -261,8 +257,7 @@ _COUNT = select(func.count()).select_from(select(_SEEN.started).where(*_WITHIN).
 
 
 def _stays(connection: Connection, request: Asked, equipment: Mapping[str, str]) -> list[Stay]:
-    """Where a part sat, from the newest run backwards: the last run of any set of parts that holds it says where it
-    was then, and the last one of another set before that says how long. So the runs between are never read."""
+    """Return where a part sat, newest first, by first and last runs of part sets: runs between are never read."""
     parts, until = schema.parts, _EVER
     if not equipment or request.part is None:
         return []
@@ -304,8 +299,7 @@ _PAGE = 200  # runs that are read at once: a writer waits for no more than that
 
 
 def export(ledger: Ledger) -> Iterator[str]:
-    """One JSON object for each run, with its jobs and their figures, its nodes and their parts, what was not ok, who is
-    named, and who has passed under load. Raises LedgerError."""
+    """Yield a JSON object for each run: jobs, figures, nodes, parts, failures, loads. Raises LedgerError."""
     after: tuple[int, str] | None = None
     while True:
         with ledger.reading() as connection:

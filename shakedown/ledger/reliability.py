@@ -1,10 +1,7 @@
-"""Reliability of nodes and parts, from what the ledger has: hours under load, failures, repairs.
-
-An hour under load is one of a run that a node took part in, also for each part in it then. A failure is an incident
-that takes the node out of service; what is reported of the node until a repair, or until it passes a load, is the same
-failure. A part has failed where the incident names its slot or its serial. A repair begins a new spell. A serial that
-two nodes claim at one time counts for neither.
-"""
+"""Reliability of nodes and parts: hours under load, failures, repairs. An hour counts for a run's nodes and their
+parts. A failure is an incident that takes a node out of service; reports until a repair or a passed load are the same
+one. A part failed where its slot or serial is named. A repair begins a new spell. A serial of two nodes at a time
+counts for neither."""
 
 import math
 import re
@@ -111,8 +108,7 @@ RETURN_S = 7 * 24 * 3600
 
 
 class Rate(Frozen):
-    """Nodes, or parts of one kind: mean time between failures with its interval. Without a failure there is a lower
-    bound alone."""
+    """Nodes, or parts of one kind: mean time between failures and interval; without a failure a lower bound alone."""
 
     kind: Line
     units: int

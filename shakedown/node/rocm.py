@@ -1,11 +1,9 @@
 """Where ROCm's parts are, in every layout that AMD has published, and versions as numbers.
 
-Up to 7.2 all is in /opt/rocm, or in /opt/rocm-7.2.0 without the link. Packages of 7.13 and newer are in
-/opt/rocm/core-10.0, with alternatives for `core`, `core-10`, `bin`, `lib`, but none for `.info`; RVS and TransferBench
-are in /opt/rocm/extras-10. Tarballs make no links. Python wheels are `_rocm_sdk_*` in site-packages (ROCm/TheRock,
-build_tools/packaging/linux at 89553ce3; read 2026-11-23).
-
-The module imports nothing of the probe: it also travels with the trials, and as text with an operation.
+Up to 7.2: /opt/rocm, or /opt/rocm-7.2.0 without the link. From 7.13: /opt/rocm/core-10.0, with alternatives but none
+for `.info`, and RVS and TransferBench in /opt/rocm/extras-10. Tarballs make no links; wheels are `_rocm_sdk_*`
+(ROCm/TheRock, build_tools/packaging/linux at 89553ce3; read 2026-11-23). It imports nothing: it travels alone, and as
+text.
 """
 
 from __future__ import annotations
@@ -28,10 +26,8 @@ def numbers(version: str) -> Tuple[int, ...]:
 
 
 def folders(root: str = "") -> Iterator[str]:
-    """Yield the folders that may hold a part of ROCm, the first choice first, as paths below `root`.
-
-    The order: ROCM_PATH, /opt/rocm/core, the newest core-*, /opt/rocm, its extras, /opt/rocm-*, wheels.
-    """
+    """Yield folders that may hold a part of ROCm, below `root`: ROCM_PATH, /opt/rocm/core, the newest core-*,
+    /opt/rocm, its extras, /opt/rocm-*, wheels."""
     seen = set()
     for folder in (_inside(root, folder) for folder in _candidates(root)):
         if folder not in seen and os.path.isdir(root + folder):

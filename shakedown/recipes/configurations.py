@@ -1,6 +1,5 @@
-"""Experiment files that AMD publishes for each GPU, as data: one file per program beside this module, such as
-primus.toml. tests/primus_configurations.py writes it from the program's repository.
-"""
+"""AMD's experiment files for each GPU, as data: one toml per program here, written by
+tests/primus_configurations.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The documents that recipes, figures and the benchmark follow (documents.toml), and what pages list of images.
-
-Of a published image these are the versions in it, and the room that it takes (images.toml).
-"""
+"""The documents that recipes, figures and the benchmark follow (documents.toml), and images' versions and room
+(images.toml)."""
 
 import re
 from functools import cache

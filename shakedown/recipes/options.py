@@ -311,10 +311,8 @@ def model_parallel(chosen: ResolvedOptions) -> int:
 
 
 def documented(recipe: Recipe, nodes: int | None = None) -> Documented:
-    """Return the document's batch as steps: the batch / (micro batch x data parallel of the document's nodes).
-
-    `nodes` are others than the recipe's own: those of one of its figures.
-    """
+    """Return the document's batch as steps: batch / (micro batch x data parallel), of `nodes` if not the recipe's
+    own."""
     option = recipe.family.options[recipe.family.batch_option]
     own, _ = choose(recipe, Smoke(recipe=recipe.name))
     batch = own.value(recipe.family.batch_option)
@@ -329,10 +327,7 @@ def documented(recipe: Recipe, nodes: int | None = None) -> Documented:
 
 
 def share(recipe: Recipe, smoke: Smoke, part: int, nodes: int, ranks: int) -> dict[str, Value]:
-    """Return the options for a job over `part` of `nodes` nodes: a global batch of the site keeps its steps.
-
-    `ranks` are those of a node.
-    """
+    """Return options for `part` of `nodes` nodes, of so many `ranks`: a site's global batch keeps its steps."""
     chosen, _ = choose(recipe, smoke)
     option = recipe.family.batch_option
     if option not in chosen.requested:

@@ -1,9 +1,6 @@
-"""What programs take: their arguments and variables at the commits that were read, one file each under `programs/`.
-
-The files are written by tests/program_arguments.py from the programs themselves. Recipes are held against them, and
-what no recipe names can be given as an option all the same. What Megatron-LM itself refuses are the rules of
-megatron.toml, in the words of a family's options.
-"""
+"""Arguments and variables of programs at the commits read, one file each under `programs/`, by
+tests/program_arguments.py. Recipes are held against them; other arguments can be options too. Megatron-LM's own rules
+are in megatron.toml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +17,7 @@ from shakedown.recipes.recipe import Family, Rule, families
 
 @dataclass(frozen=True)
 class Program:
-    """A program at one commit. `arguments` are without their dashes; of a script, `variables` are those that it takes
-    from its environment, and `sets` those that it sets whatever is there."""
+    """A program at a commit. `arguments` without dashes; a script's `variables` it takes, `sets` it always sets."""
 
     name: str
     source: str

@@ -1,8 +1,5 @@
-"""Recipes: training jobs as data, one file per family under `recipes/`. Adding one needs no code.
-
-A family is one script or program with its documented options; a recipe is a name for some values of them, with the
-figures that are expected of it.
-"""
+"""Recipes: training jobs as data, one file per family under `recipes/`. A family is a program with documented options;
+a recipe names values of some of them, with expected figures. Adding one needs no code."""
 
 from __future__ import annotations
 
@@ -58,10 +55,9 @@ class Launch(RecipeData):
 
 
 class Rule(RecipeData):
-    """What goes together, and what does not. It holds where the options have the values of `when` and all of `given`
-    are given: then those of `require` must have these values (others are errors, none given is set), those of `needs`
-    must be given, none of `excludes` may be, each of `at_least` must be no less than the other or the number, each of
-    `below` must be less, and none of the job's `variables` may have these values. None of `absent` is given."""
+    """A rule of options. It holds where they have the values of `when`, all of `given` and none of `absent` are given.
+    Then `require` wants these values (none given is set), `needs` these given, `excludes` none, `at_least` and `below`
+    compare with an option or a number, and none of the job's `variables` may have these values."""
 
     when: dict[Text, Value] = {}
     given: list[Text] = []

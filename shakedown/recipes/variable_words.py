@@ -20,8 +20,7 @@ def _known() -> frozenset[str]:
 
 
 def meant(name: str, others: Collection[str] = ()) -> str:
-    """Return the variable that a name was meant to be, of those that libraries read and the `others`; empty: the name
-    is known, or like none of them."""
+    """Return the variable of libraries or `others` that a name was meant to be; empty: known, or like none."""
     known = _known()
     if name in known or name in others:
         return ""
@@ -42,8 +41,7 @@ def _slip(name: str, other: str) -> bool:
 
 
 def _near(number: int, part: str, right: str, whole: bool) -> bool:
-    """Return whether a letter of a part is missing, too many, exchanged with the next one, or another one. Digits tell
-    names of a family apart."""
+    """Return whether one letter of a part is missing, extra, exchanged or other. Digits tell a family's names apart."""
     if part.strip("0123456789") == right.strip("0123456789"):
         return False
     if sorted(part) == sorted(right):

@@ -34,8 +34,7 @@ _WORDS: dict[Verdict, OutcomeKind] = {Verdict.DRIFT: "drift", Verdict.UNKNOWN: "
 
 
 def gate_lines(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> Iterator[list[str]]:
-    """Yield what is shown of the gates that are not ok: the first ones that failed on their own account, each with its
-    remedy, then the names of the others, and of those that only follow."""
+    """Yield the gates that failed on their own account, with remedies, then the names of all others that are not ok."""
     own, following = split(gates, diagnosis)
     rows = sorted(fold_gates(own), key=lambda row: -row.gate.verdict.severity)
     for number, row in enumerate(rows[:_GATES]):

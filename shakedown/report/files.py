@@ -1,7 +1,4 @@
-"""The reports that are written as files: into the run directory at a run's end, and where `--output` says.
-
-A report that cannot be written changes no verdict, and is never silent: whoever has it written is given the words.
-"""
+"""Reports written as files. One that cannot be written changes no verdict, and its writer's caller gets the reason."""
 
 from __future__ import annotations
 
@@ -38,15 +35,13 @@ SUFFIXES = {
 
 
 def format_for(path: Path, known: Sequence[str]) -> str | None:
-    """Return the format of a file by its suffix, of those that are `known`; the first of them where it has no suffix
-    (/dev/stdout, a pipe). None where the suffix says none of them."""
+    """Return a file's format by its suffix, if `known`; without a suffix (/dev/stdout, a pipe) the first of them."""
     form = SUFFIXES.get(path.suffix.lower()) if path.suffix else known[0]
     return form if form in known else None
 
 
 def write_reports(directory: RunDirectory, document: Run, wanted: Iterable[str]) -> Iterator[str]:
-    """Write the reports of a run into its directory. Yields why one could not be written; raises nothing: the run is
-    judged by now, and what shows it has no say in that."""
+    """Write the reports of a run into its directory. Yields why one could not be written; raises nothing."""
     for form in dict.fromkeys(wanted):
         try:
             directory.write(FILES[form], text_of(document, form))

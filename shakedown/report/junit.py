@@ -16,8 +16,7 @@ _NOT_IN_XML = re.compile("[\ufffe\uffff]")  # what `printable` leaves and XML 1.
 
 
 def suites(document: Findings | Judged | Run) -> str:
-    """Return the test suites. The verdict has a test case of its own: it may be worse than all that was found (a node
-    that nobody reached, a run that was killed), and then the CI's must be too."""
+    """Return the test suites. The verdict has its own test case: it may be worse than all findings (a killed run)."""
     shown = overview(document)
     whole = JUnitXml(_text(f"shakedown {shown.title}"))
     suites = {"verdict": [_case("verdict", shown.title, shown.verdict, shown.sentence)]}

@@ -1,5 +1,4 @@
-"""Markdown: a document, short enough to be read in a ticket or a chat (the run directory has the rest), and the ticket
-to a vendor about one node: what it is, what was seen, what was tried."""
+"""Markdown: a document for a ticket or a chat, and the ticket to a vendor about one node."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -90,8 +89,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def code(text: str) -> str:
-    """Return a text of others as a code span, in which nothing is markup and nobody is mentioned: between more
-    backticks than it has in a row, a pipe escaped as tables want it."""
+    """Return foreign text as a code span without markup or mentions: between more backticks than it has in a row."""
     text = printable(text, TEXT).replace("|", "\\|")
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
@@ -108,8 +106,7 @@ LINES = 20  # of evidence, of findings and of earlier repairs
 
 
 def candidates(record: RunRecord) -> list[str]:
-    """Return the nodes that a run names: those of its diagnosis, else the suspects of its search, else those that
-    failed."""
+    """Return the nodes that a run names, by its diagnosis, else its search's suspects, else its failures."""
     found = record.diagnosis
     if found is not None and found.origin:
         return list(found.origin)

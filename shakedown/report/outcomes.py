@@ -42,9 +42,8 @@ FEW = 8
 def judgement(
     gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: bool = False, folded_when_ok: bool = True
 ) -> Iterator[Any]:
-    """Yield the gates of a run and the figures of its jobs: where several nodes had jobs of their own, a line for each
-    of them, and of their gates those that did not pass; or (`show_all`) each gate of each node. Gates that all passed
-    are a sentence, or (not `folded_when_ok`) a table."""
+    """Yield a run's gates and its jobs' figures; single-node jobs have a line each, and their gates that failed, or all
+    with `show_all`. Gates that all passed are a sentence, or (not `folded_when_ok`) a table."""
     measured = [gate for gate in gates if of_trials(gate) and (show_all or gate.verdict != Verdict.OK)]
     if measured:
         yield gates_table(measured, show_all)
@@ -79,9 +78,8 @@ def passed(gates: Sequence[Gate]) -> list[str]:
 
 
 def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:
-    """Return what each node came to by itself: its verdict, its gates, and its figures beside the median of the
-    others'. Of more than a few nodes (unless `show_all`) those that came to the same are one row, with their figures'
-    span."""
+    """Return the result of each single-node job beside the others' median; of many nodes (unless `show_all`) equal
+    results are one row."""
 
     own = {job.node: job.figures for job in jobs if job.node is not None}
     found = {
@@ -121,8 +119,7 @@ def _beside_others(nodes: Sequence[str], values: Mapping[str, float]) -> str:
 
 
 def outcome(verdict: Verdict) -> str:
-    """Return what a job has come to, in capitals and its colour: it neither passed nor failed where something is not
-    known."""
+    """Return a job's result in capitals and its colour; with unknown gates it neither passed nor failed."""
     word = "PASSED" if verdict.passes else "UNKNOWN" if verdict == Verdict.UNKNOWN else "FAILED"
     return f"[{COLOURS[verdict]}]{word}[/]"
 
@@ -143,8 +140,7 @@ def closing(gates: Sequence[Gate], alone: str = "each node alone") -> Iterator[s
 
 
 def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
-    """Return every gate with what it wanted and what it saw. Unless `show_all`, gates to which several nodes' own jobs
-    came alike are one row, and where all passed the evidence is cut."""
+    """Return every gate, wanted and seen; unless `show_all`, equal gates of several nodes' own jobs are one row."""
     own = any(gate.node is not None for gate in gates)
     made = table(*(["single node"] if own else []), "gate", "verdict", "wanted", "actual", "evidence")
     short = not show_all and all(gate.verdict.passes for gate in gates)
@@ -211,9 +207,8 @@ def judged(document: Judged) -> Iterator[Any]:
 def report(
     record: RunRecord, show_all: bool = False, directory: Path | None = None, seen: bool = False
 ) -> Iterator[Any]:
-    """Yield a whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several
-    nodes is said once; with `show_all` everything of each. Of a job that did not pass, the end on one screen.
-    `seen`: the findings stand above already."""
+    """Yield a whole run: verdict, nodes, differences, gates; what several nodes share once, unless `show_all`. A job
+    that failed ends on one screen. `seen`: the findings stand above already."""
     failed = record.diagnosis or any(not gate.verdict.passes for gate in record.gates)
     if record.kind == "drift" and not show_all:
         yield from _findings(record, show_all)

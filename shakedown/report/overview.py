@@ -1,5 +1,4 @@
-"""What a document comes to, in the order in which a person asks: the verdict in one sentence, what stands behind it,
-on which nodes, and what to do. The page, Markdown and the CI's formats are written from it, so that they agree."""
+"""A document's summary for page, Markdown and CI formats: verdict, its reasons, the nodes, and what to do."""
 
 from __future__ import annotations
 
@@ -252,8 +251,7 @@ def _of_drift(document: Run) -> Overview:
 def _headline(
     diagnosis: Diagnosis | None, actions: Sequence[Action], search: Result | None = None
 ) -> words.Headline | None:
-    """Return the sentence that matters: the suspects of a search, or the diagnosis, or else the worst of what is wrong;
-    None where all is well."""
+    """Return what matters most: a search's suspects, the diagnosis, or the worst action; None where all is well."""
     if search is not None and search.suspects:
         suspects = printable(few(map(str, search.suspects)))
         return words.Headline(suspects, "suspect of the search for bad nodes", printable(search.conclusion, TEXT))

@@ -115,8 +115,7 @@ def _when(at: datetime) -> str:
 
 
 def calibration(document: Calibrated) -> Iterator[RenderableType]:
-    """Yield what earlier runs say of each figure: their centre with its error, how far one run is off it, and what the
-    next one must not be worse than."""
+    """Yield the baseline of each figure: centre with error, deviation of one run, and the bound for the next."""
     shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")
     for row in document.rows:
         found, unit = row.baseline, row.unit
@@ -173,8 +172,7 @@ _WHY = 160  # characters
 
 
 def board(document: InService) -> Iterator[RenderableType]:
-    """Yield the nodes that are not in service, those that are alike in one row; the others in one line. With
-    `show_all` each node has a row."""
+    """Yield the nodes out of service, equal ones in one row, the others in a line; with `show_all` a row each."""
     found, show_all = document.board, document.show_all
     well = [node for node in found.nodes if node.standing == "in service" and not show_all]
     rest = [node for node in found.nodes if node not in well]

@@ -1,7 +1,4 @@
-"""Terminal text: the verdict first, then the nodes that differ and in what, then what to do.
-
-Colour helps and is never the only sign. What is fine is a count, not a list.
-"""
+"""Terminal text: verdict, differing nodes, what to do. Colour is never the only sign; what is fine is a count."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -34,8 +31,7 @@ COLOURS = {
 
 
 def console(stderr: bool = False) -> Console:
-    """Return a console that folds lines for a terminal, or where $COLUMNS says how wide it is, and leaves them whole
-    for a pipe, where grep reads them."""
+    """Return a console that folds lines for a terminal or $COLUMNS, and keeps them whole for a pipe."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns[:6]) > 0:
@@ -95,8 +91,7 @@ def safe(text: str) -> str:
 
 
 def shown_values(finding: Finding) -> tuple[str, str]:
-    """Return what was wanted and what is. Of a finding that is not ok the two differ: values that look alike once they
-    are rounded are shown whole, and where only the next boot would be wrong it is named."""
+    """Return wanted and actual values; of a bad finding they differ, so values that round alike are shown whole."""
     if finding.verdict == Verdict.OK:
         return value_text(finding.wanted, finding.unit), value_text(finding.actual, finding.unit)
     wanted, actual = (value_text(value, finding.unit, digits=12) for value in (finding.wanted, finding.actual))
@@ -114,8 +109,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def finding_line(finding: Finding, verdict: str | None = None) -> str:
-    """Return a finding that is not ok on one line of plain text: what was wanted, what is, where that was seen, what to
-    do."""
+    """Return a bad finding as one line of plain text: wanted, actual, where it was seen, what to do."""
     wanted, actual = shown_values(finding)
     pending = f" ({finding.pending})" if finding.pending and verdict is None else ""
     text = f"{finding.name}: {verdict or finding.verdict}{pending}: wanted {wanted}, actual {actual}"

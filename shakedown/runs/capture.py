@@ -1,8 +1,5 @@
-"""A capture: what the probe read of a node, raw, without the names in it; and the same reading again from it.
-
-A capture is a document, never files: its paths are questions, and nothing of it is unpacked or run. The probe answers
-them in a process of its own with limits, for the answers are a stranger's.
-"""
+"""A node's capture: the probe's raw readings without names, and a replay. It holds no files, and nothing of it is
+unpacked or run; the probe answers in a process with limits, since a stranger may have written it."""
 
 import gzip
 import hashlib

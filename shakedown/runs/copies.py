@@ -72,8 +72,7 @@ _Found = TypeVar("_Found")
 
 
 def _taken(folder: Path, kept: KeptLog, read: Callable[[Iterator[bytes]], _Found]) -> tuple[_Found | None, str]:
-    """Read a copy. Return the result, None where it cannot be read, and what it lacks of what the node had, or of what
-    was fetched."""
+    """Read a copy. Return the result (None: unreadable), and what it lacks."""
     try:
         fetched = Fetched(folder, kept)
         found = read(fetched.chunks())

@@ -78,8 +78,7 @@ def diagnose(
 
 
 def signs_of(job: JobRecord, evidence: Evidence, logs: KeptLogs) -> Iterator[Sign]:
-    """Yield all signs of a job's failure. Where the controller did not follow the job, the logs alone have signs, and
-    these have no times."""
+    """Yield all signs of a job's failure; without times where the controller did not follow it."""
     nodes = job.plan.nodes if job.plan else []
     addresses = names_in(nodes)
     files = {node: names[0] for node, names in job.logs.items() if names}
@@ -154,8 +153,7 @@ def _of_kernel(
 def ranks_left(
     evidence: Evidence, logs: KeptLogs, problems: list[str], given: Mapping[str, range] | None = None
 ) -> list[Rank]:
-    """Read what each rank left behind of a hang; a file that cannot be used goes to `problems`, with the reason.
-    `given`: the ranks of each node; None: not known."""
+    """Read each rank's traces of a hang; an unusable file goes to `problems`. `given`: each node's ranks, if known."""
     found = []
     for node, every in evidence.logs.items():
         files, left = dict[str, bytes](), _HANG_LIMIT
@@ -171,8 +169,7 @@ def ranks_left(
 
 
 def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis | None:
-    """Diagnose logs from anywhere, by their names: which of several nodes failed first is unknown. `nodes`: of the job,
-    where there may be more than logs."""
+    """Diagnose logs from anywhere, without an order in time. `nodes`: of the job, which may have more than logs."""
     names = _speakers(logs)
     signs = [of_match(match, name, name, names) for name, log in logs.items() for match in log.failures]
     missing = [f"{_UNSEEN} {number}" for number in range(len(logs) + 1, (nodes or 0) + 1)]
@@ -181,8 +178,7 @@ def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis 
 
 
 def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
-    """Return the log that each host has written: a host of the name that the log or its folder has, or that RCCL's
-    lines name in one log alone."""
+    """Return the log of each host, by the log's or folder's name, or by RCCL's lines in one log alone."""
     return known_names(
         (host, name)
         for name, log in logs.items()
@@ -191,8 +187,7 @@ def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
 
 
 def _silent(logs: Mapping[str, NodeLog | None]) -> set[str]:
-    """Return the logs that end without success and without an explanation: no line says why, and the last iteration of
-    the job is not there, or what stands behind it is doubtful."""
+    """Return the logs without success or explanation: no reason, and the job's last iteration missing or doubtful."""
     last = max((line.iteration for log in logs.values() if log for line in log.iterations[-1:]), default=0)
     silent = set()
     for name, log in logs.items():

@@ -19,8 +19,7 @@ from shakedown.runs.rolling import Rolling
 
 
 def why_none_can_be_kept(root: Path | None = None) -> str:
-    """Return what stands in the way of runs in the folder that is to hold them, with the remedy; empty: nothing does.
-    Tried by writing where it is, or where it would be made, and leaves nothing there."""
+    """Return why runs cannot be kept in this folder, with the remedy; empty: they can. A trial write leaves nothing."""
     root = root or runs_folder()
     there = next(folder for folder in (root.absolute(), *root.absolute().parents) if os.access(folder, os.F_OK))
     try:
@@ -32,8 +31,7 @@ def why_none_can_be_kept(root: Path | None = None) -> str:
 
 
 def find_run(name: str, root: Path | None = None) -> Path:
-    """Find the directory of a run, by its id, by a part that only its id begins with, as `latest`, or by its path (that
-    of its run.json too). Raises ValueError that says what there is."""
+    """Find a run's directory by id, unique beginning, `latest`, or path (also of run.json). Raises ValueError."""
     root = root or runs_folder()
     path = Path(name)
     found = run_ids(root)
@@ -66,8 +64,7 @@ def _meant(name: str, found: list[str]) -> str:
 
 
 def own(path: Path, *names: str) -> None:
-    """Raise ValueError where another user could have written these files of a run directory, or put it there: what is
-    decided by them would be that user's decision. Raises OSError."""
+    """Raise ValueError where another user could have written or put these files of a run directory. Raises OSError."""
     _mine(path, *names)
     try:
         place(str(path))
@@ -92,11 +89,8 @@ def place_of_inventory(inventory: str) -> str:
 
 
 def remove_old_checks(inventory: str, newest: int, current: str, root: Path | None = None) -> list[str]:
-    """Remove the drift checks of an inventory but for the newest ones and the `current` one; return the others' ids.
-
-    A directory goes only where it holds what a check writes and nothing else, belongs to this user alone, and no
-    process of this machine has it open. A run with a job stays. Raises OSError.
-    """
+    """Remove an inventory's drift checks but for the newest and the `current` one; return the others' ids. A directory
+    goes only with a check's files alone, this user's, not open here. A run with a job stays. Raises OSError."""
     wanted, root = (inventory, place_of_inventory(inventory)), root or runs_folder()
     found = sorted(run_ids(root), key=lambda run: (run[:15], run == current), reverse=True)  # its second's newest
     heads = {run: _head(root / run) for run in found if _is_check(root / run)}

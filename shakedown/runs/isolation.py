@@ -103,8 +103,7 @@ a group that fails; a group that could not train is `unknown`, with the reason."
 
 
 class Suspect(Frozen):
-    """A node, the link between two nodes, the uplink of a rack or the trunk between two, with the failed trainings. For
-    an uplink or a trunk no node is named."""
+    """A node, link, rack uplink or trunk between racks, with failed trainings. Uplinks and trunks name no node."""
 
     kind: Literal["node", "link", "uplink", "trunk"]
     nodes: tuple[Name, ...]  # of a link: its ends

@@ -28,11 +28,8 @@ def judge_run(
     evidence: Mapping[str, Evidence],
     judgements: Sequence[Judgement] | None = None,
 ) -> list[Gate]:
-    """Apply the gates of every job of a run again to what the run directory holds. `judgements`: those of its jobs,
-    from who has them already.
-
-    Raises ValueError for a run that ended before any plan was made.
-    """
+    """Apply all gates again to a run directory. `judgements`: of its jobs, where the caller has them. Raises ValueError
+    for a run that ended before any plan."""
     of_jobs = judge_jobs(directory, record, evidence) if judgements is None else judgements
     judged = [gate for judgement in of_jobs for gate in judgement.gates]
     judged += trial_gates(trials) if (trials := judge_trials(directory, record, evidence)) else []

@@ -66,11 +66,8 @@ LONGEST_PAUSE_S = 120.0  # a node that reboots takes minutes
 
 
 def turns(digests: Mapping[str, str], earlier: Rolling | None = None) -> list[Turn]:
-    """Make a turn for each node, in the order of `digests` (node -> digest of its desired state).
-
-    A turn that an `earlier` run has done stays done while the node's desired state is unchanged. A node that failed
-    there gets another turn.
-    """
+    """Make a turn for each node of `digests` (node -> digest of its desired state), in order. A turn that an `earlier`
+    run did stays done for the same digest; failed ones are repeated."""
     done = {turn.node: turn for turn in earlier.turns if turn.status == "done"} if earlier else {}
     kept = {node: turn for node, turn in done.items() if digests.get(node) == turn.desired_digest}
     return [kept.get(node) or Turn(node=node, desired_digest=digest) for node, digest in digests.items()]
@@ -88,11 +85,8 @@ def batches(rolling: Rolling) -> int:
 
 
 def why_stop(rolling: Rolling, run: str, batch: Collection[str] = ()) -> str:
-    """Write why this `run` must not change further nodes; empty: go on.
-
-    Without `max_failed` a batch in which every node failed stops the run: then the desired state is wrong, and not the
-    nodes. A single failed node may be broken, and stops the run only while no node is done yet.
-    """
+    """Write why this `run` must not change further nodes; empty: go on. Without `max_failed` a wholly failed batch
+    stops it: the desired state is wrong. One failed node stops it only while no node is done."""
     failed = [turn.node for turn in rolling.turns if turn.status == "failed" and turn.run == run]
     if rolling.max_failed is not None:
         most = nodes_in(rolling.max_failed, len(rolling.turns))

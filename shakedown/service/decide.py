@@ -1,8 +1,5 @@
-"""The next action for each suspect node, and the limits on repairs. Pure: history and facts in, proposals out.
-
-Doubt counts against acting: a node that may have a job is left alone, and so is a node that another user has taken out
-of service.
-"""
+"""The next action for each suspect node, and limits on repairs. Pure. Doubt counts against acting: a node that may have
+a job, or that another user took out of service, is left alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +16,7 @@ LOADS = 2  # loads in a row without a result, after which a person has to look
 
 @dataclass(frozen=True)
 class Facts:
-    """The current facts of a node. `job`: its job, or why the jobs are unknown; empty: the node has no job.
-    `unmanaged`: the reason for which another user took the node out of service. `managed`: shakedown drained it."""
+    """A node's facts. `job`: its job, or why unknown. `unmanaged`: another user's drain reason. `managed`: ours."""
 
     reached: bool = True
     job: str = ""
@@ -97,10 +93,7 @@ def _limited(proposal: Proposal, facts: Facts, limits: Limits, out: set[str]) ->
 
 
 def next_proposal(node: str, history: History, known: Known, facts: Facts, allowed: Service, now: int) -> Proposal:
-    """Propose the next action for one suspect node.
-
-    A step without an end, on a node that no process claims, was interrupted.
-    """
+    """Propose a suspect node's next action. A step without end, on a node that no process claims, was interrupted."""
     incident = history.incidents[0]
     if facts.claimed:
         return Proposal(node, "leave", f"{facts.claimed} is at work there", name=incident.name)
@@ -167,11 +160,8 @@ def _escalate(node: str, history: History, known: Known, facts: Facts, allowed: 
 
 
 def _is_present(incident: Incident, facts: Facts) -> bool:
-    """Return whether the fault may still be present.
-
-    A fault that the check no longer finds needs a load and no repair. Drift always counts: its operations are harmless,
-    and also repair what the next boot would bring back.
-    """
+    """Return whether the fault may be present. One that the check no longer finds needs a load, no repair; drift
+    counts: its operations are harmless."""
     if facts.found is None or incident.drift or incident.source not in ("finding", "unread"):
         return True
     return (incident.source, incident.name) in facts.found

@@ -1,9 +1,6 @@
-"""The incidents and the passed loads of nodes, from a run's record. Pure.
-
-An incident names a node: a finding of the node, a certain diagnosis that rests on the node's own failure, a trial, a
-search. Taking part in a failed job is no incident. A comparison of nodes can rest on other nodes' reports: it is shown,
-and takes no node out of service.
-"""
+"""The incidents and passed loads of nodes, from a run's record. Pure. An incident is a node's finding, a certain
+diagnosis by its own failure, a trial or a search; taking part in a failed job is none. A comparison, which can rest on
+others' reports, is shown and takes no node out of service."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -102,11 +99,7 @@ def _from_gates(record: RunRecord) -> Iterator[Incident]:
 
 
 def passed_loads(record: RunRecord, own: Iterable[Incident] | None = None) -> list[PassedLoad]:
-    """List the loads that nodes have passed in a finished run.
-
-    A node counts only in its desired state and without an incident in the run. `own`: the run's incidents, where the
-    caller has them.
-    """
+    """List the loads that nodes passed in a finished run, in desired state and without incident (`own`, if known)."""
     if record.finished_at is None:
         return []
     named = {incident.node for incident in (incidents(record) if own is None else own)}

@@ -1,9 +1,5 @@
-"""Which nodes to drain and to resume in the scheduler, and the service status that is shown. Pure: histories in, marks
-out.
-
-The scheduler records only a reason for a drain, so Shakedown's reasons have a form of their own: `shakedown:RUN CHECK
-WHAT`. Shakedown never changes another user's reason, and its own only where the ledger has it.
-"""
+"""Which nodes to drain and resume in the scheduler, and the shown status. Pure. Shakedown's reasons have the form
+`shakedown:RUN CHECK WHAT`; it never changes another user's, and its own only where the ledger has it."""
 
 import re
 from collections import Counter
@@ -45,10 +41,7 @@ class Mark:
 
 
 def drain_reason(incident: Incident) -> str:
-    """Write the reason of a drain: one line of bounded length and safe characters.
-
-    Text from the node is the last part, so that it cannot pass for another part.
-    """
+    """Write a drain's reason: one bounded line of safe characters, with the node's own text last."""
     words = [_fit(f"{PREFIX}{incident.run_id or 'now'}"), _fit(incident.name) or "check", _fit(incident.what)]
     return " ".join(filter(None, words))[:REASON_LENGTH].rstrip()
 
@@ -81,12 +74,8 @@ def unmanaged_reason(node: Node, steps: Sequence[Step]) -> str:
 
 
 def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict[str, str]:
-    """Map the inventory's hosts to their names in the scheduler.
-
-    The name is the one in the desired state (the values of `hosts`), else the host's own name, or the part before its
-    first dot. A node's own report of its name never counts. A host without a clear name is left out, and no two hosts
-    have the same name.
-    """
+    """Map hosts to names in the scheduler: by the desired state (values of `hosts`), the host's name, or its first
+    part; never by the node's own report. Unclear names are left out, and no two hosts share one."""
     short: dict[str, list[str]] = {}
     for host in hosts:
         short.setdefault(host.partition(".")[0], []).append(host)
@@ -110,8 +99,7 @@ def marks(
     names: Mapping[str, str],
     limits: Limits,
 ) -> list[Mark]:
-    """Decide the changes in the scheduler. `nodes`: all its nodes; `names`: the hosts' names there. Drained nodes count
-    in `limits`."""
+    """Decide the scheduler's changes. `nodes`: all of it; `names`: the hosts' there. Drained ones count in `limits`."""
     events = {host: known.get(host, Known()) for host in histories}
     free = [host for host, history in histories.items() if not history.open or is_only_partner(history, events[host])]
     result = [_resumed(host, histories[host], events[host], nodes, names) for host in free]

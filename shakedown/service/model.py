@@ -1,10 +1,6 @@
-"""The service of a node: its incidents, the loads that it has passed, and the steps taken with it.
-
-The ledger keeps all of it. Incidents and passed loads come from the runs' records; steps are written as they are taken.
-An incident stays open until the node has passed every load that would show it, in later runs without an incident, and
-one of the loads together with other nodes. A repair resets that: loads before the repair show nothing about the node
-after it. The repairs are data: escalation.toml.
-"""
+"""The service of a node, kept in the ledger: incidents and passed loads from runs' records, and steps as they are
+taken. An incident is open until the node passes every load that would show it, later and one of them with other nodes.
+A repair resets that. The repairs are data: escalation.toml."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -50,8 +46,7 @@ class Incident(Frozen):
 
 
 class PassedLoad(Frozen):
-    """A load that a node has passed, in a run without an incident of the node. `others`: partner nodes that passed in
-    the same job; 0: only the node itself reports the pass."""
+    """A load passed in a run without an incident of the node. `others`: partners that passed in the job; 0: none."""
 
     node: _Name
     load: _Name  # "smoke", or a trial's name
@@ -61,8 +56,7 @@ class PassedLoad(Frozen):
 
 
 class Step(Frozen):
-    """An action on a node, or on its state in the scheduler. `at`: seconds since 1970 UTC, later than all earlier
-    events of the node."""
+    """An action on a node, or its scheduler state. `at`: seconds since 1970 UTC, later than its earlier events."""
 
     node: _Name
     at: int
@@ -212,11 +206,8 @@ class History:
 
 
 def history(known: Known, alone: bool = False) -> History:
-    """Replay a node's events.
-
-    Within one second a step counts as earlier than a run, and a passed load as earlier than an incident: an unknown
-    order clears no node.
-    """
+    """Replay a node's events. Within a second a step comes before a run, and a load before an incident: an unknown
+    order clears no node."""
     found = History()
     events: Iterable[Step | PassedLoad | Incident] = sorted(
         (*known.steps, *known.passed_loads, *known.incidents), key=lambda event: (event.at, _ORDER[type(event)])

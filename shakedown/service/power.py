@@ -29,10 +29,7 @@ def command_for(bmc: Bmc, node: str) -> list[str]:
 
 
 def is_here(node: str) -> bool:
-    """Return whether a name or an address is of this machine.
-
-    A node that does not answer has no boot id to compare, and such nodes are power-cycled.
-    """
+    """Return whether a name or address is of this machine: a silent node has no boot id to compare."""
     own, name = socket.gethostname().lower(), node.lower()
     if name == own or (("." not in name or "." not in own) and name.partition(".")[0] == own.partition(".")[0]):
         return True
@@ -56,11 +53,8 @@ def _is_local(family: int, place: tuple[object, ...]) -> bool:
 def cycle(
     bmc: Bmc, node: str, environment: Mapping[str, str] | None = None, lock: int | None = None, address: str = ""
 ) -> None:
-    """Cycle a node's power. Raises PowerError where the command fails or takes too long.
-
-    The command's environment has the password and a few variables such as PATH and HOME. `lock`: a descriptor that the
-    command holds, too; `address`: where the inventory connects to, if that is not the node's name.
-    """
+    """Cycle a node's power. Raises PowerError. The command gets password, PATH and HOME, and holds `lock`, too.
+    `address`: where the inventory connects to, if not to the name."""
     argv = command_for(bmc, node)
     if is_here(node) or (address and is_here(address)):
         raise PowerError(f"{node} is the machine that runs this command, which never cuts its own power: do it by hand")

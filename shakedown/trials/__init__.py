@@ -1,7 +1,4 @@
-"""Trials: short measurements of each node and between nodes, judged against the fleet.
-
-`workload/` travels to the nodes and measures. All other modules plan, read and judge, and are pure.
-"""
+"""Trials: short measurements of nodes and between nodes. `workload/` travels and measures; the rest is pure."""
 
 from shakedown.trials.workload.registry import Trial, trials
 

@@ -84,10 +84,8 @@ def _remedy(name: str, figures: Sequence[Judged]) -> str:
 
 
 def _incomplete(record: TrialsRecord, figures: Sequence[Judged], named: Collection[str]) -> Iterator[str]:
-    """Write which nodes lack a part or a repetition: a lost reading could be the slow one.
-
-    A node should have a part where most nodes of the same GPU model have it.
-    """
+    """Write which nodes lack a part (that most nodes of their GPU model have) or a repetition: it could be the slow
+    one."""
     incomplete = record.incomplete.get(NODES, {})
     present: dict[str, set[tuple[str, str]]] = {node: set() for node in record.groups}
     for judged in figures:

@@ -1,8 +1,5 @@
-"""From readings to judged figures and matrices. Pure: the same when a run ends and, offline, at any later time.
-
-A trial names only what a second, fresh run of the same trial names again. The record keeps both runs: neither is the
-better one of two.
-"""
+"""From readings to judged figures and matrices. Pure: the same when a run ends and, offline, at any later time. Only
+what a second, fresh run names again is named; the record keeps both runs."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,10 +114,8 @@ def metric(trial: str, figure: str, part: str) -> str:
 
 
 def judge_record(record: TrialsRecord, pasts: Mapping[str, Past] | None = None) -> TrialsRecord:
-    """Judge the figures of a record against peers, earlier runs of the node (`pasts`), floors and ceilings.
-
-    With `confirm`, the figures that this names are compared with the fresh run.
-    """
+    """Judge a record's figures against peers, earlier runs of the node (`pasts`), floors and ceilings; with `confirm`,
+    named figures against the fresh run."""
     first = [reading for reading in record.readings if not reading.fresh]
     fresh = [reading for reading in record.readings if reading.fresh]
     figures, matrices = _figures(record, first, pasts or {}), _matrices(record, first, record.places)
@@ -235,11 +230,8 @@ def _history(past: Past | None, name: str, value: float, lower: bool) -> Baselin
 
 
 def _with_history(standing: Standing, reason: str, before: Baseline | None) -> tuple[Standing, str]:
-    """Add the comparison with earlier runs.
-
-    Earlier runs decide where peers cannot. Against peers with the same figure they only raise doubt: a change on all
-    nodes is not a fault of a part.
-    """
+    """Add the comparison with earlier runs. They decide where peers cannot; else they only raise doubt, since a change
+    on all nodes is not a fault of a part."""
     if before is None or standing == "named":
         return standing, reason
     own = f"against its own {counted(before.count, 'earlier run')}: {before}"

@@ -1,15 +1,11 @@
-"""The slow causes in the rounds between nodes. A row is a sender, a column a receiver, a cell a link, a block a rack or
-switch of several nodes.
+"""The slow causes in the rounds between nodes: a row is a sender, a column a receiver, a cell a link, a block a rack.
 
-A cell is slow when it is worse than the median of all cells by the naming fraction, in every repetition, and clear of
-the scatter. The cause that explains the most slow cells is named first: a node, its sends, its receives, or the border
-of a block. At least two thirds of the cause's cells, and three, must be slow. Named nodes and blocks are never more
-than a third of the nodes: a cause that slows more is not a node. A slow cell that is left alone is a link. Other slow
-cells are reported without a name.
+A cell is slow when it is worse than the median by the naming fraction, in every repetition, and clear of the scatter.
+The cause of the most slow cells (a node, its sends, its receives, a block's border) is named first, if two thirds of
+its cells, and three, are slow. At most a third of the nodes is named. A single slow cell that is left is a link.
 
-A row is what one node reports, and the report may be too high. So no cause is named by other nodes' figures alone: a
-sender must also be slower than the lower half of the other senders, as a part of a node (`peers.py`). A receiver, a
-block or a link must be slow against the same senders' reports towards other nodes. That holds while no more than half
+A row is what one node reports, perhaps too high. So a sender must also be slower than the lower half of the others
+(`peers.py`), and a receiver, block or link slow against its senders' other reports. That holds while no more than half
 of the other nodes report too much.
 """
 
@@ -93,11 +89,8 @@ def read(
     missing: Iterable[Cell] = (),
     floor: float | None = None,
 ) -> Read:
-    """Find the slow cells of a matrix and their causes.
-
-    A `missing` cell (tried, without a value) is infinitely slow. A cell that misses the `floor`, in the figure's unit,
-    in every repetition is slow whatever the other cells are.
-    """
+    """Find slow cells and their causes. A `missing` cell (tried, without a value) is infinitely slow; one that misses
+    the `floor`, in the figure's unit, in every repetition is slow whatever the others are."""
     rates = {cell: [1 / v if lower_is_better else v for v in values if v > 0] for cell, values in cells.items()}
     rates = {cell: values for cell, values in rates.items() if values}
     centres = {cell: median(values) for cell, values in rates.items()}
@@ -119,10 +112,8 @@ def read(
 def _worse(
     rates: Mapping[Cell, Sequence[float]], centres: Mapping[Cell, float], slower: float
 ) -> tuple[float, list[Cell], list[Cell]]:
-    """Return the usual rate, the cells that are worse by the naming fraction, and of these the surely slow ones.
-
-    A cell is surely slow in every repetition clear of the scatter, or at a third of the usual rate.
-    """
+    """Return the usual rate, the cells worse by the naming fraction, and those surely slow: every repetition clear of
+    the scatter, or at a third of the usual rate."""
     centre, scale = _usual(list(centres.values()))
     scale = max(scale, scatter_of(rates, centres) * centre)
     bound = (1 - slower) * centre
@@ -133,10 +124,7 @@ def _worse(
 
 def _usual(values: list[float]) -> tuple[float, float]:
     """Estimate the usual rate and its scatter by the better half alone: of four nodes a slow one has half of the cells.
-
-    That half of a normal distribution has its median 0.674 standard deviations above the centre, and a median absolute
-    deviation of 0.40 of them.
-    """
+    That half of a normal distribution has its median at 0.674, and a median absolute deviation of 0.40 deviations."""
     middle = median(values)
     better = [value for value in values if value >= middle]
     high = median(better)

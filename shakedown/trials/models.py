@@ -1,7 +1,5 @@
-"""The trials of a run, their readings and their judged figures: `RunRecord.trials`.
-
-Readings from a node's log are bounded in number and size. Published figures and physical limits: `references.toml`.
-"""
+"""The trials of a run (`RunRecord.trials`): readings, bounded in number and size, and judged figures. References are in
+`references.toml`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

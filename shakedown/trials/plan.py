@@ -1,12 +1,6 @@
-"""The launch plans of trials: the machinery, runtime, image and environment of the smoke run, with another program.
-
-Runtime, image, volumes, devices, variables, interface and virtual environment come from a node's section `smoke`: a
-trial in another container would measure another library. A node without this section uses the embedded default.
-
-Rounds say which pairs of nodes measure at the same time. The circle method has n - 1 rounds (n where n is odd) with one
-partner for every node; after them every pair has measured. Beyond `ALL_PAIRS` nodes that takes too long, and only
-`DRAWN` of the rounds take place.
-"""
+"""The launch plans of trials: runtime, image and environment of a node's section `smoke` (else the embedded default),
+with another program. Rounds say which pairs measure at the same time: by the circle method all pairs, in n - 1 rounds
+(n where n is odd); beyond `ALL_PAIRS` nodes `DRAWN` of these."""
 
 import json
 import random
@@ -50,10 +44,7 @@ def circle(nodes: int) -> list[list[Pair]]:
 
 
 def schedule(nodes: int, seed: str) -> list[list[Pair]]:
-    """Make the rounds for so many nodes: all pairs, or a draw of them.
-
-    The seed is the run's id: the same run has the same rounds, and another run has others.
-    """
+    """Make the rounds for so many nodes: all pairs, or a draw of them by the seed, the run's id."""
     rounds = circle(nodes)
     if nodes <= ALL_PAIRS:
         return rounds
@@ -65,18 +56,12 @@ def schedule(nodes: int, seed: str) -> list[list[Pair]]:
 
 
 def peers_for(suspects: int) -> int:
-    """Return how many nodes to measure beside the suspects.
-
-    The peers outnumber the suspects, since a node is named only beside the lower half of all others.
-    """
+    """Return how many peers to measure: more than suspects, as the lower half of all others decides."""
     return max(PEERS, suspects + 2)
 
 
 def beside(suspects: Collection[int], nodes: int, measured: Collection[Pair], seed: str) -> list[int]:
-    """Choose the places of a fresh run: the suspects, and twice as many other nodes and two more.
-
-    Nodes that have not yet measured with the suspects come first.
-    """
+    """Choose the places of a fresh run: suspects, twice as many others and two more; first those not yet paired."""
     others = [node for node in range(nodes) if node not in suspects]
     random.Random(seed).shuffle(others)
     had = {frozenset(pair) for pair in measured}
@@ -106,11 +91,8 @@ def between_nodes(names: Sequence[str]) -> list[str]:
 
 
 def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails: Mapping[str, int]) -> float:
-    """Estimate the seconds of the trials where nothing is slow.
-
-    All nodes measure at once, so only the rounds between them grow with the number of nodes and of `rails`. A start of
-    torch counts 10 s for each kind of part.
-    """
+    """Estimate seconds where nothing is slow. Nodes measure at once: only rounds and `rails` between them add up. A
+    start of torch counts 10 s for each kind of part."""
     registered, pairs = trials(), between_nodes(names)
     alone = sum(registered[name].seconds for name in names if name not in pairs) * repetitions
     starts = len({registered[name].on for name in names})
@@ -121,20 +103,15 @@ def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails:
 def count_rails(
     names: Sequence[str], desired: Collection[DesiredState], states: Collection[NodeState]
 ) -> dict[str, int]:
-    """Return the number of rails for each trial between nodes, by the desired state.
-
-    A trial in torch uses rails only where the nodes have GPUs; a tool of the RDMA devices always uses them.
-    """
+    """Return the rails of each trial between nodes. Trials in torch use them only with GPUs, RDMA tools always."""
     count = min((state.rdma.count for state in desired), default=0)
     gpus = all(not is_unreadable(state.gpus) and state.gpus for state in states)
     return {name: count if gpus or not trials()[name].needs_torch else 0 for name in between_nodes(names)}
 
 
 def ceilings(desired: Collection[DesiredState], rails: Mapping[str, int]) -> dict[str, float]:
-    """Return the most that a link between two nodes can carry, by the wanted rate of the RDMA devices.
-
-    The result maps TRIAL.FIGURE to a value in the trial's unit, for trials that use these devices.
-    """
+    """Return TRIAL.FIGURE -> the most that a link between nodes carries by the wanted RDMA rate, in the trial's
+    unit."""
     rates = [state.rdma.rate_gbps for state in desired if state.rdma.rate_gbps]
     if not rates:
         return {}

@@ -35,8 +35,7 @@ SURE = 3  # figures in each tenth from which a fall is more than chance
 
 @dataclass(frozen=True)
 class Part:
-    """One job of a soak. `loads`: its program reports its own time under load. `took`: the seconds of another job that
-    passed. `texts`: each node's log."""
+    """A job of a soak. `loads`: its program reports its own time; else `took`, in seconds. `texts`: each node's log."""
 
     stage: str
     loads: bool

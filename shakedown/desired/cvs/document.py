@@ -17,10 +17,7 @@ Kind = Literal["derived", "refused", "flagged"]
 
 @dataclass(frozen=True)
 class Remark:
-    """Something a reader of the file should know.
-
-    `derived`: the nodes answer it. `refused`: it is not taken over. `flagged`: it is taken over, and may not hold.
-    """
+    """A note on the file. `derived`: nodes answer it. `refused`: not taken over. `flagged`: taken, but may not hold."""
 
     kind: Kind
     path: str  # in the file
@@ -118,11 +115,8 @@ def without_comments(value: Any) -> Any:
 
 
 def parameters(values: Mapping[str, Any], known: Collection[str], name: str = "", path: str = "") -> Iterator[Given]:
-    """Yield the parameters below a part of the document. `name` and `path` are the part's own.
-
-    A dictionary is one parameter where it is known as such; any other is walked into as far as names are known. A name
-    of the present form becomes that of its row; the path stays the file's.
-    """
+    """Yield the parameters below a part (`name`, `path`) of the document. A dictionary is one where it is known; others
+    are walked into. A name of the present form becomes its row's; the path stays the file's."""
     others = other_names()
     for key, value in values.items():
         own, at = f"{name}.{key}".lstrip("."), f"{path}.{key}".lstrip(".")
@@ -135,11 +129,8 @@ def parameters(values: Mapping[str, Any], known: Collection[str], name: str = ""
 
 @dataclass
 class Imported:
-    """One job of a CVS file as a site's layer, and what is noted on it.
-
-    `values` has the very text <changeme> where the file leaves a value open that no node can answer: a layer above may
-    give it, and a desired state in which one is left is refused. `open` lists them with their paths in the file.
-    """
+    """A job of a CVS file as a site's layer, with notes. `values` keeps <changeme> for what no node can answer, and a
+    layer above may give it; otherwise it is refused. `open` lists these with their paths."""
 
     name: str  # "cvs FILE"
     values: dict[str, Any] = field(default_factory=dict)

@@ -264,10 +264,8 @@ def _threshold_file(draft: LayerDraft) -> Path | None:
 
 
 def _tokens(draft: LayerDraft, percent: float) -> float | None:
-    """Tokens/s/GPU of this part of the baseline's. None without a baseline.
-
-    The efficiency of N nodes is total / (N / n x baseline of n nodes), so for each GPU N falls out.
-    """
+    """Return tokens/s/GPU of this part of the baseline's, None without one: N nodes' efficiency is total / (N / n x
+    baseline of n nodes), so for each GPU N falls out."""
     total = draft.parsed.get("scaling_baseline.tokens_per_sec_total", 0.0)
     nodes = draft.parsed.get("scaling_baseline.num_nodes", 1)
     if not total or nodes < 1 or draft.job is None:

@@ -28,11 +28,8 @@ _SECTIONS = ("gpu", "nic", "rdma", "system", "images", "smoke")  # in the order 
 
 
 def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
-    """One job of a CVS configuration file as a site's layer.
-
-    `path` lies on the controller ("~" is the home folder of whoever runs this). Raises CvsError with every error of the
-    file; a value that is open (<changeme>, or missing) is none: see Imported.
-    """
+    """Return a CVS file's job as a site's layer. `path` is the controller's ("~": the user's home). Raises CvsError
+    with every error; an open value (<changeme>, missing) is none: see Imported."""
     file = Path(path).expanduser()
     notes = Imported(f"cvs {path}")
     document = read(file, notes.name)

@@ -1,9 +1,6 @@
-"""The forms of the file, the one job of them that is wanted, and the layer that it becomes.
-
-The oldest form has sections: model_params.(single_node|multi_node).MODEL.GPU. The newer has one model for one GPU, and
-a sweep whose runs change some of its parameters. The present form (`train_params`) has the sizes in the names of the
-runs, and needs no sweep. The content tells the forms apart, never the file's name.
-"""
+"""The forms of the file, told apart by content; its wanted job, and the layer that it becomes. The oldest form has
+sections, model_params.(single_node|multi_node).MODEL.GPU. The newer has one model for one GPU, and a sweep of runs. The
+present one (`train_params`) has sizes in the runs' names, and needs no sweep."""
 
 import re
 from collections.abc import Mapping
@@ -28,8 +25,7 @@ _TOPOLOGIES = {"single_node": False, "multi_node": True}
 
 
 class Choice(Section):
-    """What a person chooses of a file; None where the file leaves no choice. `thresholds` is the path of a threshold
-    file, where several stand beside the file and it names none."""
+    """A person's choice of a file, None where it leaves none. `thresholds`: path of one of several threshold files."""
 
     model: str | None = None
     gpu: str | None = None
@@ -188,10 +184,7 @@ def _gpu(given: Mapping[str, Given], choice: Choice, notes: Imported) -> str | N
 
 
 def _is_distributed(given: Mapping[str, Given], notes: Imported) -> bool:
-    """Decide by the master's address and the RDMA devices, which the present form has for several nodes.
-
-    CVS itself leaves it to the suite that is started (megatron_single, megatron_distributed).
-    """
+    """Return whether it is of several nodes: by master's address and RDMA devices. CVS leaves it to the suite."""
     address, devices = given.get("config.master_address"), given.get("config.nccl_ib_hca")
     if address is None or address.value in ("", None):
         return devices is not None

@@ -121,11 +121,8 @@ def _precision(draft: LayerDraft) -> None:
 
 
 def _batch(draft: LayerDraft) -> None:
-    """Flag a batch that CVS would change.
-
-    CVS takes the batch of its older files for 32 GPUs, and trains with it in proportion to its nodes
-    (cvs/lib/megatron_training_lib.py at dddd91430fe4). Shakedown trains what the file has.
-    """
+    """Flag a batch that CVS would change: it takes older files' for 32 GPUs, and scales it to its nodes
+    (cvs/lib/megatron_training_lib.py at dddd91430fe4). Shakedown trains what the file has."""
     assert draft.job is not None
     batch = draft.parsed.get("model.batch_size")
     if batch is None or batch <= CVS_GPUS or batch % CVS_GPUS:
@@ -244,10 +241,8 @@ def take_variable(draft: LayerDraft, given: Given) -> None:
 
 
 def _volume_pairs(volumes: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, str], list[str]]:
-    """Host path -> container path (with docker's mode, as in /data:ro), and the entries that are neither.
-
-    The older form has an object, the newer one a list of docker's HOST:CONTAINER[:MODE].
-    """
+    """Return host -> container path (with docker's mode) of an object or a list of HOST:CONTAINER[:MODE], and the
+    rest."""
     if isinstance(volumes, Mapping):
         items: Iterable[tuple[str, Any]] = volumes.items()
     else:
@@ -262,11 +257,8 @@ def _volume_pairs(volumes: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str,
 
 
 def _sort_volumes(volumes: Mapping[str, str], devices: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
-    """Return the layer's part for volumes and devices, and what cannot be.
-
-    A folder of devices that the file mounts is given as devices, so that the container may open them. The provider
-    library and libibverbs.d belong to the NIC family: the ABI number in the library's name is the node's own.
-    """
+    """Return the layer's volumes and devices, and what cannot be. Mounted folders of devices become devices. Provider
+    library and libibverbs.d belong to the NIC family: the name's ABI is the node's own."""
     plain: dict[str, str] = {}
     given = [str(device) for device in devices or []]
     provider: dict[str, Any] = {}
@@ -292,10 +284,7 @@ def _sort_volumes(volumes: Mapping[str, str], devices: Sequence[str] | None) -> 
 
 
 def _provider_layer(name: str, host: str, target: str) -> dict[str, Any]:
-    """Return the provider of a mounted library.
-
-    A target that ends in .host is a library that is copied over the container's own before the job starts.
-    """
+    """Return a mounted library's provider; a target in .host is copied over the container's own before the job."""
     inside = re.sub(r"-rdmav\d+\.so", "-rdmav{abi}.so", target.partition(":")[0])
     provider = {
         "name": name,

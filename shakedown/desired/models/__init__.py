@@ -1,9 +1,6 @@
 """The typed desired state, one class per section. A field that is None (or empty) is not checked and not changed.
-
-Every model refuses unknown keys and wrong types: a site's layer with a typing error must never be read as "not
-requested". Figures come from the profiles (`profiles/*.toml`), which name their sources. `keys.toml` says what each key
-asks for: docs/reference/configuration.md is made of it.
-"""
+Unknown keys and wrong types are refused. Figures come from `profiles/*.toml`, with sources; `keys.toml` describes each
+key for docs/reference/configuration.md."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""One figure against those of earlier runs, and what other nodes' runs say of its noise.
-
-Five runs know little of their own spread. Nodes that do the same job by themselves have about the same noise, and eight
-of them with five runs each know it well.
-"""
+"""One figure against earlier runs, and what other nodes' runs say of its noise: five runs know little of their own
+spread, but eight nodes of the same job have about the same noise."""
 
 import functools
 import math
@@ -59,11 +56,8 @@ _SIGN = {"at least": 1, "at most": -1}
 def judge_against(
     history: Sequence[tuple[datetime, float]], value: float, direction: Direction, prior: Prior = PRIOR
 ) -> Baseline:
-    """Judge whether a value is worse than those of earlier runs, or makes the last runs worse than those before.
-
-    The history may be in any order; its values are those of passes of the same job. A value that is worse is never
-    judged better. Raises ValueError for a value that is not finite.
-    """
+    """Judge a value against passes of the same job, in any order, alone and as one of the last runs. A worse value is
+    never judged better. Raises ValueError for a value that is not finite."""
     return _judged(tuple(figure for _at, figure in sorted(history, key=lambda run: run[0])), value, direction, prior)
 
 
@@ -86,9 +80,8 @@ def compare(past: Past, metric: str, value: float, direction: Direction) -> Base
 
 
 def _at_a_level(past: Past, metric: str, found: Baseline) -> Baseline:
-    """Return a loss with the level that the figure is at, where `FEW` runs in a row are. The run with which they are
-    so many reports it; later ones that are no worse than that level, also after better runs, only remind of it. Else
-    a figure that stays at a new level would fail for ever, since a run that is worse enters no baseline."""
+    """Return a loss with its level. The run that makes `FEW` in a row reports it; later ones at that level only remind,
+    since otherwise a figure at a new level would fail for ever."""
     sign = _SIGN[found.direction]
     runs = [(run.run_id, run.figures[metric], metric in run.worse) for run in past.earlier if metric in run.figures]
     rows: list[list[tuple[str, float]]] = [[]]

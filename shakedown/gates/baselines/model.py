@@ -1,9 +1,5 @@
-"""What a baseline is, what it says, and what makes two jobs comparable: data alone.
-
-A key has two halves. The `identity` says which job it is: GPU model, recipe with its parameters, node count, scope. The
-`epoch` says what it ran on that changes over a machine's life, image, ROCm and amdgpu: another epoch begins a new
-baseline.
-"""
+"""What a baseline is, and what makes jobs comparable: data alone. A key has an `identity` (GPU model, recipe with
+parameters, node count, scope) and an `epoch` (image, ROCm, amdgpu); another epoch begins a new baseline."""
 
 from __future__ import annotations
 
@@ -50,8 +46,7 @@ class Key(Frozen):
 
 
 class Earlier(Frozen):
-    """One earlier job of the same identity that passed, or of which only baselines did not hold. `figures`: metric ->
-    value in the metric's unit; `worse`: the metrics that were worse than their baseline."""
+    """An earlier comparable job that passed but for baselines. `figures`: metric -> value; `worse`: metrics."""
 
     run_id: str
     at: datetime
@@ -67,13 +62,9 @@ MOST = 120  # earlier runs that one is compared with, the newest: more would onl
 
 
 class Baseline(Frozen):
-    """What earlier runs say of a figure, in the metric's own unit.
-
-    `centre` with its standard `error`, the `spread` (standard deviation) of one run, and the `bound` are those of the
-    comparison that decided: of the last `runs` runs, whose mean is `recent`, with the `earlier` ones before them. All
-    are None as long as there are fewer than `needed` earlier runs: the figure is then recorded and not judged, and
-    `lost` is None too.
-    """
+    """A figure's earlier runs, in its unit: `centre` with standard `error`, `spread` (deviation of a run) and `bound`
+    of the comparison that decided, of the last `runs` (mean `recent`) with `earlier` ones. All, and `lost`, are None
+    below `needed` earlier runs."""
 
     direction: Direction
     value: float
@@ -102,8 +93,7 @@ class Baseline(Frozen):
 
 
 class Pass(Frozen):
-    """One earlier run. `figures`: metric -> value in the metric's unit; `worse`: the metrics that were worse than the
-    runs before, which are no part of a baseline."""
+    """An earlier run. `figures`: metric -> value in its unit; `worse`: metrics that are no part of a baseline."""
 
     run_id: str
     at: AwareDatetime
@@ -112,8 +102,7 @@ class Pass(Frozen):
 
 
 class PeersNoise(Frozen):
-    """How much other nodes' figures differ from run to run in the same job: as a share of the figure, and how many runs
-    this is worth as an opinion on another node's noise."""
+    """Other nodes' noise in the same job, as a share of the figure, and how many runs this opinion is worth."""
 
     noise: FiniteFloat = Field(ge=0)
     weight: FiniteFloat = Field(ge=0)
@@ -121,9 +110,8 @@ class PeersNoise(Frozen):
 
 
 class Past(BaseModel):
-    """The earlier passes of a job, as its gates were given them: kept with the evidence, so that judging again comes to
-    the same. `earlier` are those of the job's own `epoch`, the oldest first; `others` says how many there are of which
-    other epochs, which are not counted."""
+    """A job's earlier passes as its gates got them, kept as evidence. `earlier`: of its own `epoch`, oldest first;
+    `others`: how many of other epochs, which do not count."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 

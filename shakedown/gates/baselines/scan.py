@@ -1,10 +1,5 @@
-"""Whether the last run, or the last few together, are worse than those before them.
-
-One run cannot show a small loss, and its neighbours in time can: the mean of the last k runs is compared with the
-baseline of the runs before those, for several k. The last one alone finds what breaks; the last two to four find a loss
-that stays; longer ones find a slow decay, which looks like a step between the earlier and the later half. Centre and
-spread come from a method that a few outliers do not carry off.
-"""
+"""Whether the last run, or the last few together, are worse than those before. The mean of the last k runs is compared
+for several k: one finds what breaks, two to four a lasting loss, more a slow decay. Centre and spread are robust."""
 
 import math
 import sys
@@ -22,12 +17,8 @@ _PULLED_IN = 3.5  # standard deviations from the median beyond which a run count
 
 @dataclass(frozen=True)
 class Prior:
-    """What is held of the spread before the first run is seen: the noise from run to run as a share of the figure, and
-    how many runs this opinion is worth. It gives way where the runs themselves scatter more: it then counts as the
-    share of its own variance in theirs.
-
-    1 % is what GPU nodes with fixed clocks show from run to run, and `smallest` what no few runs can prove better than.
-    """
+    """The spread before the first run: noise as a share of the figure (1 %, as of GPU nodes with fixed clocks; at least
+    `smallest`), worth so many runs. Where the runs scatter more, it counts less."""
 
     noise: float = 0.01
     weight: float = 28.0
@@ -39,8 +30,7 @@ PRIOR = Prior()
 
 @dataclass(frozen=True)
 class Estimate:
-    """The centre of a history, the standard deviation of one run around it, and the degrees of freedom that the
-    standard deviation rests on."""
+    """A history's centre, the standard deviation of a run around it, and that deviation's degrees of freedom."""
 
     centre: float
     spread: float
@@ -48,11 +38,8 @@ class Estimate:
 
 
 def estimate(runs: Sequence[float], sign: int, prior: Prior = PRIOR) -> Estimate:
-    """Return the mean and the standard deviation of the runs, those that are far off pulled in, with the prior.
-
-    `sign` is 1 where more is better, -1 where less is. Runs that scatter further on the worse side than on the better
-    one have the spread of the worse side.
-    """
+    """Return mean and standard deviation of the runs, outliers pulled in, with the prior. `sign`: 1 where more is
+    better, else -1. Runs that scatter more on the worse side have its spread."""
     count, middle = len(runs), median(runs)
     held = _square(prior.noise * middle) + sys.float_info.min
     rough = _square(_NORMAL * (1 + 0.8 / count) * median(abs(run - middle) for run in runs))
@@ -84,10 +71,8 @@ _STEPS = 40  # more than Newton's method ever needs: each doubles the digits
 
 @lru_cache(maxsize=4096)
 def student_quantile(freedom: float, chance: float) -> float:
-    """Return what a value of Student's t distribution exceeds with this chance, which is at most 0.02.
-
-    The logarithm of the tail is nearly straight, so Newton's method is applied to that.
-    """
+    """Return Student's t quantile of a chance up to 0.02, by Newton's method on the tail's nearly straight
+    logarithm."""
     value = -NormalDist().inv_cdf(chance)
     for _ in range(_STEPS):
         density, ratio = _density(value, freedom), _tail_to_density(value, freedom)
@@ -104,10 +89,8 @@ def _density(value: float, freedom: float) -> float:
 
 
 def _tail_to_density(value: float, freedom: float) -> float:
-    """Return the chance of more than `value` as a multiple of the density there.
-
-    The tail is an incomplete beta function, of which this is the continued fraction (DLMF 8.17.22), from its far end.
-    """
+    """Return the chance of more than `value`, relative to the density: the incomplete beta's continued fraction (DLMF
+    8.17.22), from its far end."""
     half, x = freedom / 2, freedom / (freedom + value * value)
     fraction = 1.0
     for m in range(_DEPTH, 0, -1):
@@ -129,8 +112,7 @@ SMALLEST = 0.005  # of the centre: a smaller loss is not told, however sure it i
 
 @dataclass(frozen=True)
 class Window:
-    """The last `runs` runs against those before them: `recent` is their mean, `bound` what it must not be worse than,
-    `error` the standard error of `centre`."""
+    """The last `runs` runs against the earlier: their mean `recent`, its `bound`, and the `error` of `centre`."""
 
     runs: int
     earlier: int
@@ -143,8 +125,7 @@ class Window:
 
 
 def lengths(count: int) -> list[int]:
-    """Return how many runs back the comparisons go, with `count` runs in all: never further than half, and never so
-    far that fewer than MINIMUM are left to compare with."""
+    """Return how many of `count` runs to compare: at most half, and MINIMUM must be left."""
     return [runs for runs in _steps(count) if count - runs >= max(MINIMUM, runs if runs > 1 else 0)]
 
 
@@ -156,11 +137,8 @@ def _steps(count: int) -> Iterator[int]:
 
 
 def scan(values: Sequence[float], sign: int, prior: Prior = PRIOR) -> list[Window]:
-    """Return every comparison over a history, the run that is judged being the last. `sign` is 1 where more is better,
-    -1 where less is. The list is empty where there are fewer than MINIMUM earlier runs.
-
-    No comparison becomes better by a worse last run: it is in no centre and in no spread.
-    """
+    """Return every comparison up to the last run, which is in no centre or spread; none below MINIMUM earlier runs.
+    `sign`: 1 where more is better, else -1."""
     chosen = lengths(len(values))
     return [_compare(values, runs, sign, prior, _chance(runs, len(chosen))) for runs in chosen]
 

@@ -77,8 +77,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Run:
-    """What `report` shows of a run. `directory` is where its logs are, for formats that show of them, and `links` where
-    they are seen from what is written: nothing for a file in that directory. `secrets`: values that no log may show."""
+    """A run for `report`. `directory` has its logs, which a reader sees at `links`; no log may show `secrets`."""
 
     record: RunRecord
     show_all: bool = False  # as of findings

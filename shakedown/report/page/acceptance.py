@@ -1,7 +1,4 @@
-"""The acceptance report of a rack: parts by serial number, tests, figures against limits, waivers, the signature.
-
-A supplier and a buyer sign the printed page. The page proves nothing: `shakedown verify` does.
-"""
+"""A rack's acceptance report for signatures on paper. The page proves nothing: `shakedown verify` does."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -1,6 +1,4 @@
-"""The page's plots: jobs over their iterations, figures beside those of earlier runs, the nodes' telemetry over time,
-and nodes by findings or by nodes as coloured cells.
-"""
+"""The page's plots: iterations, earlier runs, telemetry over time, and nodes by findings or by nodes."""
 
 from __future__ import annotations
 
@@ -146,8 +144,7 @@ def _pairs(matrix: Matrix, which: str) -> Plot:
 
 JOBS = 4  # of which there are plots: nodes by themselves may be hundreds
 BAND = 1.96
-"""Standard deviations on either side of the centre: 95 % of runs lie there where they differ as a normal
-distribution."""
+"""Standard deviations on either side of the centre: 95 % of normally distributed runs."""
 
 Run = tuple[datetime, float]
 
@@ -173,8 +170,7 @@ def of_earlier(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
 def history(
     title: str, runs: Sequence[Run], this: Run | None, baseline: Baseline | None = None, expected: float | None = None
 ) -> Plot:
-    """Draw earlier runs as points over the days, this one as a mark of its own, the band of the baseline, and what is
-    expected."""
+    """Draw earlier runs over the days, this one, the baseline's band, and the bound."""
     chart = Chart(days=True)
     if expected is not None:
         chart.bound(expected, f"expected {decimal(expected)}")
@@ -197,8 +193,7 @@ def history(
 
 
 def weeks(history: History | None) -> list[Plot]:
-    """Return what a ledger's runs measured: for each figure the jobs over all nodes, those of one recipe on as many
-    nodes as one line. Runs that did not pass are in it as well: that is what is looked for here."""
+    """Plot a ledger's figures, failed runs too: jobs over all nodes, one line for each recipe and node count."""
     made: list[Plot] = []
     runs = reversed(history.runs) if history else ()
     jobs = [

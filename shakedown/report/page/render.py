@@ -43,8 +43,7 @@ LINE = 400  # characters of one
 
 @dataclass(frozen=True)
 class Excerpt:
-    """Some lines of one log: (number from 1, text). `failed` is the number of the one that shows the failure; None: no
-    line does, and these are the last ones."""
+    """Lines of one log: (number from 1, text). `failed`: the line that shows the failure; None: these are the last."""
 
     job: str
     node: str
@@ -85,8 +84,7 @@ def of(shown: Overview) -> list[Excerpt]:
 
 
 def link_to(shown: Overview, path: str) -> str:
-    """Return a file of the run directory, as the page leads to it; nothing where the record names none that is
-    there."""
+    """Return the page's link to a file of the run directory; empty where the file is not there."""
     if shown.directory is None:
         return ""
     try:
@@ -97,8 +95,7 @@ def link_to(shown: Overview, path: str) -> str:
 
 
 def _of(shown: Overview, job: str, node: str, path: str, at: Match | None = None) -> Iterator[Excerpt]:
-    """Yield the lines of a log around what failed, which is looked for where nobody says; nothing where it cannot be
-    read: the gate logs_complete says what is wrong with it."""
+    """Yield the lines around the failure; none where the log cannot be read (the gate logs_complete has the reason)."""
     assert shown.directory is not None
     try:
         file = copies.inside(shown.directory, path)
@@ -238,8 +235,7 @@ def measured(shown: Overview) -> list[JobRecord]:
 
 
 def _evidence(shown: Overview) -> dict[str, Evidence]:
-    """Return what the gates of a run's jobs were given; nothing where it cannot be read: what was judged by it is
-    judged."""
+    """Return the evidence of a run's jobs; nothing where it cannot be read, since the run is judged already."""
     if shown.directory is None:
         return {}
     try:

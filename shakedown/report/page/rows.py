@@ -76,8 +76,7 @@ def cards(actions: Sequence[Action], index: Index) -> list[tuple[str, Action, No
 
 
 def fleet(shown: Overview, index: Index) -> dict[str, tuple[str, Nodes, Sequence[Seen]]]:
-    """Return the row of each node of a ledger, the worst last verdict first: its place on the page, the nodes of which
-    the newest runs saw the same, and what they saw."""
+    """Return the rows of a ledger's nodes, the worst last verdict first; nodes with equal history share one."""
     alike = grouped((tuple((run.run_id, run.verdict, run.part, run.why) for run in seen), seen) for seen in shown.fleet)
     groups = sorted(alike.values(), key=lambda group: -group[0][0].verdict.severity)
     rows: dict[str, tuple[str, Nodes, Sequence[Seen]]] = {}
@@ -115,8 +114,7 @@ MARKS = {Verdict.OK: "✓", Verdict.WARN: "i", Verdict.DRIFT: "≠", Verdict.FAI
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid as a table, or as an image with the rest of what the table would say: a table of tens of thousands of
-    cells cannot be read and opens slowly."""
+    """The grid as a table, or as an image: a table of tens of thousands of cells opens slowly."""
 
     columns: Sequence[str]
     alike: Sequence[str]  # findings that are ok on every node that has them: named once, no column
@@ -153,8 +151,7 @@ def of(shown: Overview, index: Index) -> Grid | None:
 
 
 def _of(verdicts: Sequence[Verdict] | None) -> Verdict | None:
-    """Return a node's verdict on one name; the worst, where it has several findings of that name; advice is more than
-    ok."""
+    """Return a node's worst verdict on one name; advice is more than ok."""
     if not verdicts:
         return None
     return max(verdicts, key=lambda verdict: (verdict.severity, verdict == Verdict.WARN))

@@ -1,8 +1,4 @@
-"""The top of the page: its times, its figures, and the nodes as squares, rack by rack.
-
-Colour and mark show a node's verdict, and a square leads to what is wrong. Times are those of the site, where the page
-is written, each with its zone.
-"""
+"""The top of the page: times (of the site, with their zone), figures, and the nodes as squares, rack by rack."""
 
 import re
 from collections import Counter
@@ -128,8 +124,7 @@ def racks(found: Iterable[Square], groups: Mapping[str, str]) -> list[Rack]:
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """Return the last number of each host name or address, else what differs between them, where that tells the nodes
-    of a rack from each other."""
+    """Return short names that tell a rack's nodes apart: the last number of each, else the part that differs."""
     hosts = [name if _ADDRESS.fullmatch(name) else name.partition(".")[0] for name in names]
     for found in (map(_NUMBER.search, hosts), _differing(hosts)):
         shown = [part[0] if part and len(part[0]) <= LONGEST else "" for part in found]

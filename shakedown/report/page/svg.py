@@ -1,8 +1,5 @@
-"""Plots as SVG images in data URIs, from few parts: lines, points, a band, a bound, a mark, coloured cells.
-
-As images they can run nothing, load nothing and match no style of the page. Colours of lines and text are variables in
-each image's own style, which follows the reader's light or dark theme. The drawing is the template `plot.svg`.
-"""
+"""Plots as SVG images in data URIs, which can run and load nothing. Their own style follows the reader's light or dark
+theme. The drawing is the template `plot.svg`."""
 
 import base64
 import math

@@ -1,9 +1,6 @@
-"""The signature over a statement, in a file: DSSE in the form of a Sigstore bundle v0.3, by an ECDSA key on P-256.
-
-Formats: DSSE protocol v1.0.2 (secure-systems-lab/dsse) and Sigstore's bundle v0.3 (sigstore/protobuf-specs). P-256,
-since cosign's defaults refuse Ed25519 keys (cosign PR 5074, read 2026-08-26). A content and a signature have one file
-alone: its JSON, its base64 and the two forms of an ECDSA signature are fixed, so a change of any bit is refused.
-"""
+"""A statement's signature file: DSSE v1.0.2 as a Sigstore bundle v0.3 (sigstore/protobuf-specs), by ECDSA on P-256,
+since cosign refuses Ed25519 by default (cosign PR 5074, read 2026-08-26). JSON, base64 and signature have one form
+each, so a change of any bit is refused."""
 
 import base64
 import binascii

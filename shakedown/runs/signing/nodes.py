@@ -142,8 +142,7 @@ def _held(signature: Signature, nonce: str, **wanted: str) -> None:
 
 @dataclass
 class Held:
-    """What of a run its nodes have signed. `unsigned`: nodes whose reading has no signature, and logs without one, each
-    with the reason; `wrong`: signatures that do not hold."""
+    """A run's node signatures. `unsigned`: readings and logs without one, with reasons; `wrong`: invalid signatures."""
 
     readings: int = 0
     logs: int = 0
@@ -160,9 +159,8 @@ def check(
     packed: bool,
     keys: Keys,
 ) -> Held:
-    """Hold the readings and logs of a run against their nodes' signatures. `files`: SHA-256 of the run's files, which
-    were compared. `keys`: what known_hosts has against a key of a node; None: the key is to be the one that the run's
-    own statement names. `packed`: a copy whose texts may be masked."""
+    """Verify the nodes' signatures on readings and logs. `files`: compared SHA-256 digests. `keys`: known_hosts'
+    objections; None: keys are those of the run's statement. `packed`: a copy with masked texts."""
     held, logs = Held(), _logs(record, evidence, files)
     praised = {finding.node for finding in record.findings if finding.verdict.passes}
     blamed = {finding.node for finding in record.findings} - praised

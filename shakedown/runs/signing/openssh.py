@@ -25,8 +25,7 @@ _LIMIT = 16 << 10  # characters
 
 
 def fingerprint(key: str) -> str:
-    """Return the fingerprint of a public key, as `ssh-keygen -l` prints it: "ssh-ed25519 SHA256:...". Raises
-    ValueError."""
+    """Return a public key's fingerprint as `ssh-keygen -l` prints it: "ssh-ed25519 SHA256:...". Raises ValueError."""
     kind, _, blob = key.partition(" ")
     digest = hashlib.sha256(base64.b64decode(blob, validate=True)).digest()
     return f"{kind} SHA256:{base64.b64encode(digest).decode().rstrip('=')}"

@@ -1,7 +1,4 @@
-"""What is signed of a run, or of an archive of one: an in-toto Statement v1 over all its files.
-
-Formats: in-toto attestation framework, Statement v1. The predicate is Shakedown's own.
-"""
+"""An in-toto Statement v1 over all files of a run, or of an archive of one. The predicate is Shakedown's own."""
 
 import hashlib
 import json
@@ -145,8 +142,7 @@ def of_run(
     states: Iterable[tuple[str, NodeState]],
     inventory: Path | None,
 ) -> Statement:
-    """Make the statement on a run directory that nothing is written to any more. Raises OSError; ValueError for what is
-    no file or folder."""
+    """State a finished run directory. Raises OSError; ValueError for what is no file or folder."""
     files, folders = contents(directory.path)
     bounds = Bounds()
     more: dict[str, Any] = {
@@ -186,8 +182,7 @@ def of_archive(
 
 
 def facts_of(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Any]:
-    """Return what a statement repeats of the run's own documents: whoever verifies it holds the two against each
-    other."""
+    """Return what a statement repeats of the run's documents, for comparison by who verifies it."""
     past = {name: job.past.model_dump(mode="json") for name, job in evidence.items() if job.past is not None}
     resting = [[finding.node, finding.name, finding.waiver] for finding in record.findings if finding.waiver]
     return {
@@ -228,8 +223,7 @@ def _made(
 
 
 def contents(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the files below a run directory but for its statement, and the folders, in order. Raises ValueError for
-    what is neither, as a link."""
+    """Return a run's files but for the statement, and folders, in order. Raises ValueError for others, as a link."""
     files, folders = [], []
     for count, (name, mode) in enumerate(_entries(folder, "", 0), 1):
         if count > MOST_FILES:
@@ -305,8 +299,7 @@ def sign(
     desired: Iterable[DesiredState],
     logs: LogSigner | None = None,
 ) -> str:
-    """Sign a run where the inventory names a key. `logs`: what nodes have signed of their logs. Return why there is no
-    signature though there is to be one."""
+    """Sign a run where the inventory names a key. `logs`: signed by nodes. Return why a wanted signature is missing."""
     signing = next((state.signing for state in desired if state.signing), None)
     if signing is None:
         return ""

@@ -52,11 +52,8 @@ def file_of(name: str) -> tuple[Path, Path]:
 
 @contextmanager
 def verified(name: str, key: EllipticCurvePublicKey, keys: nodes.Keys = None) -> Iterator[Verified]:
-    """Verify a run or an archive. `keys`: as `nodes.check` has them.
-
-    Raises NotSigned where the signature or a file does not hold, ValueError and OSError for what is no run, or has no
-    statement.
-    """
+    """Verify a run or an archive. `keys`: as in `nodes.check`. Raises NotSigned; ValueError and OSError for no run, or
+    no statement."""
     path, file = file_of(name)
     signed, sha256 = signature(file, key)
     if path.is_file():
@@ -75,8 +72,7 @@ def verified(name: str, key: EllipticCurvePublicKey, keys: nodes.Keys = None) ->
 
 
 def signature(file: Path, key: EllipticCurvePublicKey) -> tuple[Statement, str]:
-    """Return the statement in a file that the key has signed, and the file's digest. Raises NotSigned, and OSError with
-    what there is in its place."""
+    """Return a file's statement that the key signed, and the file's digest. Raises NotSigned, OSError."""
     if not file.is_file() or file.is_symlink():
         raise FileNotFoundError(f"{file}: it is not there, or no file: the run is not signed (docs/evidence.md)")
     with envelope.opened(file) as source:

@@ -1,10 +1,6 @@
-"""The one stream of what happens in a run: `events.jsonl` of its directory, one JSON object per line.
-
-The tool's log carries the same events (`--log-format json`). The stream is written for whoever watches, and is no
-evidence: the gates never read it, it is bounded, and a run whose notes cannot be written goes on. The file is locked as
-long as the controller lives, and touched now and then, so that a reader knows a run that goes on from one whose
-controller was killed (docs/reference/run-directory.md).
-"""
+"""A run's one stream of events: `events.jsonl`, one JSON object per line, as in `--log-format json`. It is no evidence:
+gates never read it, it is bounded, and a run goes on without it. The controller locks and touches it while it lives
+(docs/reference/run-directory.md)."""
 
 from __future__ import annotations
 
@@ -64,8 +60,7 @@ class Note(Frozen):
 
 
 class Notes:
-    """The notes of one run, open until `close`. `mask` takes the values of secrets out of a text,
-    `clock` is the time of day in seconds."""
+    """The notes of one run, until `close`. `mask` removes secrets from a text, `clock` is the time in seconds."""
 
     def __init__(
         self, folder: Path, mask: Callable[[str], str] = lambda text: text, clock: Callable[[], float] = time.time
@@ -181,8 +176,7 @@ _MOST = 2 * LIMIT_BYTES  # bytes of a file that nobody of ours has written
 
 
 class NotesReader:
-    """`events.jsonl` of a run directory, read to its end and on. Raises OSError where it is not to be had, ValueError
-    where it is no file."""
+    """`events.jsonl`, read to its end and on. Raises OSError where it cannot be had, ValueError for no file."""
 
     def __init__(self, folder: Path) -> None:
         path = folder / NAME
@@ -220,8 +214,7 @@ class NotesReader:
         return None
 
     def writer_is_gone(self) -> bool:
-        """Whether the controller that wrote the notes has ended: its lock went with it, however it ended. Where the
-        file system knows no locks, it is gone when it has not touched the file for long."""
+        """Whether the notes' controller has ended: its lock is gone, or without locks it has long not touched them."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

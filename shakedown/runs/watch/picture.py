@@ -1,7 +1,4 @@
-"""What the notes of a run add up to: its stage, how far each job has come, what each node is in, what failed first.
-
-Each node has a cell, a letter on a colour, so that colour is never the only sign; a rack has a row.
-"""
+"""The sum of a run's notes: stage, jobs, nodes, first failure. A node is a letter on a colour, a rack a row."""
 
 import re
 from collections import deque
@@ -106,8 +103,7 @@ def legend(cells: Mapping[str, Cell], width: int) -> Iterator[Text]:
 
 
 def _racks(cells: Mapping[str, Cell], groups: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return the nodes by their groups in the inventory, or by their names without the last number of the first part,
-    where either makes racks of several nodes."""
+    """Return nodes by inventory group, or by name without its last number, where either makes racks of several."""
     stems = {name: "".join([_NUMBER.sub("", first), *rest]) for name in cells for first, *rest in [name.partition(".")]}
     for rack_of in (groups, stems):
         racks = grouped((rack_of.get(name, ""), name) for name in cells)

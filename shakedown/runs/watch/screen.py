@@ -29,8 +29,7 @@ _PLAIN_BARS = "_.-=*#"  # for a terminal that has no others
 
 
 def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
-    """Return the values as one character each, from the lowest to the highest; "!" stands for a value that is missing
-    or no finite number."""
+    """Draw values as characters, lowest to highest; "!" is a missing value or no finite number."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:
         return "!" * len(values)
@@ -46,8 +45,7 @@ def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
 
 
 def drawn(picture: Picture, run: str, alive: str, console: Console, now: datetime | None = None) -> Group:
-    """Draw the whole picture, in as many lines as the console has: first what failed, last what happened. `alive` is
-    what there is to say of the controller, empty where it goes on as it should."""
+    """Draw the whole picture on the console: failures first, events last. `alive`: a problem of the controller."""
     now = picture.ended or now or datetime.now(UTC)
     since = f", for {timedelta(seconds=round((now - picture.began).total_seconds()))}" if picture.began else ""
     top = [Text(f"run {run}  {picture.inventory}{since}", style="bold")]
@@ -103,8 +101,7 @@ def _gates(gates: Mapping[tuple[str, str], Verdict]) -> Text:
 
 
 def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
-    """Return the nodes' own jobs of one kind in one line: how many are through, which have failed, and which is the
-    slowest."""
+    """Return single-node jobs of one kind in a line: finished, failed, slowest."""
     over, running = [job for job in jobs if job.over], [job for job in jobs if not job.over]
     kind = "each node alone" if jobs[0].kind == EACH else f"{jobs[0].kind} of each node"
     parts = [f"{kind}: {len(over)} of {len(jobs)} done"]
@@ -189,8 +186,7 @@ class Gone(Exception):
 
 
 def follow(folder: Path, console: Console, poll_s: float = POLL_S) -> tuple[RunRecord, Picture]:
-    """Show the run until it is over; its record, and what the notes came to. Raises Gone; OSError and ValueError for a
-    directory that cannot be read."""
+    """Show a run until it is over; return its record and the notes' sum. Raises Gone, OSError, ValueError."""
     record = RunDirectory(folder).load()
     picture = Picture()
     picture.begin(record.nodes)
@@ -248,6 +244,5 @@ def _alive(reader: NotesReader) -> str:
 
 
 def verdict_of(record: RunRecord, picture: Picture) -> Verdict:
-    """Return what a run that is over came to: as its record says, or as it was noted where that could not be
-    written."""
+    """Return a finished run's result by its record, or by its notes where that could not be written."""
     return record.verdict if record.finished_at is not None or picture.verdict is None else picture.verdict

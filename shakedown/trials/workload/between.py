@@ -3,14 +3,10 @@
     between.py REQUEST                           measure with the partner of each round
     between.py keep ADDRESS PORT COUNT SECONDS   keep the store until COUNT nodes have finished, or the time is over
 
-Nodes find each other in PyTorch's TCPStore on the first node, as torchrun keeps one there, and wait for each other; no
-figure goes through the store. The store asks no client for a secret: docs/security.md describes the consequences on a
-training network.
-
-A request is a JSON object: `trial`, `place` in the inventory, `nodes`, `rounds` (lists of pairs), `from`, the first
-round that this process takes, `address` and `port` of the rendezvous, `seconds`, `limit_s`, `start_s`, `gpu`, `pass`,
-`own` (this node's address), `device` and `gid_index` of the rail. The nodes share only the rendezvous: each pair makes
-a group of its own, so that a pair which cannot reach each other loses only its own cells.
+Nodes find each other in PyTorch's TCPStore on the first node; no figure goes through it, and it asks no client for a
+secret (docs/security.md). A request is a JSON object: `trial`, `place` in the inventory, `nodes`, `rounds` (lists of
+pairs), `from` (first round), `address` and `port` of the rendezvous, `seconds`, `limit_s`, `start_s`, `gpu`, `pass`,
+`own` (address), `device` and `gid_index` of the rail. Each pair makes its own group, and loses only its own cells.
 """
 
 from __future__ import annotations

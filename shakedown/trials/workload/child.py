@@ -1,8 +1,5 @@
-"""One process on one part: child.py PART REQUEST. It runs its trials repeatedly, and reports its measurements.
-
-A request is a JSON object: `trials`, `repetitions`, `seconds`, `cpus`, `numa`. A process that works together with
-others also has `rank`, `ranks` and `rendezvous`, the file through which they connect.
-"""
+"""One process on one part: child.py PART REQUEST. A request is a JSON object: `trials`, `repetitions`, `seconds`,
+`cpus`, `numa`; of a process that works with others also `rank`, `ranks` and `rendezvous`, the file to connect by."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def own_output() -> Tell:
-    """Reserve standard output for readings: output of libraries goes to standard error from here on.
-
-    Returns a function that writes one JSON object on a line.
-    """
+    """Return a writer of JSON lines to standard output; libraries' output goes to standard error from here on."""
     file = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     return lambda document: print(json.dumps(document), file=file, flush=True)

@@ -1,7 +1,4 @@
-"""External programs: where they are installed, with bounded output, and ended with all their processes.
-
-Between two nodes one starts servers and sends their ports, the other starts clients.
-"""
+"""External programs: found, run with bounded output, ended with all their processes. Between nodes one end serves."""
 
 from __future__ import annotations
 
@@ -70,10 +67,7 @@ def read_output(output: Path) -> str:
 
 
 def failure(process: subprocess.Popen[bytes], limit_s: float | None = None) -> str:
-    """Wait for a program, and return why it failed; empty: it succeeded.
-
-    `limit_s`: None where the process that started this one has a limit.
-    """
+    """Wait for a program; return why it failed, or nothing. `limit_s` None: the parent process has a limit."""
     try:
         code = process.wait(limit_s)
     except subprocess.TimeoutExpired:
@@ -113,10 +107,7 @@ class Link:
             raise Failed(f"the other node did not answer within {self.limit_s:g} s") from None
 
     def serve(self, name: str, words: Sequence[str]) -> None:
-        """Start a server for each attempt of the other end, until a client succeeds. Raises Failed.
-
-        `{port}` in the words is a free port.
-        """
+        """Start a server (`{port}`: a free one) for each attempt, until a client succeeds. Raises Failed."""
         for attempt in range(ATTEMPTS):
             port = _free_port()
             with running([word.replace("{port}", str(port)) for word in words]) as (process, _):

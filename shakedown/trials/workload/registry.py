@@ -4,9 +4,8 @@
     def gemm(place: Place) -> Iterator[Measured]:
         \"\"\"Measure this part, in a sentence.\"\"\"
 
-The trial has the function's name. It runs in a process of its own on each part that it is `on`, once for each
-repetition, and yields its figures. The controller imports this module and those of `measures` too, without torch: they
-import torch inside their functions.
+A trial has its function's name, runs in a process of its own on each part that it is `on`, and yields figures. It
+imports torch inside, as the controller imports these modules without torch.
 """
 
 from __future__ import annotations
@@ -100,10 +99,8 @@ class Place:
             torch.cuda.synchronize(self.device)
 
     def time_of(self, call: Callable[[], Any], least: int = 2) -> float:
-        """Measure the seconds of one call, as the mean over as many calls as fit into the time.
-
-        The first call loads kernels and fills caches, and does not count. The second call decides the number of calls.
-        """
+        """Return the mean seconds of a call over the time: the first is no measurement, the second decides the
+        count."""
         call()
         self.wait()
         began = time.perf_counter()
@@ -163,10 +160,7 @@ _loaded: list[str] = []
 def trial(
     *, on: str, figures: Mapping[str, str], seconds: float = 2.0, needs_gpu: bool = False, needs_torch: bool = True
 ) -> Callable[[Callable[[Place], Iterator[Measured]]], Callable[[Place], Iterator[Measured]]]:
-    """Register a trial under its function's name. Raises ValueError for an incomplete one.
-
-    `needs_torch`: False for a trial that only starts an installed program.
-    """
+    """Register a trial. `needs_torch`: False if it only starts a program. Raises ValueError for an incomplete one."""
 
     def register(function: Callable[[Place], Iterator[Measured]]) -> Callable[[Place], Iterator[Measured]]:
         name = function.__name__

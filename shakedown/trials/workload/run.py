@@ -1,9 +1,5 @@
-"""A node's trials: run.py REQUEST.json. It starts one process on each part, and reports their measurements.
-
-This module does not import torch: a hang is in another process, which is ended after its silence limit and loses only
-its own figures. The exit code is 0 when every process was started and waited for, whatever its result: the controller
-judges the figures, and the missing ones.
-"""
+"""A node's trials: run.py REQUEST.json. It starts a process on each part, without torch here: a hang loses only its own
+figures. The exit code is 0 when every process was waited for; the controller judges figures, and missing ones."""
 
 from __future__ import annotations
 
@@ -122,10 +118,7 @@ class Process:
 
 
 def on_part(part: str, names: list[str], request: dict[str, Any], reports_missing: bool = True, **more: Any) -> None:
-    """Run trials in a process on a part, and report the readings.
-
-    `reports_missing`: whether this process reports figures that are missing.
-    """
+    """Run trials in a process on a part, and report readings, also of missing figures if `reports_missing`."""
     wanted = {"trials": names, "repetitions": request["repetitions"], "seconds": request["seconds"], **more}
     log = logs() / f"{part}{more.get('rank', '')}.log"
     process = Process([str(FOLDER / "child.py"), part, json.dumps(wanted)], log, request["limit_s"], request["start_s"])
@@ -189,10 +182,7 @@ def alone(request: dict[str, Any]) -> None:
 
 
 def between(request: dict[str, Any]) -> None:
-    """Take this node's part in the rounds of each trial.
-
-    A process that is silent for too long is ended, and another process takes the rounds that are left.
-    """
+    """Take this node's part in each trial's rounds; after a silent process another takes the rounds that are left."""
     keeper, passes = None, [(name, rail) for name in request["trials"] for rail in list_rails(request, name)]
     if request["place"] == 0:
         words = [str(FOLDER / "between.py"), "keep", request["own"], str(request["port"])]
@@ -212,10 +202,8 @@ def between(request: dict[str, Any]) -> None:
 
 
 def list_rails(request: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the rails of a trial; one rail without a device where there are none.
-
-    A trial in torch uses devices only where the nodes have GPUs; a tool of the RDMA devices always uses them.
-    """
+    """Return a trial's rails, or one without a device. Trials in torch use devices only with GPUs, RDMA tools
+    always."""
     devices = request["rails"] if request["gpus"] or not trials()[name].needs_torch else []
     numbered = [{"number": n, "device": device, "name": f"rail{n}"} for n, device in enumerate(devices)]
     return numbered or [{"number": 0, "device": None, "name": None}]

@@ -1,13 +1,10 @@
 """A node's part in one job of a soak: soak.py REQUEST.json FOLDER. It loads the node and reads error counters.
 
-A request is a JSON object: `seconds`, `slice_s`, `sample_s`, `slack_s`, `tools` (of soak.toml, each with its `name`),
-`together`, `counters`, `hotspot`, `scratch_bytes`, `memory` (a fraction), `model` of the GPUs, `gpus`. FOLDER is
-the scratch folder, which the program makes and removes. Without seconds it only reports tools and counters.
-
-Each line of output is "soak " and a JSON object: `t` are seconds since the begin. `absent`, `figure`, `wrong`, `failed`
-name a tool; `counters` has values that differ from the line before; `loaded` the seconds under load so far; `rose` the
-counter of uncorrectable errors that ended the program with code 3; `over` ends the report. Files are written in FOLDER
-alone, which the job's cleanup removes as well.
+A request is a JSON object: `seconds` (0: only look), `slice_s`, `sample_s`, `slack_s`, `tools` (of soak.toml, with
+`name`), `together`, `counters`, `hotspot`, `scratch_bytes`, `memory` (a fraction), `model`, `gpus`. FOLDER, the scratch
+folder, is made and removed here, and by the job's cleanup. A line of output is "soak " and a JSON object: `t` and
+`loaded` are seconds; `absent`, `figure`, `wrong`, `failed` name a tool; `counters` has changed values; `rose` the
+uncorrectable counter that ends the program with code 3; `over` ends the report.
 """
 
 from __future__ import annotations

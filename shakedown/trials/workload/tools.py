@@ -1,10 +1,9 @@
 """The field's own tools: their command lines, and the figures in their output.
 
-Columns are found by the names in the header, never by number: rccl-tests alone has had three forms of its table. The
-formats come from public logs (2026-11) of rccl-tests, perftest 4.5 to 6.2, TransferBench 1.5x, BabelStream 3.2 to 5.0;
-tests/data/trials has samples. The forms of ROCm Validation Suite are those of its own guide (ROCm/ROCmValidationSuite,
-docs/ug1main.md, RVS 1.6.75 on MI355X, 2026-08-20) and of AMD's acceptance page (ROCm/system-acceptance-docs,
-docs/common/system-validation.md, MI300X, 2026-07-10).
+Columns are found by name: rccl-tests alone has had three tables. The formats come from public logs (2026-11) of
+rccl-tests, perftest 4.5 to 6.2, TransferBench 1.5x, BabelStream 3.2 to 5.0 (tests/data/trials has samples), from RVS'
+guide (ROCm/ROCmValidationSuite, docs/ug1main.md, RVS 1.6.75 on MI355X, 2026-08-20) and AMD's acceptance page
+(ROCm/system-acceptance-docs, docs/common/system-validation.md, MI300X, 2026-07-10).
 """
 
 from __future__ import annotations
@@ -44,11 +43,7 @@ COMMANDS: dict[str, list[list[str]]] = {
 
 
 def table(text: str, names: str, first: str) -> Iterator[Row]:
-    """Yield the rows below a header.
-
-    `names`: a regular expression for the names in the header; `first`: the name of the first column, a number in each
-    row.
-    """
+    """Yield the rows below a header. `names`: a pattern of its names; `first`: its first name, a number in each row."""
     header: list[str] = []
     for line in text.splitlines():
         words = [word.strip() for word in re.findall(names, line)]
@@ -63,10 +58,7 @@ def table(text: str, names: str, first: str) -> Iterator[Row]:
 
 
 def rccl(text: str) -> tuple[float, int]:
-    """Read the bus bandwidth in GB/s at the largest message, in place, and the number of wrong results.
-
-    The average at the end is over all sizes, and is not used.
-    """
+    """Read bus bandwidth in GB/s at the largest message, in place, and wrong results (not the average of all sizes)."""
     rows = list(table(text.replace("#wrong", " wrong"), r"[a-z]+", "size"))
     wrong = [row.number(name) for row in rows for name in ("wrong", "wrong.2")]
     last = max(rows, key=lambda row: row.number("size"), default=Row({}))
@@ -110,9 +102,8 @@ def babelstream(text: str) -> tuple[dict[str, float], int]:
 
 
 def fio(text: str) -> tuple[float, float]:
-    """Read GB/s and the 99th percentile of the completion time in microseconds; NaN where a job reports an error.
-
-    fio may print lines before its JSON (3.33)."""
+    """Read GB/s and the 99th percentile in us; NaN where a job reports an error. Lines may precede the JSON (fio
+    3.33)."""
     job = json.loads(text[max(text.find("{"), 0) :])["jobs"][0]
     if job["error"]:
         return math.nan, math.nan
@@ -143,8 +134,7 @@ _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 class Stress(NamedTuple):
-    """A figure of one action on one GPU, with RVS' own number of the GPU. `missed`: the target that RVS reports as
-    missed."""
+    """A figure of an action on a GPU (RVS' own number). `missed`: the target that RVS reports as missed."""
 
     action: str
     gpu: str

@@ -1,5 +1,4 @@
-"""The field's own tools, where they are installed on the node or in the image. They run on request by name, since some
-take minutes."""
+"""The field's own tools, where they are installed. They run on request by name, since some take minutes."""
 
 from __future__ import annotations
 

@@ -44,10 +44,8 @@ def perftest(place: Place) -> Iterator[Measured]:
 
 
 def _measure(link: Link, name: str, path: str, is_client: bool) -> float | None:
-    """Run one program in one direction. Returns None on the server's end. Raises Failed.
-
-    Where the rate is still unknown a short run comes first.
-    """
+    """Run one program in one direction, first shortly while its rate is unknown. Returns None on the server. Raises
+    Failed."""
     common = [path, "-d", str(link.device), "-F", "-p", "{port}"]
     common += ["-x", str(link.gid_index)] if link.gid_index is not None else []
     key = f"{link.rank if is_client else 1 - link.rank}/{name}"
