@@ -101,7 +101,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
             form.line(line)
             if MLPERF in line and mlperf.line(line):
                 behind = end
-                failure.went_on()
+                failure.went_on(mlperf.through)
         failure.skip(block, at, len(block))
         shape.hosts(block)
         ending.take(block, behind)

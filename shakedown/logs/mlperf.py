@@ -64,6 +64,12 @@ class MlperfReader:
         self._take(key, value, metadata, event.get("time_ms"))
         return key in _PROGRESS
 
+    @property
+    def through(self) -> bool:
+        """Return whether each run that began has stopped, with success."""
+        statuses = self._values["statuses"]
+        return 0 < self._counts["starts"] <= len(statuses) and set(statuses) == {"success"}
+
     def _take(self, key: str, value: Any, metadata: dict[str, Any], at: Any) -> None:
         at = at if isinstance(at, int) and 0 <= at < 1 << 53 else None
         statuses, accuracies, throughputs = self._values.values()

@@ -130,7 +130,7 @@ def _distance(name: str) -> int:
     if found.symptom:
         return {"origin": 1, "either": 3}.get(found.role or "", 5)
     if found.general:
-        return 4
+        return 2 if found.severity == "user" else 4  # of a program's own exception and an echo the first counts
     return {"origin": 0, "either": 1}.get(found.role or "", 2)
 
 
@@ -158,7 +158,7 @@ class FailureScanner:
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
         self._held: list[Match] = []
-        self._trains = False
+        self._trains = self._through = False
         self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
         self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
         # rank prefix -> where a line said that the next exception ends no process, and whether Python ignores it
@@ -223,9 +223,10 @@ class FailureScanner:
         place = None if self.matches else entry_of(first, "")  # a place alone proves less than any line
         return self._keep(_match(place or unknown_exception(), first.began, first.line))
 
-    def went_on(self) -> None:
-        """Take what is held back for handled: the program trains."""
-        self._trains = True
+    def went_on(self, through: bool = False) -> None:
+        """Take what is held back for handled: the program trains. `through`: all runs of the log ended with success, so
+        ranks that close one after the other follow."""
+        self._trains, self._through = True, through
         for match in self._held:
             self._seen.discard(match.name)
             self._pass_over(f"{match.name}, which the program has handled", match.line)
@@ -344,6 +345,9 @@ class FailureScanner:
         return self._found(found, line, handled=not self._trains and _FORMS["tool"].match(own) is not None)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
+        if self._through and signature.role == "echo" and signature.part == "network":
+            self._pass_over(f"{signature.name} behind a successful end", line)
+            return None
         seen = signature.name in self._seen and not self._every
         return None if seen else self._keep(_match(signature, self.lines, line), handled)
 

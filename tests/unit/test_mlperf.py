@@ -89,6 +89,19 @@ def test_what_is_said_behind_the_stop_counts() -> None:
     assert judged([*result(), "srun: error: node7: task 3: Exited with exit code 1\n"])["ended_well"].verdict is FAIL
 
 
+CLOSED = "n1:811:911 [6] proxy.cc:1497 NCCL WARN [Service thread] Could not receive type from localRank 0, res=3\n"
+
+
+def test_ranks_that_close_one_after_the_other_fail_no_result_and_one_that_crashes_does() -> None:
+    ended = [*result(), CLOSED, "[rank3]: RuntimeError: [pair.cc:553] Connection closed by peer [192.0.2.4]:7\n"]
+    gates = judged(ended)
+    assert verdict(gates.values()) is OK and "behind a successful end" in gates["no_failure_signature"].evidence
+    for crash in ("Memory access fault by GPU node-4 on address 0x7f00.\n", "Killed\n"):
+        assert verdict(judged([*ended, crash]).values()) is FAIL
+    for lines in ([*result("aborted"), CLOSED], [*result(), event("run_start"), CLOSED], [*result()[:-1], CLOSED]):
+        assert judged(lines)["no_failure_signature"].verdict is FAIL
+
+
 def test_an_optional_import_fails_no_result() -> None:
     import_error = [
         "Import of quick_gelu from x failed with: Traceback (most recent call last):\n",

@@ -140,6 +140,14 @@ def test_an_exception_without_a_signature_is_a_failure_with_its_own_words():
         ("terminate called after throwing an instance of 'x'", "ncclRemoteError: x", "nccl_remote_error"),
         ("RuntimeError: HIP out of memory", "Memory access fault by GPU node-3", "out_of_memory"),
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "exitcode  : -9", "killed"),
+        (
+            "n1:8:9 [0] NCCL WARN Net : Connection closed by remote peer",
+            "NCCL error in: x.cpp:1, u",
+            "rccl_peer_closed",
+        ),
+        # of a program's own exception and an echo the first counts
+        ("KeyError: 'tokens'", "ncclRemoteError: x", "key_missing"),
+        ("ncclRemoteError: x", "AttributeError: 'NoneType' object has no attribute 'a'", "nccl_remote_error"),
     ],
 )
 def test_of_several_failures_the_one_that_explains_the_others_is_the_root(first, second, root):
