@@ -201,7 +201,7 @@ class FailureScanner:
         self.lines += 1
         if not (self.open or self._marks.within(line)):
             return None
-        cites, self._cites = self._cites, prefix(line) if _CITES in line else None
+        cites, self._cites = self._cites, prefix(line) if line.rstrip().endswith(_CITES) else None
         if cites is not None and line.startswith(cites) and FRAME not in line and _TRACEBACK not in line:
             return self._settle(line, _CITED)
         if _EXIT_BARRIER in line:
@@ -323,9 +323,10 @@ class FailureScanner:
             self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
 
     def _signature_of(self, line: str, own: str) -> Entry | None:
-        """Return the entry of a line, or of its own words without prefixes; where these say no more, that of the words
-        that a library only wraps."""
-        found = _known(line, own)
+        """Return the entry of what a line cites of RCCL, of the line, or of its own words without prefixes; where these
+        say no more, that of the words that a library only wraps."""
+        cited = own.partition(_CITES)[2].strip()
+        found = (_known(_CITED + cited) if cited else None) or _known(line, own)
         if found is not None and not (found.general or found.frames):
             return found
         plain = _plain(own)
@@ -342,7 +343,8 @@ class FailureScanner:
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)
             return None
-        return self._found(found, line, handled=not self._trains and _FORMS["tool"].match(own) is not None)
+        survivable = _CITED in line or _FORMS["tool"].match(own) is not None
+        return self._found(found, line, handled=survivable and not self._trains)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
         if self._through and signature.role == "echo" and signature.part == "network":

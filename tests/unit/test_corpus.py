@@ -75,6 +75,7 @@ SHARES = {
     "heldout-upper-3": (0.95, 0.0, 0),
     "heldout-upper-4": (0.83, 0.09, 0),
     "heldout-22": (0.84, 0.0, 0),
+    "heldout-23": (0.88, 0.0, 1),
 }
 
 

@@ -338,6 +338,8 @@ def test_the_innermost_frame_that_any_entry_knows_names_the_exception() -> None:
         ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB", "out_of_memory"),
         ("OSError: [Errno 28] No space left on device", "disk_full"),
         ("torch.distributed.DistStoreError: Socket Timeout", "store_timeout"),
+        ("OSError: [Errno 19] No such device", "system_error"),
+        ("OSError: [Errno 107] Transport endpoint is not connected", "endpoint_lost"),
     ],
 )
 def test_words_that_an_entry_knows_say_more_than_the_place(exception: str, name: str) -> None:
@@ -490,6 +492,7 @@ def test_a_thread_that_meets_a_fault_of_the_gpu_is_a_failure() -> None:
         "srun: error: node2: task 0: Exited with exit code 1\n",  # training_results_v4.0, a step before the run
         "rm: cannot remove '/usr/local/cuda/compat/lib': Read-only file system\n",  # training_results_v0.7
         "Failed to get IB devices list: Function not implemented\n",  # training_results_v3.1, of one node
+        "node1:8:9 [0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed\n",  # NVIDIA/nccl#451: sockets
     ],
 )
 def test_what_a_tool_said_before_the_training_was_handled(line: str) -> None:
@@ -582,6 +585,14 @@ def test_what_pytorch_cites_of_rccl_is_read_as_rccls_own_words(behind, name):
     assert [match.name for match in failures.matches] == ["nccl_error", *filter(None, [name])]
     assert name is None or failures.matches[-1].line == behind
     assert not failures.line("[rank0]: Failed to CUDA calloc async 24 bytes\n")
+
+
+def test_what_is_cited_on_the_same_line_counts_more_than_what_wraps_it() -> None:
+    """Ray and notebooks print all words of an exception in one line (tatsu-lab/stanford_alpaca#207)."""
+    wraps = "[E] Some NCCL operations have failed or timed out. NCCL error: remote process exited, ncclRemoteError: x. "
+    assert first_failure([wraps + "Last error: NET/IB : Got completion with error 12, opcode 0\n"]).name == (
+        "rdma_retry_exceeded"
+    )
 
 
 @pytest.mark.parametrize(
