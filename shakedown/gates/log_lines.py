@@ -83,10 +83,8 @@ def rccl_tuning(logs: Logs) -> Outcome:
 
 
 def _failure(log: NodeLog, trains: bool) -> Match | None:
-    """Return the first failure of a log; where the run trains, not one that a log without iterations has handled."""
-    if not trains or log.iterations:
-        return log.failure
-    return next((match for match in log.failures if match.name not in log.optional), None)
+    """Return the failure of a log that explains the others best, or the first that it did not handle."""
+    return log.failure if not trains or log.iterations else next(iter(log.unhandled(trains)), None)
 
 
 def _none_of(logs: Logs, matches: list[tuple[str, Match]], seen: str) -> Outcome:

@@ -66,6 +66,11 @@ class NodeLog(Frozen):
     reported: Results | None = None  # what the program's own report says besides, where its parser reads one
     incomplete: str = ""
 
+    def unhandled(self, trains: bool) -> tuple[Match, ...]:
+        """Return the failures; where the run trains, but what a log without iterations has handled."""
+        handled = trains and not self.iterations
+        return tuple(match for match in self.failures if not (handled and match.name in self.optional))
+
 
 def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     """Read a log once, from a file or chunks. Raises OSError, or NotALog (a ValueError) for what is no text."""

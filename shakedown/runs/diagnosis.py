@@ -91,10 +91,8 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: KeptLogs) -> Iterator[Sig
     if kinds & {*STOOD_STILL, MISMATCH}:
         yield from _of_records(job, evidence, logs, addresses)
     if not evidence.failures:
-        for node, file in files.items():
-            log = logs.of_job(node, job)
-            for match in log.failures if log else ():
-                yield of_match(match, node, file, addresses)
+        for node, match in _shown({node: logs.of_job(node, job) for node in files}):
+            yield of_match(match, node, files[node], addresses)
     for node, every in evidence.logs.items():
         for kept in every:
             if kept.name in (KERNEL_LOG, DEVICE_LOG):
@@ -171,7 +169,7 @@ def ranks_left(
 def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis | None:
     """Diagnose logs from anywhere, without an order in time. `nodes`: of the job, which may have more than logs."""
     names = _speakers(logs)
-    signs = [of_match(match, name, name, names) for name, log in logs.items() for match in log.failures]
+    signs = [of_match(match, name, name, names) for name, match in _shown(logs)]
     missing = [f"{_UNSEEN} {number}" for number in range(len(logs) + 1, (nodes or 0) + 1)]
     unexplained = {*_silent(logs), *([_UNSEEN] if missing else [])}
     return decide(signs, nodes=[*logs, *missing], unexplained=unexplained)
@@ -186,15 +184,27 @@ def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
     )
 
 
+def _shown(logs: Mapping[str, NodeLog | None]) -> Iterator[tuple[str, Match]]:
+    """Yield the failures of each log. Where the run trains, a fault that a log has handled accuses no node."""
+    trains = any(log.iterations for log in logs.values() if log)
+    for name, log in logs.items():
+        unhandled = log.unhandled(trains) if log else ()
+        for match in log.failures if log else ():
+            known = entry(match.name)
+            if match in unhandled or (known is not None and known.role == "echo"):
+                yield name, match
+
+
 def _silent(logs: Mapping[str, NodeLog | None]) -> set[str]:
     """Return the logs without success or explanation: no reason, and the job's last iteration missing or doubtful."""
     last = max((line.iteration for log in logs.values() if log for line in log.iterations[-1:]), default=0)
-    silent = set()
+    silent, shown = set(), list(_shown(logs))
     for name, log in logs.items():
         own = log.iterations[-1] if log and log.iterations else None
         whole = own is not None and own.iteration == last and last >= own.total_iterations
         if log is None or not (
-            any(map(_explains, log.failures)) or (whole and not (log.end.failed or log.end.doubtful))
+            any(_explains(match) for node, match in shown if node == name)
+            or (whole and not (log.end.failed or log.end.doubtful))
         ):
             silent.add(name)
     return silent

@@ -524,6 +524,19 @@ def test_no_node_of_several_that_wait_is_named(waiting: str) -> None:
             assert not set(found.common) or len(found.common) == 4, (what, found)
 
 
+OPENED = "n1:8:9 [0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed\n"
+
+
+@pytest.mark.parametrize("survived", [OPENED, TRACE + "ModuleNotFoundError: No module named 'apex'\n"])
+def test_a_node_that_survived_a_fault_before_the_training_is_not_named_for_it(survived: str) -> None:
+    trains = " [2026-09-24 09:43:42] iteration 1/ 5 | elapsed time per iteration (ms): 9.5 | lm loss: 1.2E+01 |\n"
+    logs = {"0.log": f"{survived}{WAITING[0]}\n", "1.log": "xpu core 7 went out\n", "2.log": f"{trains}{WAITING[0]}\n"}
+    found = of_logs({name: read_log([text]) for name, text in logs.items()}, 3)
+    assert found is not None and (found.confidence, found.origin) == ("undecided", ())
+    never = of_logs({name: read_log([text.replace(trains, "")]) for name, text in logs.items()}, 3)
+    assert never is not None and never.origin == ("0.log",)
+
+
 def test_what_only_the_node_itself_can_have_is_named_beside_a_log_that_explains_nothing() -> None:
     found = of_logs({"a.log": read_log(["fine\n"]), "b.log": read_log([TRACE, TORCH, "\n"])})
     assert found is not None and (found.confidence, found.origin) == ("certain", ("b.log",))
