@@ -131,8 +131,8 @@ def steady(speed: Speed) -> Outcome | None:
     """Steady iterations follow each other evenly. Statistic: the share of lines that take more than 1.33 times
     the median, the longest stretch of them in a row, and the median over the slowest of the fastest tenth.
 
-    With fewer judged lines than `steady.least` the gate is skipped. Times that scatter on the fast side as well, as of
-    sequences of unequal length, are unknown. So are times that the lines' own clock contradicts.
+    Of fewer judged lines than `steady.least`, even ones are skipped, and others are unknown. So are times that scatter
+    on the fast side as well, as of sequences of unequal length, and times that the lines' own clock contradicts.
     """
     paces, clock = speed.paces, speed.clock
     if paces is None:
@@ -149,7 +149,11 @@ def steady(speed: Speed) -> Outcome | None:
         f"the mean is {decimal(seen.mean, 3)} x the median, the median {decimal(seen.usual, 3)} x the fastest tenth"
     )
     even = seen.word == "even" and not clock
-    verdict = Verdict.FAIL if seen.word in BAD else Verdict.OK if even else Verdict.UNKNOWN
+    few = seen.lines < threshold("steady.least")
+    if few and even:
+        return None
+    texts += [f"fewer than {threshold('steady.least'):g} judged lines fail no run"] if few else []
+    verdict = Verdict.OK if even else Verdict.FAIL if seen.word in BAD and not few else Verdict.UNKNOWN
     return Outcome(
         verdict=verdict,
         wanted=f"at most {threshold('steady.share'):.0%} slow",

@@ -45,11 +45,11 @@ class Steadiness:
 
 def paces(iterations: Sequence[Iteration], warmup: int) -> Paces | None:
     """Return the judged lines' times (or the inverse of throughput), scaled to the batch where it grows; None with
-    fewer than `steady.least`."""
+    fewer than `steady.few`."""
     lines = judged_lines(iterations, warmup)
     for field in ("elapsed_ms", "tokens_per_gpu_per_s", "tflops_per_gpu"):
         values = [(line, value) for line in lines if (value := getattr(line, field)) and 0 < value < 1e15]
-        if len(values) >= threshold("steady.least"):
+        if len(values) >= threshold("steady.few"):
             times = [value if field == "elapsed_ms" else 1 / value for _, value in values]
             if field == "elapsed_ms":
                 times = _of_one_batch([line.global_batch_size for line, _ in values], times)

@@ -85,9 +85,13 @@ def test_times_that_scatter_both_ways_prove_nothing() -> None:
     assert judged(times)["steady"].verdict is UNKNOWN
 
 
-def test_a_short_run_is_not_asked() -> None:
-    assert "steady" not in judged(slow(12, 0.4, 10))
-    assert "steady" in judged(slow(13, 0.4, 10))
+def test_a_short_run_never_passes_for_even_and_never_fails() -> None:
+    assert judged(slow(13, 0.4, 10))["steady"].verdict is FAIL
+    for count in range(8, 13):  # 5 to 9 judged lines
+        found = judged([1000, 1000, 1000, *slow(count - 3, 0.4, 10)])["steady"]
+        assert found.verdict is UNKNOWN and "fewer than 10 judged lines" in found.evidence
+        assert "steady" not in judged([1000.0] * count)
+    assert "steady" not in judged(slow(7, 0.4, 10))
 
 
 def test_lines_without_a_time_are_judged_by_their_throughput() -> None:
