@@ -16,7 +16,7 @@ import pytest
 from pydantic import TypeAdapter
 from pyinfra.api.exceptions import FactProcessError
 
-from shakedown.facts.node import NodeState, parse
+from shakedown.facts.node import NodeState, parse, signed
 from shakedown.node.launch import home
 from shakedown.state import node as contract
 from shakedown.transport import bundle
@@ -147,6 +147,20 @@ def test_what_goes_wrong_is_said_in_words(lines: list[str], message: str) -> Non
 
 def test_a_shell_that_greets_is_no_obstacle() -> None:
     assert parse(["Welcome to rack 7", '{"schema_version": 1}']) == {"schema_version": 1}
+
+
+@pytest.mark.parametrize(
+    ("signature", "kept"),
+    [
+        (['{"shakedown_signature": {"text": "t", "host_key": "k"}}'], {"text": "t", "host_key": "k"}),
+        (['{"shakedown_signature": {"text": '], {"reason": "its answer has no signature"}),
+        (['{"shakedown_signature": "t"}'], {"reason": "its answer has no signature"}),
+        ([], {"reason": "its answer has no signature"}),
+    ],
+)
+def test_a_reading_is_kept_with_the_signature_before_it(signature: list[str], kept: dict[str, str]) -> None:
+    document = '{"schema_version": 1}'
+    assert signed(["Welcome to rack 7", *signature, document]) == {"document": document, **kept}
 
 
 @pytest.mark.parametrize(("error", "words"), [("bash: no python3", "no python3"), ("", "Disk quota exceeded")])

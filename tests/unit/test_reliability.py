@@ -61,6 +61,7 @@ def test_odds_of_a_share_as_scipy_has_them() -> None:
     assert binomial_least(4, 20, 1 / 64) == pytest.approx(0.00023633056)  # binomtest(4, 20, 1 / 64, "greater")
     assert binomial_least(1, 200, 0.0001) == pytest.approx(0.019802306957)
     assert (binomial_least(0, 5, 0.1), binomial_least(6, 5, 0.1), binomial_least(3, 5, 1.0)) == (1.0, 0.0, 1.0)
+    assert binomial_least(1, 4000, 0.5) == pytest.approx(1), "the first terms are small, and are not the last"
     assert share_interval(3, 40) == pytest.approx((0.01574217985, 0.20386474873))
     assert share_interval(0, 5) == pytest.approx((0.0, 0.52182375011))
     assert share_interval(5, 5) == pytest.approx((0.47817624989, 1.0))

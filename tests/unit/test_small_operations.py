@@ -91,6 +91,21 @@ def test_a_patch_is_refused_with_what_git_says_of_the_checkout(tmp_path: Path, e
     assert words in node.said[-1]
 
 
+@pytest.mark.parametrize(("ours", "kept"), [(True, True), (False, True), (True, False)])
+def test_a_patch_counts_as_applied_by_its_record_where_nothing_else_changed(
+    tmp_path: Path, ours: bool, kept: bool
+) -> None:
+    """A later patch of the same lines hides the first from git. What others changed, the record cannot vouch for."""
+    file = tmp_path / "fix.patch"
+    file.write_text("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n")
+    patches = [hashlib.sha256(file.read_bytes()).hexdigest()] if kept else []
+    checkout = {"error": None, "kind": "checkout", "patched_only": ours, "patches": patches}
+    node = Node(checkout, ["rejected", "error: patch failed: x:1"])
+    commands = node.commands(patch.apply, path="/opt/megatron", patch_file=str(file))
+    assert (commands == []) is (ours and kept)
+    assert not commands or (not node.run(commands[-1]) and "does not apply" in node.said[-1])
+
+
 def test_a_download_has_its_own_time_limit_and_the_time_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
 
