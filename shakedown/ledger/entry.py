@@ -18,6 +18,7 @@ from shakedown.gates import Gate
 from shakedown.gates.baselines.model import digest as digest_of
 from shakedown.ledger import schema
 from shakedown.ledger.compared import key_of
+from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import MEAN, METRICS, METRICS_OF
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.runs.judging import judge_job
@@ -198,15 +199,13 @@ def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Ite
         for metric, value in values.items():
             unit = name(METRICS_OF[job.plan.parser][metric].unit)
             yield {"metric": name(metric), "value": value, "spread": None, "count": None, "unit": unit}
-    for metric in METRICS:
-        figure = job.figures.get(metric) if job.figures else None
-        if figure is not None and math.isfinite(figure.value):
-            spread = figure.spread if figure.spread is not None and math.isfinite(figure.spread) else None
-            count = min(figure.count, 1 << 30)
-            unit = name(figure.metric.unit)
-            yield {"metric": metric, "value": figure.value, "spread": spread, "count": count, "unit": unit}
-            if metric != "mem_usage" and math.isfinite(figure.mean):  # see Figures.values
-                yield {"metric": metric + MEAN, "value": figure.mean, "spread": None, "count": count, "unit": unit}
+    figures = job.figures or Figures(steady=0)
+    for metric, value in figures.values().items():
+        figure = figures.get(metric.removesuffix(MEAN))
+        if figure is not None and math.isfinite(value):
+            spread = figure.spread if metric in METRICS and math.isfinite(figure.spread or 0) else None
+            count, unit = min(figure.count, 1 << 30), name(figure.metric.unit)
+            yield {"metric": metric, "value": value, "spread": spread, "count": count, "unit": unit}
 
 
 def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:

@@ -114,6 +114,34 @@ def test_a_run_that_is_added_again_is_there_once_and_a_ledger_made_anew_is_the_s
     assert rows(ledger) == kept
 
 
+def test_each_figure_is_kept_with_its_mean_but_the_memory_and_nothing_that_is_no_number(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    figures = {
+        name: Figure(metric=METRICS[name], value=value, mean=mean, spread=spread, count=40)
+        for name, value, mean, spread in [
+            ("throughput_per_gpu", 400.0, 398.0, 0.0),
+            ("tokens_per_gpu", 9000.0, 1e300, 1e300),
+            ("elapsed_time_per_iteration", 1e300, 1.0, 1.0),
+            ("mem_usage", 180.0, 179.0, 1.0),
+        ]
+    }
+    run = a_run(tmp_path / "runs", 1, jobs=[JobRecord(plan=PLAN, figures=Figures(steady=40, **figures))])
+    file = run.path / "run.json"
+    file.write_text(file.read_text().replace("1e+300", "1e999"))
+    assert ledger.add(run) == []
+    columns = schema.figures.c
+    with ledger.reading() as connection:
+        kept = connection.execute(select(columns.metric, columns.value, columns.spread)).all()
+    assert sorted(map(tuple, kept)) == [
+        ("elapsed_time_per_iteration.mean", 1.0, None),
+        ("mem_usage", 180.0, 1.0),
+        ("throughput_per_gpu", 400.0, 0.0),
+        ("throughput_per_gpu.mean", 398.0, None),
+        ("tokens_per_gpu", 9000.0, None),
+    ]
+
+
 def test_a_baseline_has_the_passed_runs_that_ended_before(ledger: Ledger, tmp_path: Path) -> None:
     root = tmp_path / "runs"
     newer = {name: with_(state, {"rocm_version": "6.4.2"}) for name, state in STATES.items()}
