@@ -347,7 +347,7 @@ def _alone(likely: Sequence[Cause], rack: Labels, count: int) -> Iterator[Labels
             labels = np.full(count, -1, np.int64)
             labels[list(cause.which)] = 0
             yield labels
-            if not busy & set(cause.which) and len(busy) < 2 * _GROUPS:
+            if not busy & set(cause.which):  # beyond _GROUPS a label counts for nothing
                 together[list(cause.which)] = len(busy) // 2
                 busy |= set(cause.which)
             for end in cause.which:

@@ -140,7 +140,8 @@ def tests_of(module: str, area: Sequence[str]) -> list[list[str]]:
     dotted = dotted if dotted.startswith("shakedown.") else f"shakedown.{dotted}"
     package, _, name = dotted.rpartition(".")
     imported = rf"from {re.escape(package)} import (?:.*|\([^)]*)\b{name}\b"
-    naming = re.compile(rf"{re.escape(dotted)}\b|{imported}|/{name}\.py\b")
+    run = rf"|-m\W+{re.escape(package)}\b(?!\.)" if name == "__main__" else ""
+    naming = re.compile(rf"{re.escape(dotted)}\b|{imported}|/{name}\.py\b{run}")
     first = [test for test in files(["tests/unit/test_*.py", "tests/property/test_*.py"]) if naming.search(_text(test))]
     of_area = [test for test in area if test.endswith("_cases.py")]
     return [of_area, [t for t in first if t not in of_area], [t for t in area if t not in first and t not in of_area]]

@@ -12,7 +12,7 @@ import pytest
 
 from shakedown.evidence.results import JobResult
 from shakedown.gates.model import Gate
-from shakedown.isolation import groups, hints, pace, tree
+from shakedown.isolation import groups, hints, pace, trainings, tree
 from shakedown.isolation.causes import Cause
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.trainings import ITERATIONS, _outcome, judge_training, scale_to_group
@@ -330,9 +330,27 @@ def test_a_training_that_a_person_stopped_shows_nothing(tmp_path: Path, outcome:
     assert (stopped.outcome, stopped.why) == ("unknown", "Ctrl-C")
 
 
+@pytest.mark.parametrize("step", [1500.0, None])
+def test_a_training_is_kept_with_the_time_of_its_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: float | None
+) -> None:
+    figure = SimpleNamespace(value=step) if step else None
+    judged = SimpleNamespace(gates=[], figures=SimpleNamespace(elapsed_time_per_iteration=figure))
+    monkeypatch.setattr(trainings, "_judgement", lambda *_: judged)
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    result = JobResult(
+        run_id="r", outcome="completed", reason="", first_failure=None, failures=[], nodes=[], last_iteration=5,
+        started_at=at, finished_at=at,
+    )  # fmt: skip
+    job: Any = SimpleNamespace(result=result, plan=object(), log_dir=tmp_path / "logs", error=None)
+    directory: Any = SimpleNamespace(path=tmp_path)
+    made = judge_training(Group(id="1.1", nodes=("n1", "n2"), purpose="groups"), job, directory)
+    assert (made.outcome, made.step_ms) == ("pass", step)
+
+
 def test_only_small_groups_make_partners() -> None:
-    trainings = [training(1, "n1", "n2"), training(2, "n1", "n3", "n4", "n5", "n2")]
-    knowledge = Knowledge(Problem(nodes=[f"n{n}" for n in range(1, 6)]), [trainings])
+    made = [training(1, "n1", "n2"), training(2, "n1", "n3", "n4", "n5", "n2")]
+    knowledge = Knowledge(Problem(nodes=[f"n{n}" for n in range(1, 6)]), [made])
     assert knowledge.problem.smallest == 2
     assert knowledge.partners["n1"] == {"n1": 1, "n2": 1} and not knowledge.partners["n3"]
 

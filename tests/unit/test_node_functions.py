@@ -38,6 +38,7 @@ from shakedown.node import (
 from shakedown.node.setting import Failed
 from shakedown.node.tree import Tree, Unreadable, is_unreadable
 from shakedown.node.udev import Device
+from tests.states import healthy
 from tests.views import tree_of
 
 DIGEST = "0123456789abcdef" * 4
@@ -230,6 +231,26 @@ def test_a_host_that_names_no_argument_has_those_of_the_configuration(
     monkeypatch.setattr(facts, "ctx_config", SimpleNamespace(isset=lambda: named == "configuration"))
     assert [facts.connector_arguments(host) for host in hosts] == [{"_sudo": True}] * 2
     assert read == (hosts if named else hosts[:1])
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_nodes_answers_are_asked_for_where_somebody_takes_them(
+    monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    state = healthy().model_dump(mode="json")
+    commands: list[str] = []
+
+    def run(command: Any, **_how: Any) -> tuple[bool, Any]:
+        commands.append(str(command))
+        document = {"state": state, "answers": {"/proc/uptime": "1"}} if recorded else state
+        return True, SimpleNamespace(stdout_lines=[json.dumps(document)])
+
+    monkeypatch.setattr(facts, "connector_arguments", lambda _host: {})
+    host: Any = SimpleNamespace(run_shell_command=run, connector_data={})
+    answers: dict[str, Any] = {}
+    found = facts.read_node(host, answers=answers if recorded else None)
+    assert found == healthy() and ("record" in commands[0]) is recorded
+    assert answers == ({"/proc/uptime": "1"} if recorded else {})
 
 
 def test_the_arguments_of_a_fact_are_those_that_its_caller_has(monkeypatch: pytest.MonkeyPatch) -> None:
