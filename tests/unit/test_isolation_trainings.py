@@ -12,7 +12,7 @@ import pytest
 
 from shakedown.evidence.results import JobResult
 from shakedown.gates.model import Gate
-from shakedown.isolation import groups, hints, pace, trainings, tree
+from shakedown.isolation import groups, hints, pace, strategy, trainings, tree
 from shakedown.isolation.causes import Cause
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.trainings import ITERATIONS, _outcome, judge_training, scale_to_group
@@ -297,6 +297,13 @@ def test_a_larger_group_is_held_against_three_smaller_ones() -> None:
     whole = training(9, *(f"n{n}" for n in range(16)), step_ms=300)
     assert newest([whole], smaller).doubt == "peers"
     assert newest([whole], smaller[:2]).outcome == "pass"
+
+
+@pytest.mark.parametrize(("probable", "nodes", "shared"), [(2, 4, False), (3, 6, True), (3, 9, False), (4, 9, True)])
+def test_many_probable_nodes_are_one_cause_and_two_are_suspects(probable: int, nodes: int, shared: bool) -> None:
+    chances = {f"n{n}": 0.99 if n < probable else 0.01 for n in range(nodes)}
+    knowledge: Any = SimpleNamespace(probability=chances, decisive=[], problem=SimpleNamespace(nodes=list(chances)))
+    assert bool(strategy._systemic(knowledge)) is shared
 
 
 def test_of_a_round_the_trainings_that_did_not_pass_are_shown() -> None:

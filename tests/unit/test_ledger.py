@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +25,8 @@ from shakedown.common.text import file_name
 from shakedown.gates import Gate, Observed
 from shakedown.gates.baselines.model import Past
 from shakedown.gates.observed import Expected, Speed
+from shakedown.ledger import entry, schema, store
 from shakedown.ledger import history as ledger_history
-from shakedown.ledger import schema, store
 from shakedown.ledger.claims import known_of, write
 from shakedown.ledger.claims import parts_of as changes_of
 from shakedown.ledger.compared import Wanted, keep, key_of, past_of
@@ -40,6 +41,7 @@ from shakedown.runs.directory import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.service.model import Step
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.node import NodeState
+from shakedown.trials.models import NODES, Judged
 from tests.plans import rack
 from tests.states import healthy, with_
 
@@ -265,6 +267,38 @@ def test_a_run_s_jobs_are_told_and_judged_each_by_itself(tmp_path: Path) -> None
     key = key_of(together, STATES)
     assert key is not None and len(ledger.earlier(key)) == 1, "another job's failure is not this one's"
     assert history(ledger, Asked()).runs[0].wrong == "loss", "advice is not wrong"
+
+
+@pytest.mark.parametrize(
+    ("values", "ceiling", "standing", "kept"),
+    [
+        ([9.0, 10.0], 10.0, "ok", True),
+        ([9.0, 10.5], 10.0, "ok", False),
+        ([9.0, 10.5], None, "unknown", True),
+        ([9.0, 10.0], 10.0, "named", False),
+    ],
+)
+def test_a_trials_figure_is_history_where_a_machine_can_have_it_and_it_did_not_stand_out(
+    values: list[float], ceiling: float | None, standing: Any, kept: bool
+) -> None:
+    part = Judged(
+        trial="gemm", figure="bf16", node="node01", part="gpu0", unit="TFLOP/s", values=values, median=9.5,
+        ceiling=ceiling, standing=standing,
+    )  # fmt: skip
+    record: Any = SimpleNamespace(trials=SimpleNamespace(judged=[part]))
+    for node in ("node01", "node02"):
+        rows = list(entry._of_trials(record, JobRecord(node=node, trials=NODES)))
+        assert [row["value"] for row in rows] == [9.5] * (kept and node == "node01")
+
+
+def test_what_is_wrong_is_kept_with_what_was_wanted_of_it(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path / "ledger.sqlite")
+    findings = [Finding(name="kfd", node="node01", verdict=Verdict.FAIL, actual=0)]
+    ledger.add(a_run(tmp_path / "runs", 1, verdict=Verdict.FAIL, findings=findings))
+    columns = schema.findings.c
+    with ledger.reading() as connection:
+        kept = connection.execute(select(columns.name, columns.wanted, columns.actual)).all()
+    assert sorted(map(tuple, kept)) == [("kfd", "", "0"), ("throughput_per_gpu", "380.0", "400.0")]
 
 
 def test_an_export_in_pages_has_each_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -703,3 +703,22 @@ def test_an_mtu_that_is_written_nowhere_is_unknown_only_where_a_file_is_closed(
     mtus.closed = "/etc/x"
     with pytest.raises(Unreadable, match="not permitted"):
         mtus("eth1")
+
+
+@pytest.mark.parametrize(("reason", "decides"), [("not permitted", True), ("absent", False)])
+def test_a_file_that_is_closed_to_the_user_may_hold_the_mtu(
+    monkeypatch: pytest.MonkeyPatch, reason: str, decides: bool
+) -> None:
+    file = "/etc/systemd/network/20-rail.network"
+    lines = Tree.lines
+
+    def closed(tree: Tree, path: str) -> list[str]:
+        if path == file:
+            raise Unreadable(reason, path)
+        return lines(tree, path)
+
+    monkeypatch.setattr(Tree, "lines", closed)
+    named = "[Match]\nName=eth0\n[Link]\nMTUBytes=9000\n"
+    with tree_of({file: "", "/etc/systemd/network/30-other.network": named}) as tree:
+        mtus = interfaces.PersistedMtu(tree, {"enabled": False, "settings": {}})
+    assert (mtus("eth0"), mtus.closed) == ("9000", file if decides else None)
