@@ -256,7 +256,12 @@ def serve(folder: Path, tests: Sequence[str], pipe: Connection) -> int:
     null = os.open(os.devnull, os.O_RDWR)
     for each in (0, 1, 2):
         os.dup2(null, each)
-    return int(pytest.main([*ARGUMENTS, f"--basetemp={folder}.tmp", *tests], plugins=[Server(folder, pipe)]))
+    return int(
+        pytest.main(
+            [*ARGUMENTS, f"--basetemp={folder.parent}/pytest-{folder.name}-{os.getpid()}", *tests],
+            plugins=[Server(folder, pipe)],
+        )
+    )
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 from shakedown.common.data import read_toml
 from shakedown.evidence.diagnosis import words
 from shakedown.evidence.diagnosis.model import Diagnosis
-from shakedown.evidence.diagnosis.origin import decide, first, may_be_echo, parts_of, with_culprit
+from shakedown.evidence.diagnosis.origin import WINDOW_S, _near, decide, first, may_be_echo, parts_of, with_culprit
 from shakedown.evidence.diagnosis.signs import known_names, names_in, not_running, of_failure, of_match
 from shakedown.evidence.diagnosis.signs import named as names_of_line
 from shakedown.evidence.results import Failure, JobResult, NodeClock, NodeResult, Timing
@@ -57,6 +57,14 @@ def diagnosed(*failures: Failure, running: dict[str, list[str]] | None = None) -
     found = decide([*signs, *not_running(running or {})], "together")
     assert found is not None
     return found
+
+
+def test_what_begins_within_the_window_may_be_the_cause_and_nothing_later() -> None:
+    signs = [
+        of_failure(failure(after_s=after, within_s=None, node=f"node{number}"), "x", ADDRESSES)
+        for number, after in enumerate((0, WINDOW_S, WINDOW_S + 1))
+    ]
+    assert [sign.node for sign in _near(signs)] == ["node0", "node1"]
 
 
 def named(*failures: Failure, running: dict[str, list[str]] | None = None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import pytest
 
 from shakedown.evidence.results import JobResult
 from shakedown.gates.model import Gate
-from shakedown.isolation import groups, hints, pace, strategy, trainings, tree
+from shakedown.isolation import groups, hints, knowledge, pace, strategy, trainings, tree
 from shakedown.isolation.causes import Cause
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.trainings import ITERATIONS, _outcome, judge_training, scale_to_group
@@ -304,6 +304,19 @@ def test_many_probable_nodes_are_one_cause_and_two_are_suspects(probable: int, n
     chances = {f"n{n}": 0.99 if n < probable else 0.01 for n in range(nodes)}
     knowledge: Any = SimpleNamespace(probability=chances, decisive=[], problem=SimpleNamespace(nodes=list(chances)))
     assert bool(strategy._systemic(knowledge)) is shared
+
+
+@pytest.mark.parametrize(("outcomes", "named"), [("fail pass", 0), ("fail fail", 1)])
+def test_a_shared_cause_needs_two_failures_of_the_search_itself(
+    monkeypatch: pytest.MonkeyPatch, outcomes: str, named: int
+) -> None:
+    """The failed run that the search follows is one failure of everything that it may be."""
+    sure = SimpleNamespace(likeliest=lambda _number: [(0.999, Cause("trunk", (0, 1)))])
+    monkeypatch.setattr(knowledge, "posterior", lambda *_: sure)
+    racks = {f"n{n}": f"r{n // 2}" for n in range(4)}
+    rounds = [[training(n, "n0", "n1", "n2", "n3", outcome=outcome)] for n, outcome in enumerate(outcomes.split(), 1)]
+    known = Knowledge(Problem(nodes=list(racks), racks=racks, failed=True), rounds)
+    assert len(known._believed(known.problem.noise).shared) == named
 
 
 def test_of_a_round_the_trainings_that_did_not_pass_are_shown() -> None:

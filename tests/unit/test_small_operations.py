@@ -11,7 +11,7 @@ import pytest
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState
 
-from shakedown.operations import atomic, dataset, engine, images, patch, provider, registries, rollback, tuning
+from shakedown.operations import atomic, dataset, engine, images, patch, provider, registries, rollback, tuning, venv
 from shakedown.operations.atomic import Step
 from shakedown.operations.registries import Manifest, Registry, Wish
 from shakedown.state.images import parse
@@ -104,6 +104,17 @@ def test_a_patch_counts_as_applied_by_its_record_where_nothing_else_changed(
     commands = node.commands(patch.apply, path="/opt/megatron", patch_file=str(file))
     assert (commands == []) is (ours and kept)
     assert not commands or (not node.run(commands[-1]) and "does not apply" in node.said[-1])
+
+
+@pytest.mark.parametrize("digests", [{"/opt/r.txt": "d" * 64}, {}])
+def test_requirements_count_by_what_the_node_has_in_them(digests: dict[str, str]) -> None:
+    steps = [{"requirements": "/opt/r.txt"}]
+    there = {"kind": "venv", "digest": venv.request_digest(steps, digests, None, "python3")}
+    node = Node(digests, there)
+    commands = node.commands(venv.install, path="/opt/venv", steps=steps)
+    assert digests or (not node.run(commands[0]) and "no such file of requirements: /opt/r.txt" in node.said[-1])
+    assert not digests or commands == []
+    assert Node(there | {"digest": ""}).commands(venv.install, path="/opt/venv", steps=[{"packages": ["torch"]}])[1:]
 
 
 def test_a_download_has_its_own_time_limit_and_the_time_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
