@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from shakedown.state.node.host import NOT_READ, Part, Reading, Setting
+from shakedown.state.node.host import NOT_READ, Part, Reading, Setting, Texts
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _QUAD = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
@@ -124,7 +124,7 @@ class Gpu(Part):
     compute_partition: Reading[str]  # "SPX"
     memory_partition: Reading[str]  # "NPS1"
     driver: Reading[str]
-    firmware: Reading[dict[str, str]]  # block -> version
+    firmware: Texts  # block -> version
     ecc_correctable: Reading[int]
     ecc_uncorrectable: Reading[int]
     pcie_replays: Reading[int]

@@ -27,13 +27,14 @@ class Unreadable(Part):
 
 
 T = TypeVar("T")
-# In this order: a reading that is a dictionary of texts would take an Unreadable for one, and call it read.
-Reading = Annotated[Union[Unreadable, T], Field(union_mode="left_to_right")]  # noqa: UP007 - subscripted with a TypeVar
+# Nearly every reading could be taken, so that is tried first: an Unreadable fits dictionaries of texts alone.
+Reading = Annotated[Union[T, Unreadable], Field(union_mode="left_to_right")]  # noqa: UP007 - subscripted with a TypeVar
+Texts = Annotated[Unreadable | dict[str, str], Field(union_mode="left_to_right")]
 
 
 def is_unreadable(reading: Any) -> TypeIs[Unreadable]:
     """Tell whether the reading could not be taken."""
-    return isinstance(reading, Unreadable)
+    return reading.__class__ is Unreadable  # a quarter of isinstance's time, 1,500 times for each node
 
 
 NOT_READ = Unreadable(unreadable="failed", detail="the probe that took this state did not read it")
@@ -169,7 +170,7 @@ class BootUnit(Part):
     """Our systemd unit: the settings that have to be made at every boot."""
 
     enabled: Reading[bool]
-    settings: Reading[dict[str, str]]  # of /etc/shakedown/boot.conf
+    settings: Texts  # of /etc/shakedown/boot.conf
 
 
 class ProviderLibrary(Part):
