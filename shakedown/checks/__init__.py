@@ -23,7 +23,8 @@ from shakedown.state.node import NodeState
 
 if TYPE_CHECKING:  # a node may have Python 3.8
     Compared = Comparison | Iterable[Comparison] | None
-    Check = Callable[[DesiredState, NodeState, str], Finding | list[Finding] | None]
+    Check = Callable[..., Finding | list[Finding] | None]
+    Made = Callable[[Comparison, str, str], Finding]  # of a check's name and a node's
 
 # The order of the findings: what the machine is, how it is tuned, then what hangs on it. Those of other modules of this
 # package come after them, by the modules' names.
@@ -67,13 +68,15 @@ def check(
 
     def register(function: Callable[[DesiredState, NodeState], Compared]) -> Check:
         @functools.wraps(function)
-        def findings(desired: DesiredState, state: NodeState, node: str) -> Finding | list[Finding] | None:
+        def findings(
+            desired: DesiredState, state: NodeState, node: str, make: Made = Comparison.finding
+        ) -> Finding | list[Finding] | None:
             compared = function(desired, state)
             if compared is None:
                 return None
             if isinstance(compared, Comparison):
-                return compared.finding(name, node)
-            return [comparison.finding(name, node) for comparison in compared]
+                return make(compared, name, node)
+            return [make(comparison, name, node) for comparison in compared]
 
         if name in _CHECKS:
             raise ValueError(f"two checks are named {name!r}")
@@ -104,20 +107,20 @@ def not_waivable() -> frozenset[str]:
     return frozenset(_NOT_WAIVABLE)
 
 
-def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
-    """All findings of one node, in the order of MODULES, the waived ones as advice. Never raises for a bad node: a
-    check that does becomes an unknown finding which names it and the error, because what could not be compared is not
-    known to be right."""
+def evaluate(desired: DesiredState, state: NodeState, node: str, make: Made = Comparison.finding) -> list[Finding]:
+    """All findings of one node, as `make` makes them, in the order of MODULES, the waived ones as advice. Never raises
+    for a bad node: a check that does becomes an unknown finding which names it and the error, because what could not be
+    compared is not known to be right."""
     findings: list[Finding] = []
     desired = on_node(desired, node)
     for name, function in checks().items():
         try:
-            found = function(desired, state, node)
+            found = function(desired, state, node, make)
             findings += [] if found is None else [found] if isinstance(found, Finding) else found
         except Exception as error:
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
             failed = Comparison(Verdict.UNKNOWN, wanted="a comparison", evidence=evidence, remedy=REPORT)
-            findings.append(failed.finding(name, node))
+            findings.append(make(failed, name, node))
     return waive(findings, desired, state, _NOT_WAIVABLE) if desired.waivers else findings
 
 

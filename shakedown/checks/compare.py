@@ -140,11 +140,14 @@ def compare_several(
     otherwise: Verdict = Verdict.FAIL,
     unit: str | None = None,
     evidence: str = "",
-    remedy: Remedy | None = None,
+    remedy: Remedy | Callable[[], Remedy] | None = None,
 ) -> Comparison:
     """Judge `readings` (device -> reading) in one finding. `actual` maps only the devices that differ to what they
-    have; where all are right it is their common value. Without any device nothing was seen to be right: unknown (see
-    `nothing_there` for a caller that knows why there is none)."""
+    have; where all are right it is their common value. `remedy` may make the remedy. Without any device nothing was
+    seen to be right: unknown (see `nothing_there` for a caller that knows why there is none)."""
+    values = list(readings.values())
+    if values and values.count(values[0]) == len(values) and not is_unreadable(values[0]) and right(values[0]):
+        return comparison(Verdict.OK, wanted, values[0], evidence, unit=unit)
     read = {key: value for key, value in readings.items() if not is_unreadable(value)}
     wrong = {key: value for key, value in read.items() if not right(value)}
     unread = {key: value for key, value in readings.items() if is_unreadable(value)}
@@ -153,11 +156,12 @@ def compare_several(
         parts.append("there is no such device")
     if wrong:
         verdict, actual = otherwise, wrong
+        remedy = remedy() if callable(remedy) else remedy
     elif unread or not readings:
         verdict, actual = Verdict.UNKNOWN, None
         remedy = read_again(next(iter(unread.values()))) if unread else NO_DEVICE
     else:
-        verdict, actual = Verdict.OK, common(read)
+        verdict, actual, remedy = Verdict.OK, common(read), None
     return comparison(verdict, wanted, actual, "; ".join(part for part in parts if part), remedy, unit=unit)
 
 

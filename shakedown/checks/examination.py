@@ -22,11 +22,14 @@ from shakedown.common.text import counted, printable
 from shakedown.desired.models import DesiredState
 from shakedown.desired.resolve import at_home
 from shakedown.hosts import few
-from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict, worst
+from shakedown.state.findings import Comparison, Finding, FixedBy, Remedy, Verdict, worst
 from shakedown.state.node import NodeState, share_texts
 
 HOME_SHOWN = 200
 """Characters of a home that a node names."""
+
+MOST_FIRST = 20_000
+"""Findings of which equal ones are looked for."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Examination:
     def __post_init__(self) -> None:
         self.desired = dict(self.desired)  # our own: no other holder sees what is kept below
         self._alone: dict[str, tuple[Reading, list[Finding]]] = {}  # node -> its findings without the other nodes
+        self._first: dict[tuple[Any, ...], Finding] = {}  # what a check has compared -> the first finding of that
         self._beside: dict[str, list[Finding]] = defaultdict(list)  # node -> its findings beside the other nodes
 
     def keep(self, node: str, reading: Reading) -> None:
@@ -146,10 +150,23 @@ class Examination:
         reading = self.readings[node]
         if reading.state is None:
             return [unreached(node, reading.why, reading.tried)]
-        found = checks.evaluate(self.desired[node], reading.state, node)
-        for finding in found:  # of 5,000 nodes there are 300,000
-            share_texts(finding)
-        return found
+        return checks.evaluate(self.desired[node], reading.state, node, self._finding)
+
+    def _finding(self, compared: Comparison, check: str, node: str) -> Finding:
+        """Return the finding of a check. Of 5,000 nodes there are 300,000, and most are those of another node but for
+        its name: they are made, and looked through, once."""
+        kinds = (compared.wanted.__class__, compared.actual.__class__, compared.persisted.__class__)
+        key = (check, *compared.__dict__.values(), *kinds)
+        try:
+            if first := self._first.get(key):
+                return first.of(node)
+        except TypeError:  # a value is a list or a dictionary
+            key = ()
+        first = compared.finding(check, node)
+        share_texts(first)
+        if key and len(self._first) < MOST_FIRST:
+            self._first[key] = first
+        return first
 
     def state_of(self, node: str) -> NodeState | None:
         """Return the state of a node that answered; None of another."""

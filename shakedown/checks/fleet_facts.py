@@ -31,7 +31,10 @@ def text_of(reading: Reading[Any]) -> Reading[str]:
 
 def different(readings: Iterable[Reading[Any]]) -> Reading[str]:
     """Return the different values of one node's devices as one text; unreadable where one of them is."""
-    return _joined(list(readings), ", ", lambda texts: sorted(set(texts)))
+    values = list(readings)
+    if values and values.count(values[0]) == len(values):
+        return text_of(values[0])
+    return _joined(values, ", ", lambda texts: sorted(set(texts)))
 
 
 def of_gpus(gpus: Sequence[Gpu], read: Callable[[Gpu], Reading[Any]]) -> Reading[str]:
@@ -127,8 +130,11 @@ def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
 
 def _fact(holder: Any, path: str) -> Reading[Any]:
     """Return the reading at a dotted path; of a path that ends with "?", "none" for a thing that is not there."""
-    reading = attrgetter(path.removesuffix("?"))(holder)
-    return _or_none(reading) if path.endswith("?") else reading
+    reading = _getter(path.removesuffix("?"))(holder)
+    return _or_none(reading) if path[-1] == "?" else reading
+
+
+_getter = functools.cache(attrgetter)
 
 
 def _machine(state: NodeState, facts: Facts) -> None:

@@ -15,7 +15,7 @@ from shakedown.checks import GPUS, NICS, check
 from shakedown.checks.compare import compare_several, data, nothing_there, unknown
 from shakedown.desired.hca import devices_of, none_there
 from shakedown.desired.models import DesiredState
-from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
+from shakedown.state.findings import Comparison, Remedy, Verdict
 from shakedown.state.node import NodeState, is_unreadable
 
 MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
@@ -68,15 +68,12 @@ def _compare(name: str, entry: dict[str, Any], desired: DesiredState, state: Nod
         why, count = none_there(desired.rdma), len(devices) or count
     elif count and not is_unreadable(found):
         devices = {gpu.bdf: gpu for gpu in found}
-    readings = {label: _value(device, entry["reading"]) for label, device in devices.items()}
+    readings = _readings(devices, entry["reading"])
     if all(reading is None for reading in readings.values()):
         why = f"nothing of the kind on {', '.join(devices)}" if devices else why
         return nothing_there(shown, count=count, why=why, unit=unit).about(about)
     # Beside a device with a link, one without has lost it.
     readings = {label: 0 if reading is None else reading for label, reading in readings.items()}
-    remedy = {key: value.format(wanted=words) for key, value in entry["remedy"].items() if isinstance(value, str)}
-    arguments = {key: value.format(wanted=words) for key, value in entry["remedy"].get("arguments", {}).items()}
-    risk = Risk(remedy.pop("risk", "safe"))
     bound = wanted * entry["share"] if "share" in entry else wanted
     return compare_several(
         shown,
@@ -84,8 +81,22 @@ def _compare(name: str, entry: dict[str, Any], desired: DesiredState, state: Nod
         lambda seen: _RULES[entry["rule"]](seen, bound),
         otherwise=Verdict(entry.get("verdict", "fail")),
         unit=unit,
-        remedy=Remedy(**remedy, arguments=arguments, risk=risk),
+        remedy=functools.partial(_remedy, entry["remedy"], words),
     ).about(about)
+
+
+def _remedy(entry: dict[str, Any], wanted: str) -> Remedy:
+    remedy = {key: value.format(wanted=wanted) for key, value in entry.items() if isinstance(value, str)}
+    arguments = {key: value.format(wanted=wanted) for key, value in entry.get("arguments", {}).items()}
+    return Remedy(**remedy, arguments=arguments)
+
+
+def _readings(devices: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return the readings of all devices at a path; None of one without a part of the way."""
+    try:
+        return dict(zip(devices, map(operator.attrgetter(path), devices.values())))  # noqa: B905 - newer than a node
+    except AttributeError:
+        return {label: _value(device, path) for label, device in devices.items()}
 
 
 def _value(holder: Any, path: str) -> Any:

@@ -117,6 +117,15 @@ class Finding(Frozen):
             raise ValueError(f"{self.name}: advice names no operation; what an operation fixes has drifted")
         return self
 
+    def of(self, node: str) -> Finding:
+        """Return the same finding of another node. What is valid of one node is of all."""
+        other = Finding.__new__(Finding)
+        object.__setattr__(other, "__dict__", {**self.__dict__, "node": node})
+        object.__setattr__(other, "__pydantic_fields_set__", self.__pydantic_fields_set__)
+        object.__setattr__(other, "__pydantic_extra__", None)
+        object.__setattr__(other, "__pydantic_private__", None)
+        return other
+
     @property
     def fixed_by(self) -> FixedBy | None:
         """Return what fixes it: a person where the finding does not say; None where it is ok."""
