@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from shakedown.common.frozen import Frozen
 from shakedown.common.lists import grouped
 from shakedown.common.text import DIGEST, NAME, TEXT, line, name, plain, printable, some
 from shakedown.gates import Gate
@@ -37,7 +36,7 @@ _NO_NUMBER = {"", "none", "n/a", "notspecified", "notapplicable", "defaultstring
 _LONGEST = 255
 
 
-class Part(Frozen):
+class Part(NamedTuple):
     """One part, and where it sits."""
 
     kind: Literal["gpu", "nic", "board"]
@@ -71,8 +70,7 @@ def _all(state: NodeState) -> Iterator[Part]:
 
 
 def _part(kind: Literal["gpu", "nic", "board"], slot: str, *readings: object) -> Part:
-    serial, model, firmware = ("" if is_unreadable(reading) else _line(str(reading)) for reading in readings)
-    return Part(kind=kind, slot=_line(slot), serial=serial, model=model, firmware=firmware)
+    return Part(kind, _line(slot), *("" if is_unreadable(reading) else _line(str(reading)) for reading in readings))
 
 
 @lru_cache(maxsize=4096)  # models, slots and firmware are the same on many nodes
@@ -138,7 +136,7 @@ def entry_of(
         state = states.get(node.name)
         parts = parts_of(state) if state else []
         # A node with its parts, their places and their firmware.
-        equipment = digest_of([node.name, *(part.model_dump() for part in parts)]) if state else None
+        equipment = digest_of([node.name, *(part._asdict() for part in parts)]) if state else None
         if equipment:
             entry.equipment[equipment] = parts
         named = {"node": name(node.name), "verdict": node.verdict.value, "part": node.part, "why": line(node.why)}

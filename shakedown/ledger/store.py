@@ -334,7 +334,7 @@ def _replace(connection: Connection, entry: Entry) -> None:
         in_batch = schema.parts.c.equipment.in_(digests[at : at + 500])
         known.update(connection.execute(select(schema.parts.c.equipment).where(in_batch).distinct()).scalars())
     new = [
-        {"equipment": digest, **part.model_dump(), "number": part.number}
+        {"equipment": digest, **part._asdict(), "number": part.number}
         for digest in digests
         if digest not in known
         for part in entry.equipment[digest]

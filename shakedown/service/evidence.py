@@ -38,8 +38,9 @@ def from_findings(findings: Iterable[Finding], at: int) -> list[Incident]:
 
 def _from_findings(findings: Iterable[Finding]) -> Iterator[Incident]:
     counts: Counter[str] = Counter()
-    for finding in sorted(findings, key=lambda finding: -finding.verdict.severity):
-        if finding.verdict.passes or counts[finding.node] >= _MOST:
+    wrong = [finding for finding in findings if not finding.verdict.passes]
+    for finding in sorted(wrong, key=lambda finding: -finding.verdict.severity):
+        if counts[finding.node] >= _MOST:
             continue
         counts[finding.node] += 1
         unread = finding.verdict == Verdict.UNKNOWN
