@@ -22,9 +22,8 @@ class Turns:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        self._turn = threading.Condition()
         self._asleep: dict[int, float] = {}  # task -> when it wakes
-        self._running = threading.get_ident()
+        self._turns: dict[int, threading.Lock] = {}  # task -> released when it is its turn: only that task wakes
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0 + self.now)
 
@@ -33,31 +32,33 @@ class Turns:
         begun = threading.Event()
 
         def task() -> None:
-            own = threading.get_ident()
-            with self._turn:
-                self._asleep[own] = self.now
-                begun.set()
-                self._turn.wait_for(lambda: self._running == own)
+            turn = self._lie_down(self.now)
+            begun.set()
+            turn.acquire()
             function()
-            with self._turn:
-                self._next()
+            self._next()
 
         threading.Thread(target=task, daemon=True).start()
         begun.wait()
 
     def sleep(self, seconds: float) -> None:
         """Let the others run, until the clock says so."""
+        turn = self._lie_down(self.now + math.ceil(seconds * 8) / 8)
+        self._next()
+        turn.acquire()
+
+    def _lie_down(self, until: float) -> threading.Lock:
         own = threading.get_ident()
-        with self._turn:
-            self._asleep[own] = self.now + math.ceil(seconds * 8) / 8
-            self._next()
-            self._turn.wait_for(lambda: self._running == own)
+        if own not in self._turns:
+            self._turns[own] = threading.Lock()
+            self._turns[own].acquire()
+        self._asleep[own] = until
+        return self._turns[own]
 
     def _next(self) -> None:
         task = min(self._asleep, key=lambda each: self._asleep[each])
         self.now = max(self.now, self._asleep.pop(task))
-        self._running = task
-        self._turn.notify_all()
+        self._turns[task].release()
 
 
 PIECE = bytes(1000)
