@@ -1,5 +1,6 @@
 """For every level of tests."""
 
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 make_neutral()
+
+# What is collected stays until the end: Python need not look through it all the time.
+gc.set_threshold(50_000, 20, 100)
 
 # Whoever starts the tests in the background (`&` in a script, nohup) has them, and what they start, ignore these.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,3 +35,8 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 def pytest_make_parametrize_id(val: object) -> str | None:
     """A long text is named by its beginning: each process of a parallel run sends the names of all tests."""
     return ascii(val[:80])[1:-1] + "..." if isinstance(val, str | bytes) and len(val) > 200 else None
+
+
+def pytest_collection_finish() -> None:
+    """From here on no search for garbage goes through the tests themselves."""
+    gc.freeze()
