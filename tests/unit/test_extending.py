@@ -32,32 +32,42 @@ TOUCHED = {
 }
 
 
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple[int, int]]]:
+    """A copy of the package with all examples in it, and how many files each adds and changes."""
+    folder = tmp_path_factory.mktemp("extended")
+    shutil.copytree(ROOT / "shakedown", folder / "shakedown")
+    (folder / "deploy").symlink_to(ROOT / "deploy")
+    return folder / "shakedown", {section: lay(folder, section, of_product=True) for section in SECTIONS}
+
+
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A checkout whose package is a copy, with what Python compiled of it; the rest of it is the real one."""
-    shutil.copytree(ROOT / "shakedown", tmp_path / "shakedown")
-    for folder in ("tests", "deploy"):
-        (tmp_path / folder).symlink_to(ROOT / folder)
+def copy(tmp_path: Path, package: tuple[Path, dict[str, tuple[int, int]]]) -> Path:
+    """A checkout whose package is that copy; the rest of it is the real one."""
+    for folder in (package[0], ROOT / "tests", ROOT / "deploy"):
+        (tmp_path / folder.name).symlink_to(folder)
     return tmp_path
 
 
-def lay(copy: Path, section: str) -> tuple[int, int]:
-    """Write the files of a section: how many of the product are new, and how many are changed."""
+def lay(copy: Path, section: str, of_product: bool = False) -> tuple[int, int]:
+    """Write a section's files, of the product or all others: how many are new, and how many are changed."""
     added = changed = 0
     for name, language, text in _FILE.findall(SECTIONS[section]):
-        path, product = copy / name, name.startswith("shakedown/")
+        path = copy / name
+        if name.startswith("shakedown/") != of_product:
+            continue
         if language == "diff":
             lines = text.splitlines(keepends=True)
             before = "".join(line[1:] for line in lines if line[0] in " -")
             whole = path.read_text("utf-8")
             assert whole.count(before) == 1, f"{name} has no such lines"
             path.write_text(whole.replace(before, "".join(line[1:] for line in lines if line[0] in " +")))
-            changed += product
+            changed += 1
         else:
             assert not path.exists()
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-            added += product
+            added += 1
     return added, changed
 
 
@@ -82,8 +92,11 @@ def shown(output: str, line: str) -> bool:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_an_example_works_as_the_page_shows_it(section: str, copy: Path) -> None:
-    assert lay(copy, section) == TOUCHED[section]
+def test_an_example_works_as_the_page_shows_it(
+    section: str, copy: Path, package: tuple[Path, dict[str, tuple[int, int]]]
+) -> None:
+    assert package[1][section] == TOUCHED[section]
+    lay(copy, section)
     commands = 0
     for block in _CONSOLE.findall(SECTIONS[section]):
         for command, lines in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
@@ -125,11 +138,12 @@ def test_the_devices_of_a_new_nic_family_are_counted_and_a_cvs_file_may_name_it(
 
 
 def test_a_nic_family_without_a_library_of_its_own_leaves_it_to_the_site(copy: Path) -> None:
-    lay(copy, "A NIC family")
     profile = copy / "shakedown/desired/profiles/nic/e810.toml"
-    profile.write_text(profile.read_text("utf-8").partition("[rdma.provider]")[0])
+    whole = profile.read_text("utf-8")
+    profile.write_text(whole.partition("[rdma.provider]")[0])
     (copy / "site.py").write_text('n = (["node1"], {"gpu": "cpu", "nic": "e810", "rdma": {"provider": {"name": "x"}}})')
     code, output = run(copy, "shakedown", "show", "site.py", "node1")
+    profile.write_text(whole)
     assert code == 0, output
     assert shown(output, 'rdma.provider.name  "x"  group n')
 
