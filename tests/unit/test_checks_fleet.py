@@ -270,10 +270,11 @@ def rack() -> dict[str, NodeState]:
         ({"disks.2.device": "old:/home"}, "source./home", "warn"),
     ],
 )
-def test_one_node_of_64_that_differs_is_named_alone(
+def test_one_node_of_many_that_differs_is_named_alone(
     rack: dict[str, NodeState], change: dict[Any, Any], name: str, verdict: str
 ) -> None:
-    found = differences(rack | {"node02": with_(rack["node02"], change)})
+    several = {node: rack[node] for node in sorted(rack)[:8]}
+    found = differences(several | {"node02": with_(rack["node02"], change)})
     assert [(f.node, f.name, str(f.verdict)) for f in found] == [("node02", f"fleet.{name}", verdict)]
     assert found[0].wanted != found[0].actual and found[0].remedy is not None
 

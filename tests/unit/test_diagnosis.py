@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ from shakedown.evidence.diagnosis.signs import named as names_of_line
 from shakedown.evidence.results import Failure, JobResult, NodeClock, NodeResult, Timing
 from shakedown.evidence.telemetry import KERNEL_LOG
 from shakedown.evidence.telemetry.kernel import kernel_log
-from shakedown.gates import Gate, read_log
+from shakedown.gates import Gate, NodeLog, read_log
 from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota
 from shakedown.logs.signatures import Match
 from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs, ranks_left, signs_of
@@ -517,13 +518,19 @@ def test_who_waits_for_a_node_with_an_unknown_failure_is_not_named(waiting: str)
     assert found is not None and (found.confidence, found.origin, found.common) == ("undecided", (), ())
 
 
+@functools.cache
+def log_of(text: str) -> NodeLog:
+    """What is read once for all cases that have it."""
+    return read_log([text])
+
+
 @pytest.mark.parametrize("waiting", WAITING, ids=lambda text: text.splitlines()[-1][:40])
 def test_no_node_of_several_that_wait_is_named(waiting: str) -> None:
     """Whatever the log of the culprit, the third of four, shows."""
     for what, text in CULPRITS.items():
         for others in ([waiting] * 3, [waiting, WAITING[0], WAITING[1]]):
-            logs = {f"{n}.log": read_log([f"fine\n{each}\n"]) for n, each in zip((0, 1, 3), others, strict=True)}
-            logs |= {} if text is None else {"2.log": read_log([text])}
+            logs = {f"{n}.log": log_of(f"fine\n{each}\n") for n, each in zip((0, 1, 3), others, strict=True)}
+            logs |= {} if text is None else {"2.log": log_of(text)}
             found = of_logs(logs, 4)
             assert found is not None
             if what == "like an echo" and found.name == "killed":

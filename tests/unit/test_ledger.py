@@ -347,7 +347,7 @@ def test_what_a_node_says_is_kept_as_one_line_and_found_by_it(ledger: Ledger, tm
     run = a_run(tmp_path, 1, states={name: state})
     record = run.load()
     finding = Finding(name="gpu", node=name, verdict=Verdict.FAIL, actual="\x00" * 9000, evidence="\x9b")
-    record.findings = [finding] * 1500
+    record.findings = [finding, *[finding.model_copy(update={"actual": "\x00"})] * 1499]
     record.nodes[0].why = "a\nb\x1b]0;title\x07"
     run.save(record, {})
     assert ledger.add(run) == []
