@@ -89,14 +89,14 @@ class Cause:
     kind: Kind
     which: tuple[int, ...]
 
-    def touches(self, members: Floats, shape: Shape) -> bool:
-        """Return whether the cause makes a group fail; `members` has 1 for each node of the group."""
+    def touches(self, members: Floats, shape: Shape) -> npt.NDArray[np.bool_]:
+        """Return whether the cause makes groups fail; `members` has 1 for each node of each group."""
         if self.kind == "link":
-            return bool(members[list(self.which)].all())
+            return np.asarray(members[..., list(self.which)].all(axis=-1))
         if self.kind == "size":
-            return bool(members.sum() >= self.which[0])
+            return np.asarray(members.sum(axis=-1) >= self.which[0])
         spanned = members @ shape.of_rack > 0
-        return bool(spanned[list(self.which)].all() and spanned.sum() > 1)
+        return np.asarray(spanned[..., list(self.which)].all(axis=-1) & (spanned.sum(axis=-1) > 1))
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _several(alone: Posterior, tried: _Tried) -> Iterator[_Mixed]:
     cause: a rack behind a bad uplink looks like bad nodes, once another node is bad too."""
     likely = [(weight, cause) for weight, cause in alone.likeliest(_PAIRED) if cause.kind != "size"]
     likely = [(weight, cause) for weight, cause in likely if math.isfinite(weight)]
-    touched = np.array([[cause.touches(row, alone.shape) for row in tried.members] for _, cause in likely], bool)
+    touched = [cause.touches(tried.members, alone.shape) for _, cause in likely]
     ratios = _ratios(tried.failed, 1 - tried.noise.missed, tried.noise.false_fail)
     for place, (weight, cause) in enumerate(likely):
         nodes, evidence = tried.judge_nodes(without=touched[place]) if place < _BESIDE else (tried.prior, 0.0)
@@ -259,15 +259,16 @@ def marginals(
     fails = np.asarray(failed, dtype=bool)
     with_bad = np.where(fails, 1 - noise.missed, noise.missed)[test]
     without = np.where(fails, noise.false_fail, 1 - noise.false_fail)[test]
+    log_with_bad = np.log(with_bad)
     to_node = np.zeros(len(node))  # log likelihood ratios, group to node
     total = base
     for _ in range(_SWEEPS):
-        to_test = np.clip(total[node] - to_node, -_BOUND, _BOUND)
+        to_test = np.minimum(np.maximum(total[node] - to_node, -_BOUND), _BOUND)  # np.clip takes longer
         log_good = -np.logaddexp(0.0, to_test)  # of the node being good, by all other groups
         others = np.bincount(test, log_good, len(groups))[test] - log_good
         all_good = np.exp(others)
-        ratio = np.log(with_bad) - np.log(all_good * without + (1 - all_good) * with_bad)
-        moved = float(np.max(np.abs(ratio - to_node)))
+        ratio = log_with_bad - np.log(all_good * without + (1 - all_good) * with_bad)
+        moved = float(np.abs(ratio - to_node).max())
         to_node = 0.5 * to_node + 0.5 * ratio  # damped: short loops would swing
         total = base + np.bincount(node, to_node, len(prior))
         if moved < _STILL:
