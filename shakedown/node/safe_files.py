@@ -57,19 +57,15 @@ class Folder:
             fd = os.open(name, flags | FILE, mode, dir_fd=self.fd)
         except OSError:
             found = self.look(name)
-            if found is not None and not stat.S_ISREG(found.st_mode):
-                raise Unsafe(self.no_file(name, found)) from None
-            raise
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+            if found is None or stat.S_ISREG(found.st_mode):
+                raise
+        else:
+            found = os.fstat(fd)
+            if stat.S_ISREG(found.st_mode):
+                return fd
             os.close(fd)
-            raise Unsafe(self.no_file(name, found))
-        return fd
-
-    def no_file(self, name: str, found: os.stat_result) -> str:
-        return "{}/{} is a {} of {}, not a file: remove it".format(
-            self.path.rstrip("/"), name, kind(found.st_mode), who(found.st_uid)
-        )
+        words = "{}/{} is a {} of {}, not a file: remove it"
+        raise Unsafe(words.format(self.path.rstrip("/"), name, kind(found.st_mode), who(found.st_uid)))
 
     def open_own(self, name: str, flags: int) -> int:
         """Open a file that root or this user made, that no other user may write and that has no other name."""
@@ -77,11 +73,9 @@ class Folder:
         found = os.fstat(fd)
         if not closed(found) or found.st_nlink != 1:
             os.close(fd)
-            words = (
-                "{}/{} belongs to {}, has mode {:04o} and {} name(s), so another user could have written it: remove it"
-            )
-            path, mode = self.path.rstrip("/"), stat.S_IMODE(found.st_mode)
-            raise Unsafe(words.format(path, name, who(found.st_uid), mode, found.st_nlink))
+            words = "belongs to {}, has mode {:04o} and {} name(s), so another user could have written it: remove it"
+            fault = words.format(who(found.st_uid), stat.S_IMODE(found.st_mode), found.st_nlink)
+            raise Unsafe("{}/{} {}".format(self.path.rstrip("/"), name, fault))
         return fd
 
     def read_own(self, name: str, limit: int = 1 << 20) -> Optional[bytes]:
@@ -124,20 +118,23 @@ class Folder:
         except FileNotFoundError:
             return False
 
-    def sync(self) -> None:
-        """Call fsync(2) on the folder: its names are on the disk too."""
+    @contextmanager
+    def readable(self) -> Iterator[int]:
+        """Open the folder itself for reading: `fd` is a mere path (O_PATH)."""
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
         try:
-            os.fsync(fd)
+            yield fd
         finally:
             os.close(fd)
 
+    def sync(self) -> None:
+        """Call fsync(2) on the folder: its names are on the disk too."""
+        with self.readable() as fd:
+            os.fsync(fd)
+
     def names(self) -> List[str]:
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
-        try:
+        with self.readable() as fd:
             return os.listdir(fd)
-        finally:
-            os.close(fd)
 
     def down(self, name: str) -> "Folder":
         """Open a folder in this one; never through a link."""
@@ -258,13 +255,12 @@ def unsound(here: str, parent: os.stat_result, there: str, found: os.stat_result
 
 def open_to_others(path: str, found: os.stat_result) -> str:
     """Say whose a folder is, and what to do."""
-    if not trusted(found.st_uid):
-        words = (
-            "{} belongs to {}, who could redirect what {} writes there: connect as its owner, or name another folder"
-        )
-        return words.format(path, who(found.st_uid), who(os.geteuid()))
-    words = "{} has mode {:04o}, so others could redirect what {} writes there: chmod go-w, or name another folder"
-    return words.format(path, stat.S_IMODE(found.st_mode), who(os.geteuid()))
+    if trusted(found.st_uid):
+        fault, remedy = "has mode {:04o}, so others".format(stat.S_IMODE(found.st_mode)), "chmod go-w"
+    else:
+        fault, remedy = "belongs to {}, who".format(who(found.st_uid)), "connect as its owner"
+    words = "{} {} could redirect what {} writes there: {}, or name another folder"
+    return words.format(path, fault, who(os.geteuid()), remedy)
 
 
 def sticky(found: os.stat_result) -> bool:

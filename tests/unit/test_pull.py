@@ -150,14 +150,14 @@ def test_progress_is_counted_from_docker_s_and_podman_s_lines() -> None:
 
 
 def progress(lines: list[str]) -> str:
-    said = pull.Output()
+    said = pull.Layers()
     said.collect(io.BytesIO("\n".join(lines).encode()))
     return str(said.progress())
 
 
 def test_an_engine_that_talks_without_end_is_not_kept() -> None:
     """Neither its lines, nor one without an end, nor layers that no image has; and nothing that moves a cursor."""
-    said = pull.Output()
+    said = pull.Layers()
     said.collect(io.BytesIO(b"x" * 2_000_000 + b"".join(b"%012x: Pulling fs layer\n" % n for n in range(5_000))))
     assert len(said.begun) == 1000 and len(said.last) == 3 and max(map(len, said.last)) <= 1000
     said.take("no \x1b[2J\x9b room\r\n")
@@ -189,7 +189,7 @@ class _Engine:
     def pull(self, *_: Any) -> None:
         self.tries += 1
         if self.tries <= self.failures:
-            raise pull.PullError(self.kind, "words")
+            raise pull.Failure(self.kind, "words")
 
     def digests(self, reference: str) -> list[str]:
         return [ONE]
@@ -216,7 +216,7 @@ def test_what_another_try_would_not_mend_ends_at_once(
     monkeypatch: pytest.MonkeyPatch, failures: int, kind: str, tries: int
 ) -> None:
     engine = _Engine(failures, kind)
-    with pytest.raises(pull.PullError):
+    with pytest.raises(pull.Failure):
         attempt(engine, monkeypatch)
     assert engine.tries == tries
 
@@ -224,13 +224,13 @@ def test_what_another_try_would_not_mend_ends_at_once(
 def test_a_look_says_whether_there_is_room_and_pulls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = attempt(_Engine(0, ""), monkeypatch, looks=True)
     assert engine.tries == 0 and not engine.tagged
-    with pytest.raises(pull.PullError, match="free"):
+    with pytest.raises(pull.Failure, match="free"):
         attempt(_Engine(0, ""), monkeypatch, looks=True, room_bytes=10**10)
 
 
 def test_without_room_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = _Engine(0, "")
-    with pytest.raises(pull.PullError, match="GiB free"):
+    with pytest.raises(pull.Failure, match="GiB free"):
         attempt(engine, monkeypatch, room_bytes=10**10)
     assert engine.tries == 0
 

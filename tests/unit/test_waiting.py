@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gevent  # noqa: F401  (pyinfra's own first import)
 
-from shakedown.node.assets.pull import Output
+from shakedown.node.assets.pull import Layers
 from shakedown.runner.progress import AGAIN_S, EVERY_S, FEW, FIRST_S, RunProgress, Waiting
 
 
@@ -73,7 +73,7 @@ def test_what_is_over_is_waited_for_no_more() -> None:
 
 
 def test_a_pull_tells_bytes_once_there_are_any() -> None:
-    said = Output()
+    said = Layers()
     assert said.progress(0, 5 << 30) == "asking the registry"
     for line in ("aaaaaaaaaaaa: Pulling fs layer", "bbbbbbbbbbbb: Pulling fs layer", "aaaaaaaaaaaa: Pull complete"):
         said.take(line)

@@ -22,8 +22,8 @@ from http.client import HTTPException
 from typing import Any, Callable, Dict, Optional
 
 from shakedown.node.assets.lease import sole
-from shakedown.node.assets.part import BLOCK, DownloadError, Wanted
-from shakedown.node.assets.words import clean, say
+from shakedown.node.assets.part import BLOCK, Wanted
+from shakedown.node.assets.words import Failure, clean, say
 from shakedown.node.data import key_of, records
 from shakedown.node.inward import refusal
 from shakedown.node.safe_files import Busy, Folder, Unsafe, walk
@@ -49,12 +49,10 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if req.full_url.lower().startswith("https:") and not newurl.lower().startswith("https:"):
-            raise DownloadError("refused", "{} redirects from https to {}".format(public(req.full_url), public(newurl)))
+            raise Failure("refused", "{} redirects from https to {}".format(public(req.full_url), public(newurl)))
         reason = refusal(req.full_url, newurl)
         if reason:
-            raise DownloadError(
-                "refused", "{} redirects to {}: {}".format(public(req.full_url), public(newurl), reason)
-            )
+            raise Failure("refused", "{} redirects to {}: {}".format(public(req.full_url), public(newurl), reason))
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -69,11 +67,11 @@ class Clock:
 
     def check(self, name: str) -> None:
         if self.left() <= 0:
-            raise DownloadError("time", "{}: the download did not end within {:.0f} s".format(name, self.seconds))
+            raise Failure("time", "{}: the download did not end within {:.0f} s".format(name, self.seconds))
 
 
 def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> Any:
-    """Return the server's answer from that byte on. Broken for what may pass, DownloadError for what will not."""
+    """Return the server's answer from that byte on. Broken for what may pass, Failure for what will not."""
     request = urllib.request.Request(file.url, headers={"Accept-Encoding": "identity"})
     if begin:
         request.add_header("Range", "bytes={}-".format(begin))
@@ -86,7 +84,7 @@ def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> A
             if error.code == 416:  # the part is not of this file
                 file.discard()
             raise Broken("the server answers {} {}".format(error.code, error.reason)) from None
-        raise DownloadError("refused", "{}: {} {}".format(public(file.url), error.code, error.reason)) from None
+        raise Failure("refused", "{}: {} {}".format(public(file.url), error.code, error.reason)) from None
     except (OSError, HTTPException) as error:
         raise Broken(str(getattr(error, "reason", error)) or type(error).__name__) from None
 
@@ -165,9 +163,9 @@ def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Option
             return
         handle.write(block)
         if wanted is not None and handle.tell() > wanted:
-            raise DownloadError("other", "{}: more than {} bytes came".format(file.name, wanted))
+            raise Failure("other", "{}: more than {} bytes came".format(file.name, wanted))
         if wanted is None and free(file.folder) < room:
-            raise DownloadError("space", "{}: its length is unknown and the disk is full".format(file.name))
+            raise Failure("space", "{}: its length is unknown and the disk is full".format(file.name))
         if time.monotonic() - shown > EVERY_S:
             shown = time.monotonic()
             say("{}: {} of {} bytes".format(file.name, handle.tell(), wanted or "?"))
@@ -176,9 +174,9 @@ def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Option
 def expect(file: Wanted, whole: Optional[int]) -> None:
     """Compare the server's length with the expected one. Without lengths and checksum nothing could be proved."""
     if whole is None and file.size is None and file.sha256 is None:
-        raise DownloadError("other", "{}: the server gives no length: give size or sha256".format(public(file.url)))
+        raise Failure("other", "{}: the server gives no length: give size or sha256".format(public(file.url)))
     if None not in (whole, file.size) and whole != file.size:
-        raise DownloadError("other", "{}: the server has {} bytes, not {}".format(public(file.url), whole, file.size))
+        raise Failure("other", "{}: the server has {} bytes, not {}".format(public(file.url), whole, file.size))
 
 
 def persist(file: Wanted, action: Callable[[], Any], tries: int, clock: Clock) -> Any:
@@ -192,7 +190,7 @@ def persist(file: Wanted, action: Callable[[], Any], tries: int, clock: Clock) -
             left = tries - 1 if now > gained else left - 1
             gained = max(gained, now)
             if left <= 0:
-                raise DownloadError("transport", "{}: {}".format(file.name, error)) from None
+                raise Failure("transport", "{}: {}".format(file.name, error)) from None
             say("{}: {}: trying again after {} bytes".format(file.name, error, now))
             clock.check(file.name)
             time.sleep(min(0.5 * 2.0 ** (tries - left - 1), 15.0))
@@ -221,7 +219,7 @@ def work(job: Dict[str, Any], folder: Folder, clock: Clock) -> None:
     room = sum(persist(file, partial(missing_bytes, file, stall_s), tries, clock) for file in missing)
     if missing and room + spare > free(folder):
         words = "{} bytes are needed and {} to be left, {} are free in {}"
-        raise DownloadError("space", words.format(room, spare, free(folder), folder.path))
+        raise Failure("space", words.format(room, spare, free(folder), folder.path))
     for file in missing:
         left = file.left_by_others()
         if left:
@@ -255,7 +253,7 @@ def end(kind: str, words: object) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except DownloadError as error:
+    except Failure as error:
         end(error.kind, error)
     except Busy as error:
         end("busy", error)

@@ -12,20 +12,12 @@ import socket
 import stat
 from typing import Any, Dict, List, Optional
 
-from shakedown.node.assets.words import say
+from shakedown.node.assets.words import Failure, say
 from shakedown.node.data import record, recorded
 from shakedown.node.owners import trusted
 from shakedown.node.safe_files import Folder, Unsafe
 
 BLOCK = 1 << 20
-
-
-class DownloadError(Exception):
-    """`kind` is one of: space, other (not the file that was asked for), refused, transport, busy, folder, time."""
-
-    def __init__(self, kind: str, words: str) -> None:
-        super().__init__(words)
-        self.kind = kind
 
 
 class Wanted:
@@ -57,7 +49,7 @@ class Wanted:
             os.close(fd)
             self.discard()
             words = "{} gives root's files to another (root_squash): connect as the folder's owner"
-            raise DownloadError("folder", words.format(self.folder.path))
+            raise Failure("folder", words.format(self.folder.path))
         return fd
 
     def have(self) -> int:
@@ -73,10 +65,10 @@ class Wanted:
         return result is not None and self.sha256 in (None, result["sha256"]) and self.size in (None, result["size"])
 
     def check(self, fd: int) -> str:
-        """Return the SHA-256 of a whole file. DownloadError where it is not the requested one."""
+        """Return the SHA-256 of a whole file. Failure where it is not the requested one."""
         size = os.fstat(fd).st_size
         if self.size is not None and size != self.size:
-            raise DownloadError("other", "{} has {} bytes, not {}".format(self.name, size, self.size))
+            raise Failure("other", "{} has {} bytes, not {}".format(self.name, size, self.size))
         digest = hashlib.sha256()
         os.lseek(fd, 0, os.SEEK_SET)
         for block in iter(lambda: os.read(fd, BLOCK), b""):
@@ -84,14 +76,14 @@ class Wanted:
         found = digest.hexdigest()
         if self.sha256 not in (None, found):
             words = "{} is not the wanted file: wanted sha256 {:.12}..., read {}"
-            raise DownloadError("other", words.format(self.name, self.sha256, found))
+            raise Failure("other", words.format(self.name, self.sha256, found))
         return found
 
     def keep(self, fd: int, digest: str) -> None:
         """Record what was read through `fd`, if that is what has the name."""
         found, named = os.fstat(fd), self.folder.look(self.name)
         if named is None or (named.st_ino, named.st_dev) != (found.st_ino, found.st_dev):
-            raise DownloadError("other", "{} changed while it was read".format(self.name))
+            raise Failure("other", "{} changed while it was read".format(self.name))
         record(self.folder, self.name, named, digest, self.url)
         known = "as wanted" if self.sha256 else "the desired state names no checksum to compare with"
         say("{}: {} bytes, sha256 {} ({})".format(self.name, found.st_size, digest, known))
@@ -113,7 +105,7 @@ class Wanted:
         try:
             try:
                 digest = self.check(fd)
-            except DownloadError:
+            except Failure:
                 self.discard()
                 raise
             mask = os.umask(0)
@@ -132,12 +124,12 @@ class Wanted:
         try:
             os.link(self.part, self.name, follow_symlinks=False, **into)
         except FileExistsError:
-            raise DownloadError("other", "another process made {} meanwhile".format(self.name)) from None
+            raise Failure("other", "another process made {} meanwhile".format(self.name)) from None
         except OSError:  # a file system without hard links
             os.rename(self.part, self.name, **into)
         found, named = os.fstat(fd), self.folder.look(self.name)
         if named is None or named.st_ino != found.st_ino:
-            raise DownloadError("other", "{} changed while it got its name".format(self.part))
+            raise Failure("other", "{} changed while it got its name".format(self.part))
         self.folder.remove(self.part)
 
     def left_by_others(self) -> List[str]:

@@ -18,10 +18,10 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 import time
-from typing import IO, Any, Dict, List
+from typing import Any, Dict
 
+from shakedown.node.assets.child import Ended, Output, running
 from shakedown.node.assets.lease import Lease, sole
 from shakedown.node.assets.words import clean, say
 from shakedown.node.data import MARK, key_of, listing, prepared
@@ -30,6 +30,7 @@ from shakedown.node.safe_files import Busy, Folder, Unsafe, sound
 
 EVERY_S = 10.0
 LINES = 20_000  # of the program that are passed on
+LOST = "another node took over because this node did not renew its lock"
 MAGIC = b"MMIDIDX"  # Megatron's indexed data begins with this: a page of a proxy or an empty file is no data set
 
 
@@ -37,25 +38,18 @@ class PrepareError(Exception):
     """Why there is no data."""
 
 
-class Output:
-    """The program's output, passed on as far as a person would read it."""
+class Shown(Output):
+    """The program's output, passed on as far as a person would read it. `gone`: no person listens any more."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.last: List[str] = []
-        self.count, self.gone = 0, False
-        self.thread = threading.Thread(target=self.collect, args=(stream,), daemon=True)
-        self.thread.start()
+    gone = False
 
-    def collect(self, stream: IO[bytes]) -> None:
-        for line in iter(lambda: stream.readline(8192), b""):
-            text = clean(line.decode("utf-8", "replace"))
-            self.last = [*self.last[-2:], text] if text else self.last
-            self.count += 1
-            if self.count <= LINES and not self.gone:
-                try:
-                    say(text)
-                except OSError:
-                    self.gone = True
+    def take(self, line: str) -> None:
+        super().take(line)
+        if self.count <= LINES and not self.gone:
+            try:
+                say(line)
+            except OSError:
+                self.gone = True
 
 
 def engine(job: Dict[str, Any], *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -71,38 +65,27 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
     options = ["--rm", "--pull", "never", "--network", "host", "--entrypoint=", "--name", name]
     label = ["--label", "{}={}".format(job["label"], job["run_id"])]
     place = ["--volume", part + ":/data", "--workdir", job["workdir"], job["image"]]
+    output, begun = Shown(), time.monotonic()
+    shown = begun
     try:
-        child = subprocess.Popen(
-            [job["engine"], "run", *options, *label, *variables, *place, *job["command"]],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        with running([job["engine"], "run", *options, *label, *variables, *place, *job["command"]], output) as runs:
+            while runs():
+                now = time.monotonic()
+                if now > deadline:
+                    raise PrepareError("the program was stopped after {:.0f} s: raise timeout_s".format(now - begun))
+                if lease.lost:
+                    raise PrepareError(LOST + ": check this node's disk")
+                if output.gone or now - shown > EVERY_S:
+                    shown = now
+                    say("{}: preparing for {:.0f} s".format(job["folder"], now - begun))
     except FileNotFoundError:
         raise PrepareError("{} is not installed".format(job["engine"])) from None
-    assert child.stdout is not None
-    output = Output(child.stdout)
-    begun = shown = time.monotonic()
-    try:
-        while child.poll() is None:
-            output.thread.join(0.2)
-            now = time.monotonic()
-            if now > deadline:
-                raise PrepareError("the program was stopped after {:.0f} s: raise timeout_s".format(now - begun))
-            if lease.lost:
-                raise PrepareError(
-                    "another node took over because this node did not renew its lock: check this node's disk"
-                )
-            if output.gone or now - shown > EVERY_S:
-                shown = now
-                say("{}: preparing for {:.0f} s".format(job["folder"], now - begun))
+    except Ended as error:
+        raise PrepareError(
+            "the program ended with {}: {}".format(error, " | ".join(error.last) or "no output")
+        ) from None
     finally:
-        if child.poll() is None:
-            child.kill()
-        child.wait()
         remove_container(job, name)
-    output.thread.join(5)
-    if child.returncode:
-        words = "the program ended with exit code {}: {}"
-        raise PrepareError(words.format(child.returncode, " | ".join(output.last) or "no output"))
 
 
 def remove_container(job: Dict[str, Any], name: str) -> None:
@@ -161,7 +144,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
         mark = {"run": job["run_id"], "node": socket.gethostname(), "image": job["image"], "command": job["command"]}
         inner.write(MARK, json.dumps({**mark, "files": listing(inner)}).encode(), 0o644)
         if not lease.is_held():
-            raise PrepareError("another node took over because this node did not renew its lock")
+            raise PrepareError(LOST)
         found = parent.look(name)
         if found is not None and stat.S_ISDIR(found.st_mode):
             os.rmdir(name, dir_fd=parent.fd)  # an empty one
@@ -174,13 +157,10 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
 
 def own(folder: Folder) -> None:
     """Take the folder back: the program may have given it away, and the mark would then prove nothing."""
-    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder.fd)
-    try:
+    with folder.readable() as fd:
         if os.geteuid() == 0:
             os.fchown(fd, 0, 0)
         os.fchmod(fd, 0o755)
-    finally:
-        os.close(fd)
 
 
 def main() -> int:

@@ -17,11 +17,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from typing import IO, Any, Dict, List, Set, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
-from shakedown.node.assets.words import clean, say
+from shakedown.node.assets.child import Ended, Output, running
+from shakedown.node.assets.words import Failure, clean, say
 
 # The first that matches what an engine says is the kind of its failure; only transport is worth another try.
 KINDS = (
@@ -39,21 +39,12 @@ KINDS = (
     ),
 )
 EVERY_S = 10.0  # between two lines of progress
-LINE = 8192  # bytes of a line
 LAYERS = 1000  # an image has at most 127 under docker's overlay2
 # Where docker stores images with containerd's image store (Docker Engine's "containerd image store"): not its own root.
 CONTAINERD, CONTAINERD_ROOT = "io.containerd.snapshotter", "/var/lib/containerd"
 BACKOFF_S = 5.0
 LAYER = re.compile(r"^([0-9a-f]{12}): (Pulling fs layer|Already exists|Download complete|Pull complete)")
 BLOB = re.compile(r"^Copying blob (?:sha256:)?([0-9a-f]{12})")
-
-
-class PullError(Exception):
-    """A pull that failed: `kind` of KINDS or "engine", and the engine's words."""
-
-    def __init__(self, kind: str, words: str) -> None:
-        super().__init__(words)
-        self.kind = kind
 
 
 def classify(words: str, name: str = "") -> str:
@@ -93,7 +84,7 @@ class Engine:
         return [self.job["engine"], *self.options, *arguments]
 
     def run(self, *arguments: str, text_in: str = "") -> str:
-        """Return standard output; raise PullError with the engine's message."""
+        """Return standard output; raise Failure with the engine's message."""
         try:
             done = subprocess.run(
                 self.command(*arguments),
@@ -106,19 +97,19 @@ class Engine:
                 env=self.environment,
             )
         except FileNotFoundError:
-            raise PullError("engine", "{} is not installed".format(self.job["engine"])) from None
+            raise Failure("engine", "{} is not installed".format(self.job["engine"])) from None
         except subprocess.TimeoutExpired:
-            raise PullError("engine", "{} {} did not answer".format(self.job["engine"], arguments[0])) from None
+            raise Failure("engine", "{} {} did not answer".format(self.job["engine"], arguments[0])) from None
         if done.returncode:
             words = clean(done.stderr or done.stdout)
-            raise PullError(classify(words, self.job["name"]), words)
+            raise Failure(classify(words, self.job["name"]), words)
         return done.stdout.strip()
 
     def ask(self, *arguments: str) -> str:
         """Return standard output; nothing where the engine does not know the command."""
         try:
             return self.run(*arguments)
-        except PullError:
+        except Failure:
             return ""
 
     def room(self) -> Tuple[int, str]:
@@ -138,25 +129,13 @@ class Engine:
         self.run(*arguments, text_in=self.job["password"])
 
     def pull(self, reference: str, deadline: float, root: str) -> None:
-        """Try once. Progress is printed now and then; raise PullError with the engine's last words.
+        """Try once. Progress is printed now and then; raise Failure with the engine's last words.
 
         A connection that was cut without a word would be waited for for ever: no new line of the engine and no change
         of the disk it stores on, for `stall_s`, is one that broke.
         """
-        child = subprocess.Popen(
-            self.command("pull", *self.transfer, reference),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=self.environment,
-        )
-        assert child.stdout is not None
-        output = Output()
-        reader = threading.Thread(target=output.collect, args=(child.stdout,), daemon=True)
-        reader.start()
+        output, before, free = Layers(), None, os.statvfs(root)
         started = shown = moved = time.monotonic()
-        before = None
-        free = os.statvfs(root)
 
         def progress() -> str:
             now = os.statvfs(root)
@@ -164,27 +143,22 @@ class Engine:
             return output.progress(written, self.job.get("compressed_bytes") or 0)
 
         try:
-            while child.poll() is None:
-                reader.join(0.2)  # until the engine ends, or a moment
-                now = time.monotonic()
-                signs = (output.count, os.statvfs(root).f_bfree)
-                if signs != before:
-                    before, moved = signs, now
-                if now - moved > self.job["stall_s"]:
-                    raise PullError("transport", "nothing arrived for {:.0f} s".format(now - moved))
-                if now > deadline:
-                    raise PullError("time", f"not done in {now - started:.0f} s: {progress()}")
-                if now - shown >= EVERY_S:
-                    shown = now
-                    say(f"{reference}: {progress()} ({now - started:.0f} s)")
-        finally:
-            if child.poll() is None:
-                child.kill()
-            child.wait()
-        reader.join(5)
-        if child.returncode:
-            words = " ".join(output.last).strip()
-            raise PullError(classify(words, self.job["name"]), words)
+            with running(self.command("pull", *self.transfer, reference), output, env=self.environment) as runs:
+                while runs():
+                    now = time.monotonic()
+                    signs = (output.count, os.statvfs(root).f_bfree)
+                    if signs != before:
+                        before, moved = signs, now
+                    if now - moved > self.job["stall_s"]:
+                        raise Failure("transport", "nothing arrived for {:.0f} s".format(now - moved))
+                    if now > deadline:
+                        raise Failure("time", f"not done in {now - started:.0f} s: {progress()}")
+                    if now - shown >= EVERY_S:
+                        shown = now
+                        say(f"{reference}: {progress()} ({now - started:.0f} s)")
+        except Ended as error:
+            words = " ".join(error.last)
+            raise Failure(classify(words, self.job["name"]), words) from None
 
     def digests(self, reference: str) -> List[str]:
         """Return the registry digests of an image that is here; none where it is not."""
@@ -192,28 +166,22 @@ class Engine:
         try:
             return [str(entry).partition("@")[2] for entry in json.loads(text or "[]") or []]
         except (ValueError, TypeError, RecursionError):
-            raise PullError("engine", "image inspect gives no JSON: {}".format(clean(text, 200))) from None
+            raise Failure("engine", "image inspect gives no JSON: {}".format(clean(text, 200))) from None
 
 
-class Output:
-    """An engine's output of a pull, of which only the needed part is kept; its lines add up to "3 of 12 layers".
-    Neither docker nor podman prints bytes without a terminal: those are what the disk that it stores on has lost since
-    the pull began, to whomever, beside the compressed size that the registry gave."""
+class Layers(Output):
+    """An engine's output of a pull; its lines add up to "3 of 12 layers". Neither docker nor podman prints bytes
+    without a terminal: those are what the disk that it stores on has lost since the pull began, to whomever, beside the
+    compressed size that the registry gave."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self.last: List[str] = []
+        super().__init__()
         self.begun: Set[str] = set()
         self.done: Set[str] = set()
         self.blobs: Set[str] = set()
 
-    def collect(self, stream: IO[bytes]) -> None:
-        for line in iter(lambda: stream.readline(LINE), b""):
-            self.take(line.decode("utf-8", "replace"))
-
     def take(self, line: str) -> None:
-        self.count += 1
-        self.last = [*self.last[-2:], clean(line, 1000)]
+        super().take(line)
         layer, blob = LAYER.match(line), BLOB.match(line)
         if layer and len(self.begun) < LAYERS:
             self.begun.add(layer.group(1))
@@ -237,12 +205,12 @@ def size(count: int) -> str:
 
 
 def pull(job: Dict[str, Any], folder: str) -> None:
-    """Pull, verify and tag, where there is room; or look for that room alone. Raise PullError."""
+    """Pull, verify and tag, where there is room; or look for that room alone. Raise Failure."""
     engine = Engine(job, folder)
     room, root = engine.room()
     if job.get("room_bytes") and room < job["room_bytes"]:
         words = "{} has {:.1f} GiB free, the image may need {:.1f} GiB"
-        raise PullError("space", words.format(root, room / 2**30, job["room_bytes"] / 2**30))
+        raise Failure("space", words.format(root, room / 2**30, job["room_bytes"] / 2**30))
     pinned = "{}@{}".format(job["name"], job["digest"])
     if job.get("looks"):  # and no more
         return
@@ -253,14 +221,14 @@ def pull(job: Dict[str, Any], folder: str) -> None:
                 engine.login()
             engine.pull(pinned, deadline, root)
             break
-        except PullError as error:
+        except Failure as error:
             if error.kind != "transport" or attempt == job["tries"]:
                 raise
             wait = BACKOFF_S * 2 ** (attempt - 1)
             say("{}: try {} of {} broke off, again in {:.0f} s: {}".format(pinned, attempt, job["tries"], wait, error))
             time.sleep(wait)
     if job["digest"] not in engine.digests(pinned):
-        raise PullError("engine", "{} reported success, but {} is not there".format(job["engine"], pinned))
+        raise Failure("engine", "{} reported success, but {} is not there".format(job["engine"], pinned))
     if job.get("tag"):
         engine.run("tag", pinned, "{}:{}".format(job["name"], job["tag"]))
     if job.get("tagged"):
@@ -275,7 +243,7 @@ def main() -> None:
     folder = tempfile.mkdtemp(prefix="shakedown-pull-")
     try:
         pull(job, folder)
-    except PullError as error:
+    except Failure as error:
         sys.exit(f"{error.kind}: {clean(error)}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -27,7 +27,7 @@ import urllib.request
 from http.client import HTTPException
 from typing import Any, Dict, Optional, Tuple
 
-from shakedown.node.assets.words import clean
+from shakedown.node.assets.words import Failure, clean
 from shakedown.node.inward import refusal
 
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
@@ -36,30 +36,21 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 TIMEOUT_S = 20
 ALL_S = 120  # for all requests: a server that sends a byte now and then never reaches a timeout of one read
-MANIFEST_BYTES = (
-    4 << 20
-)  # what registries have to take at most (OCI distribution specification 1.1, "Pushing manifests")
+# What registries have to take at most (OCI distribution specification 1.1, "Pushing manifests").
+MANIFEST_BYTES = 4 << 20
 TOKEN_BYTES = 1 << 20
 REDIRECTS = 5
 
 
-class Refused(Exception):
-    """An answer of a registry that is not accepted; `kind` is one of pull.py's."""
-
-    def __init__(self, kind: str, words: str) -> None:
-        super().__init__(words)
-        self.kind = kind
-
-
 def origin(url: str) -> Tuple[str, str, Optional[int]]:
-    """Return scheme, host and port of a URL. Refused for any but http and https, and for one that holds credentials."""
+    """Return scheme, host and port of a URL. Failure for any but http and https, and for one that holds credentials."""
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
-        raise Refused("answer", "the registry names no URL: {}".format(url[:200])) from None
+        raise Failure("answer", "the registry names no URL: {}".format(url[:200])) from None
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise Refused("answer", "the registry names no http or https URL: {}".format(url[:200]))
+        raise Failure("answer", "the registry names no http or https URL: {}".format(url[:200]))
     return parts.scheme, parts.hostname, port
 
 
@@ -72,13 +63,13 @@ class Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         self.followed += 1
         if self.followed > REDIRECTS:
-            raise Refused("answer", "more than {} redirects".format(REDIRECTS))
+            raise Failure("answer", "more than {} redirects".format(REDIRECTS))
         here, there = origin(req.full_url), origin(newurl)
         if here[0] == "https" and there[0] == "http":
-            raise Refused("downgrade", "redirected from {} to http://{}".format(here[1], there[1]))
+            raise Failure("downgrade", "redirected from {} to http://{}".format(here[1], there[1]))
         reason = refusal(req.full_url, newurl)
         if reason:
-            raise Refused("answer", "redirected from {}: {}".format(here[1], reason))
+            raise Failure("answer", "redirected from {}: {}".format(here[1], reason))
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request is not None and here != there:
             request.remove_header("Authorization")
@@ -116,7 +107,7 @@ class Registry:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             body = answer.read(limit + 1)
             if len(body) > limit:
-                raise Refused("answer", "{} answers with more than {} bytes".format(origin(url)[1], limit))
+                raise Failure("answer", "{} answers with more than {} bytes".format(origin(url)[1], limit))
             return body, answer.headers
 
     def manifest(self, reference: str) -> Tuple[Dict[str, Any], str]:
@@ -128,14 +119,14 @@ class Registry:
             if error.code != 401 or self.authorization:
                 raise
             if origin(error.url)[1:] != origin(url)[1:]:  # it was redirected: not the registry asks
-                raise Refused("login", "redirected to {}, which wants a login".format(origin(error.url)[1])) from None
+                raise Failure("login", "redirected to {}, which wants a login".format(origin(error.url)[1])) from None
             self.authorization = self.let_in(error.headers.get("WWW-Authenticate", ""))
             body, headers = self.open(url, self.authorization, MANIFEST_BYTES)
         digest = "sha256:" + hashlib.sha256(body).hexdigest()
         announced = headers.get("Docker-Content-Digest")
         for other, by in ((reference if ":" in reference else None, "asked for"), (announced, "announced")):
             if other and other != digest:
-                raise Refused("digest", "the manifest is {}, but {} was {}".format(digest, by, other))
+                raise Failure("digest", "the manifest is {}, but {} was {}".format(digest, by, other))
         return mapping(body), digest
 
     def let_in(self, challenge: str) -> Optional[str]:
@@ -151,7 +142,7 @@ class Registry:
         realm = fields.pop("realm", "")
         scheme, host, port = origin(realm)
         if scheme != "https" and not self.job.get("insecure"):
-            raise Refused("downgrade", "its token server is http://{}, without TLS".format(host))
+            raise Failure("downgrade", "its token server is http://{}, without TLS".format(host))
         basic = self.basic()
         if basic and (host, port) != origin(self.scheme + "://" + self.host)[1:]:
             self.token_server = "{}:{}".format(host, port)
@@ -159,25 +150,25 @@ class Registry:
         token = mapping(self.open(realm + ("&" if "?" in realm else "?") + query, basic, TOKEN_BYTES)[0])
         word = token.get("token") or token.get("access_token")
         if not isinstance(word, str) or not re.fullmatch(r"[!-~]+", word):
-            raise Refused("answer", "{} gives no token".format(host))
+            raise Failure("answer", "{} gives no token".format(host))
         return "Bearer {}".format(word)
 
 
 def mapping(body: bytes) -> Dict[str, Any]:
-    """Parse a JSON object. Refused for anything else."""
+    """Parse a JSON object. Failure for anything else."""
     try:
         found = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
-        raise Refused("answer", "the answer is not JSON: {}".format(error)) from None
+        raise Failure("answer", "the answer is not JSON: {}".format(error)) from None
     if not isinstance(found, dict):
-        raise Refused("answer", "the answer is not a JSON object")
+        raise Failure("answer", "the answer is not a JSON object")
     return found
 
 
 def rows(document: Dict[str, Any], key: str) -> Any:
     found = document.get(key) or []
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise Refused("answer", "{} is not a list of objects".format(key))
+        raise Failure("answer", "{} is not a list of objects".format(key))
     return found
 
 
@@ -207,11 +198,11 @@ def ask(job: Dict[str, Any]) -> Dict[str, Any]:
             return {"error": "unknown", "detail": "the image is not built for " + own["architecture"]}
         part = str(fitting[0].get("digest"))
         if not DIGEST.fullmatch(part):
-            raise Refused("answer", "not the digest of a manifest: {}".format(part[:80]))
+            raise Failure("answer", "not the digest of a manifest: {}".format(part[:80]))
         document, _ = registry.manifest(part)
     sizes = [row.get("size") for row in rows(document, "layers")]
     if not all(type(size) is int and 0 <= size < 1 << 50 for size in sizes):
-        raise Refused("answer", "a layer without a size")
+        raise Failure("answer", "a layer without a size")
     answer = {"digest": digest, "compressed_bytes": sum(sizes)}
     return {**answer, "token_server": registry.token_server} if registry.token_server else answer
 
@@ -222,7 +213,7 @@ def fits(platform: Any, own: Dict[str, str]) -> bool:
 
 def explain(error: BaseException) -> Dict[str, Any]:
     """Return the kind of a failure, and its words."""
-    if isinstance(error, Refused):
+    if isinstance(error, Failure):
         return {"error": error.kind, "detail": clean(error, 500)}
     if isinstance(error, urllib.error.HTTPError):
         kinds = {401: "login", 403: "login", 404: "unknown"}

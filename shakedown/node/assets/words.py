@@ -12,6 +12,14 @@ _UNSEEN = (
 )
 
 
+class Failure(Exception):
+    """What could not be had. `kind` chooses the advice (operations/advice.toml)."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
 def is_seen(letter: str) -> bool:
     return letter.isprintable() and not any(first <= ord(letter) <= last for first, last in _UNSEEN)
 
