@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,7 @@ def _there(host: Host, document: dict[str, Any]) -> dict[str, Any]:
 
 def parse_answer(lines: list[str]) -> dict[str, Any]:
     """Return what assets/registry.py printed, maybe on a node, as far as digest and size make sense."""
-    try:
+    with suppress(ValueError, IndexError, KeyError, TypeError, AttributeError):
         answer = load_json(lines[-1], _ANSWER)
         if "error" in answer:
             return {key: str(answer[key])[:2000] for key in ("error", "detail")}
@@ -152,8 +152,6 @@ def parse_answer(lines: list[str]) -> dict[str, Any]:
         sized = type(size) is int and 0 <= size < 1 << 50
         if sized and re.fullmatch(r"sha256:[0-9a-f]{64}", answer.get("digest"), re.ASCII):
             return {key: answer[key] for key in ("digest", "compressed_bytes", "token_server") if key in answer}
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError):
-        pass
     return {"error": "answer", "detail": "there is no digest and size in: " + " ".join(lines[-1:])[:300]}
 
 

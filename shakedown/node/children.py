@@ -18,6 +18,7 @@ import socket
 import struct
 import subprocess
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .tree import Part, Tree, Unreadable, attempt
@@ -47,10 +48,8 @@ class Child:
     def values(self) -> Dict[str, Any]:
         """Wait for the child. Return the value of each reading, or the part that says why there is none."""
         output, late = self._output()
-        try:
+        with suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)  # the child itself, or what it has left behind
-        except OSError:
-            pass
         status = _reap(self.pid, 0.2)
         try:
             answer: Tuple[Dict[str, Any], Part] = json.loads(output)

@@ -13,7 +13,7 @@ import os
 import pwd
 import stat
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Callable, Iterator, List, Optional
 
 from .owners import closed, trusted
@@ -206,10 +206,8 @@ def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
                     raise Unsafe(problem or open_to_others(here, parent))
                 if make is None:
                     raise FileNotFoundError(2, "no such folder", there)
-                try:
+                with suppress(FileExistsError):  # another process was faster: looked at as any other folder
                     os.mkdir(name, make, dir_fd=fd)
-                except FileExistsError:
-                    pass  # another process was faster: looked at as any other folder
                 rest.insert(0, name)
                 continue
             if stat.S_ISLNK(found.st_mode):

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +58,10 @@ def _write_record(name: Path) -> None:
     except Exception as error:  # whatever is wrong with it, the job goes on
         text = json.dumps({"error": f"{type(error).__name__}: {error}"})
     partial = name.with_suffix(".partial")
-    try:
+    with suppress(OSError):  # a full disk
         with os.fdopen(os.open(partial, _WRITE | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
         partial.replace(name)
-    except OSError:
-        pass  # a full disk
 
 
 def _record() -> dict[str, Any]:

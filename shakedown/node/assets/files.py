@@ -33,6 +33,7 @@ import sys
 import tarfile
 import time
 import zlib
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Tuple
 
 from shakedown.node.assets.words import clean
@@ -172,22 +173,17 @@ def see(job: Dict[str, Any]) -> None:
     """Wait for a mark: a network file system may take some time to show a new file."""
     deadline = time.monotonic() + job["patience_s"]
     while True:
-        try:
-            with os.fdopen(walk(job["folder"]).open(job["name"], os.O_RDONLY), "rb") as handle:
-                if handle.read(TOKEN).decode("utf-8", "replace").strip() == job["content"]:
-                    return
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError), os.fdopen(walk(job["folder"]).open(job["name"], os.O_RDONLY), "rb") as handle:
+            if handle.read(TOKEN).decode("utf-8", "replace").strip() == job["content"]:
+                return
         if time.monotonic() > deadline:
             raise FileNotFoundError(2, "not visible after {:g} s".format(job["patience_s"]), job["name"])
         time.sleep(0.5)
 
 
 def untoken(job: Dict[str, Any]) -> None:
-    try:
+    with suppress(FileNotFoundError):
         walk(job["folder"]).remove(job["name"])
-    except FileNotFoundError:
-        pass
 
 
 def files_of(job: Dict[str, Any]) -> List[Tuple[str, bytes]]:

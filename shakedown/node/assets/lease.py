@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Callable, Dict, Iterator, Optional
 
 from shakedown.node.assets.words import say
@@ -158,8 +158,6 @@ def put_aside(folder: Folder, name: str, dead: Dict[str, Any]) -> None:
         return
     record = read(folder, aside)
     if record is not None and record.get("token") != dead.get("token"):
-        try:
+        with suppress(OSError):  # its holder sees that it has lost it, and a third one works by now
             os.link(aside, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
-        except OSError:
-            pass  # its holder sees that it has lost it, and a third one works by now
     folder.remove(aside)

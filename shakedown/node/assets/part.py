@@ -10,6 +10,7 @@ import hashlib
 import os
 import socket
 import stat
+from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
 from shakedown.node.assets.words import Failure, say
@@ -35,14 +36,12 @@ class Wanted:
 
     def open_part(self) -> int:
         """Open the part if no other user has ever been able to write it, else make a new one."""
-        try:
+        with suppress(FileNotFoundError, Unsafe):
             fd = self.folder.open(self.part, os.O_RDWR)
             found = os.fstat(fd)
             if found.st_uid == os.geteuid() and found.st_nlink == 1 and not found.st_mode & 0o077:
                 return fd
             os.close(fd)
-        except (FileNotFoundError, Unsafe):
-            pass
         self.discard()
         fd = self.folder.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         if os.fstat(fd).st_uid != os.geteuid():

@@ -147,13 +147,16 @@ class _Visit:
             return {"watchdog": True, **control.ask(place, {"command": command, "run_id": self.run_id, **more})}
         except control.Dead:
             rebooted = place.get("boot_id", processes.boot_id()) != processes.boot_id()
-            return {**self._last(), "watchdog": False, "rebooted": rebooted}
+            return {**self._last(), "rebooted": rebooted}
 
     def _place(self) -> Dict[str, Any]:
         return folder.read_json(self.path, "control.json")
 
     def _last(self) -> Dict[str, Any]:
-        return {**folder.read_json(self.path, "status.json"), "marks": []}
+        return {**folder.read_json(self.path, "status.json"), "marks": [], "watchdog": False}
+
+    def _mark(self) -> str:
+        return str(folder.read_json(self.path, "job.json").get("mark", self.run_id))
 
     def poll(self, offset: int, devices: int) -> Dict[str, Any]:
         """Return the status, the leader's log from `offset`, and the events of devices from `devices`."""
@@ -166,7 +169,8 @@ class _Visit:
     def fetch(self, name: str, offset: int) -> Dict[str, Any]:
         """Return a part of a log: `data` (base64 of zlib) reaches to the new `offset`, `size` is the file's."""
         try:
-            data, offset, size = folder.chunk(self.path, self._inside(name), offset, FETCH_LIMIT)
+            path = name.replace("{run_dir}", self.path)
+            data, offset, size = folder.chunk(self.path, path, offset, FETCH_LIMIT)
         except OSError as error:
             return {"data": "", "offset": offset, "size": offset, "missing": "%s: %s" % (name, error.strerror or error)}
         return {"data": base64.b64encode(zlib.compress(data, 1)).decode(), "offset": offset, "size": size}
@@ -175,19 +179,15 @@ class _Visit:
         """Return the size of a log, and the SHA-256 of its first `length` bytes; None where that takes too long.
         `question`: the node's signature on the digest is wanted (sign.py); empty: it is not."""
         try:
-            digest, size = folder.digest(self.path, self._inside(name), length, _DIGEST_S)
+            digest, size = folder.digest(self.path, name.replace("{run_dir}", self.path), length, _DIGEST_S)
         except OSError as error:
             return {"missing": "%s: %s" % (name, error.strerror or error)}
         signed = {"signed": sign.log_digest(question, length, digest)} if question and digest else {}
         return {"sha256": digest, "size": size, **signed}
 
-    def _inside(self, name: str) -> str:
-        return name.replace("{run_dir}", self.path)
-
     def standstill(self) -> Dict[str, Any]:
         """Write down in the run's folder what its processes are doing."""
-        mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
-        return standstill.take(self.path, mark, self._place().get("process", [None])[0])
+        return standstill.take(self.path, self._mark(), self._place().get("process", [None])[0])
 
     def stop(self, reason: str) -> Dict[str, Any]:
         """Have the run ended. A watchdog that does not answer may be stopped (SIGSTOP): it is continued. Where it has
@@ -195,7 +195,7 @@ class _Visit:
         try:
             answer = self._ask_to_stop(reason)
         except control.Silent:
-            answer = {**self._last(), "watchdog": False, "rebooted": False}
+            answer = {**self._last(), "rebooted": False}
         if answer["watchdog"] or answer.get("state") == watchdog.OVER:
             return answer
         job = folder.read_json(self.path, "job.json")
@@ -218,10 +218,7 @@ class _Visit:
             return self.ask("stop", why=reason)
 
     def _alive(self) -> List[processes.Process]:
-        mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
-        place = self._place()
-        same_boot = place.get("boot_id") == processes.boot_id()
-        return processes.members(mark, None) + (processes.named(place.get("process")) if same_boot else [])
+        return processes.members(self._mark(), None) + folder.watchdog_of(self.path)
 
     def _clean_up(self, job: Dict[str, Any]) -> List[str]:
         errors = []

@@ -18,6 +18,7 @@ import socket
 import stat
 import tempfile
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional
 
 from ..owners import trusted
@@ -116,17 +117,13 @@ class RequestSocket:
         except OSError:
             time.sleep(min(seconds, 0.1))  # no descriptor is free: the caller must not spin until one is
             return
+        self._connections.append(_Connection(client))
         try:
             client.setblocking(False)
-            _, uid = lock.peer(client)
+            is_own = trusted(lock.peer(client)[1])
         except OSError:
-            client.close()
-            return
-        if not trusted(uid):
-            client.close()
-            return
-        self._connections.append(_Connection(client))
-        self._drop(self._connections[:-_CONNECTIONS])
+            is_own = False
+        self._drop(self._connections[:-_CONNECTIONS] if is_own else self._connections[-1:])
 
     def _receive_request(self, connection: _Connection, answer: Answer) -> None:
         try:
@@ -189,10 +186,8 @@ def _open_folder(path: str) -> int:
 def _remove(path: str) -> None:
     """Remove a socket and its folder; a folder that holds anything else stays."""
     for remove, name in ((os.unlink, os.path.join(path, _SOCKET)), (os.rmdir, path)):
-        try:
+        with suppress(OSError):
             remove(name)
-        except OSError:
-            pass
 
 
 def sweep() -> None:

@@ -102,12 +102,10 @@ def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
             write(inside(path, name), zlib.decompress(base64.b64decode(content)))
         for name in folders:
             os.makedirs(inside(path, name), mode=0o700, exist_ok=True)
-    except OSError as error:
+    except (OSError, Unusable) as error:
         shutil.rmtree(path, ignore_errors=True)
-        raise Unusable("cannot fill the run folder %s: %s" % (path, error.strerror)) from None
-    except Unusable:
-        shutil.rmtree(path, ignore_errors=True)
-        raise
+        words = "cannot fill the run folder %s: %s" % (path, getattr(error, "strerror", error))
+        raise Unusable(words) from None
     return path
 
 
@@ -272,11 +270,12 @@ def sweep_old() -> Dict[str, Any]:
     for path, touched in _newest_first(parent()):
         age = now - touched
         old = age < _YEARS_S and (age > OLD_S or (len(kept) >= NEWEST and age > _DAY_S))
-        if old and time.monotonic() - began < _BUDGET_S and not _lives(path) and not remove(path):
+        if old and time.monotonic() - began < _BUDGET_S and not watchdog_of(path) and not remove(path):
             removed.append(os.path.basename(path))
         else:
             kept.append(os.path.basename(path))
-            size += _bytes_of(path)
+            paths = [os.path.join(base, name) for base, _, names in os.walk(path) for name in names]
+            size += sum(about.st_blocks * 512 for about in map(_about, paths) if about)
     return {"kept": kept, "removed": removed, "bytes": size}
 
 
@@ -303,12 +302,7 @@ def _about(path: str) -> Any:
         return None
 
 
-def _lives(path: str) -> bool:
-    """Return whether the watchdog of a run is alive, as far as it can be seen from here."""
+def watchdog_of(path: str) -> List[processes.Process]:
+    """Return the watchdog of a run if it is alive, as far as it can be seen from here."""
     place = read_json(path, "control.json")
-    return place.get("boot_id") == processes.boot_id() and bool(processes.named(place.get("process")))
-
-
-def _bytes_of(path: str) -> int:
-    paths = [os.path.join(base, name) for base, _, names in os.walk(path) for name in names]
-    return sum(about.st_blocks * 512 for about in map(_about, paths) if about)
+    return processes.named(place.get("process")) if place.get("boot_id") == processes.boot_id() else []

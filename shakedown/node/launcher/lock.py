@@ -31,6 +31,7 @@ from typing import Optional, Set, Tuple
 from .. import safe_files
 from ..safe_files import Busy, locks, who
 from . import folder, processes
+from .processes import kernel_text
 
 NAME_VARIABLE = "SHAKEDOWN_NODE"  # separates several nodes that share their namespaces (tests)
 _DRAIN = 128  # connections of people who look, taken from the queue in one turn
@@ -124,15 +125,11 @@ def _remedy(path: str, record: str) -> str:
 def _root_holds() -> Optional[str]:
     """Return root's run, for users who may not open its lock. The kernel lists every lock, by device and inode."""
     path, record = _roots_files()
-    try:
-        about = os.lstat(path)
-        with open("/proc/locks", encoding="ascii", errors="replace") as file:
-            lines = [line.split() for line in file]
-    except OSError:
-        return None
-    if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):
+    about = os.lstat(path) if os.path.lexists(path) else None
+    if about is None or about.st_uid != 0 or not stat.S_ISREG(about.st_mode):
         return None
     place = "%02x:%02x:%d" % (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
+    lines = map(str.split, kernel_text("/proc/locks").splitlines())
     held = any(words[1] == "FLOCK" and place in words for words in lines if len(words) > 5)
     return _roots_run(record) if held else None
 
@@ -182,11 +179,7 @@ def _bound_by() -> Optional[str]:
 
 def _hidden_holder() -> Optional[str]:
     name = "@" + _address()[1:].decode()
-    try:
-        with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
-            found = [line.split() for line in file if line.rstrip("\n").endswith(" " + name)]
-    except OSError:
-        return None
+    found = [line.split() for line in kernel_text("/proc/net/unix").split("\n") if line.endswith(" " + name)]
     if not found:
         return None
     sockets = {"socket:[%s]" % words[6] for words in found}  # who waits in the queue is listed by the same name

@@ -6,7 +6,8 @@ import ctypes
 import os
 import signal
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional
+from contextlib import suppress
+from typing import Callable, List, NamedTuple, Optional
 
 MARK = "SHAKEDOWN_RUN"  # stands in the environment of everything that a run starts: "<run id>/<node>/<random>"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -25,32 +26,27 @@ class Process(NamedTuple):
         return "%d %s (%s)" % (self.pid, self.command, self.state)
 
 
-def read(pid: int) -> Optional[Process]:
+def kernel_text(path: str, limit: int = -1) -> str:
+    """Return what a file of /proc says; empty where it cannot be read: it has gone, or is another user's."""
     try:
-        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
-            text = file.read()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(limit)
     except OSError:
+        return ""
+
+
+def read(pid: int) -> Optional[Process]:
+    text = kernel_text("/proc/%d/stat" % pid)
+    if not text:
         return None
     opening, closing = text.index("("), text.rindex(")")  # the command may hold spaces and brackets
     fields = text[closing + 2 :].split()
     return Process(pid, int(fields[19]), int(fields[1]), fields[0], text[opening + 1 : closing])
 
 
-def _carries_mark(pid: int, entry: bytes) -> bool:
-    try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
-            return entry in file.read().split(b"\0")
-    except OSError:
-        return False  # gone, or another user's
-
-
 def boot_id() -> str:
     """Return the kernel's id of the current boot; empty where there is none."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return kernel_text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def identity(pid: int) -> List[int]:
@@ -67,13 +63,10 @@ def find(pid: int, started: int) -> List[Process]:
 
 def named(identity: object) -> List[Process]:
     """Find the process of an identity that was read from a file; nothing where it is none."""
-    if (
-        isinstance(identity, list)
-        and len(identity) == 2
-        and all(type(number) is int and number > 0 for number in identity)
-    ):
-        return find(*identity)
-    return []
+    known = (
+        isinstance(identity, list) and len(identity) == 2 and all(type(part) is int and part > 0 for part in identity)
+    )
+    return find(*identity) if known else []  # type: ignore[misc]
 
 
 def members(mark: str, watchdog: Optional[int]) -> List[Process]:
@@ -82,12 +75,12 @@ def members(mark: str, watchdog: Optional[int]) -> List[Process]:
     The watchdog inherits orphans (it is their subreaper), so a descendant that cleared its environment is found by its
     parents, and one that outlived the watchdog by its mark.
     """
-    table: Dict[int, Process] = {}
-    for name in os.listdir("/proc"):
-        process = read(int(name)) if name.isdigit() else None
-        if process and process.state not in "ZX":
-            table[process.pid] = process
-    entry = ("%s=%s" % (MARK, mark)).encode()
+    every = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    table = {process.pid: process for process in every if process and process.state not in "ZX"}
+    entry = "%s=%s" % (MARK, mark)
+
+    def carries_mark(pid: int) -> bool:
+        return entry in kernel_text("/proc/%d/environ" % pid).split("\0")
 
     def descends(process: Optional[Process]) -> bool:
         while process is not None and process.pid > 1:
@@ -100,7 +93,7 @@ def members(mark: str, watchdog: Optional[int]) -> List[Process]:
     return [
         process
         for process in table.values()
-        if process.pid not in outsiders and ((watchdog and descends(process)) or _carries_mark(process.pid, entry))
+        if process.pid not in outsiders and ((watchdog and descends(process)) or carries_mark(process.pid))
     ]
 
 
@@ -108,10 +101,8 @@ def send(process: Process, number: int) -> None:
     """Send a signal, if the process is still the same one."""
     now = read(process.pid)
     if now is not None and now.started == process.started:
-        try:
+        with suppress(OSError):  # ended meanwhile, or another user's: it then stays among the survivors
             os.kill(process.pid, number)
-        except OSError:
-            pass  # ended meanwhile, or another user's: it then stays among the survivors
 
 
 def end(

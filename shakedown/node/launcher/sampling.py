@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional
 
 from . import folder, processes
@@ -90,11 +91,9 @@ class Sampler:
 
 def _raise_priority(pid: int) -> None:
     """Let it come to its end as soon as others do; a user who is not root may not, and waits longer."""
-    try:
+    with suppress(OSError):
         os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
         os.setpriority(os.PRIO_PROCESS, pid, 0)
-    except OSError:
-        pass
 
 
 def _prepare() -> None:

@@ -16,9 +16,11 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
 from . import folder, processes
+from .processes import kernel_text
 
 FOLDER = "hang"
 SECONDS = 12.0  # for all of it; the controller waits for 20
@@ -62,19 +64,19 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     late = [name for name in wanted if not _has(path, name)]
     seconds = round(time.monotonic() - until + SECONDS, 3)
     _write(path, "node.json", {"processes": len(found), "ras": ras, "at": signalled, "seconds": seconds, "late": late})
-    return {"files": _files(path), "late": late, "processes": len(found)}
+    written = [name for name in _listed(os.path.join(path, FOLDER)) if _NAME.fullmatch(name)]
+    files = ["%s/%s" % (FOLDER, name) for name in written if not name.endswith((".pipe", ".partial"))]
+    return {"files": files[:_FILES], "late": late, "processes": len(found)}
 
 
 def _forget(path: str) -> None:
     """Remove what an earlier look has written: a rank that does not answer now must not seem to have answered."""
     for name in _listed(os.path.join(path, FOLDER)):
-        try:
+        with suppress(OSError):
             if name.startswith("stacks-"):  # the rank keeps it open, and its name says that it listens
                 os.close(folder.open_below(path, "%s/%s" % (FOLDER, name), os.O_WRONLY | os.O_TRUNC))
             elif name.startswith(("flight-", "process-")):
                 folder.remove_below(path, "%s/%s" % (FOLDER, name))
-        except OSError:
-            pass
 
 
 def _about(process: processes.Process, environment: Dict[str, str]) -> Dict[str, Any]:
@@ -87,9 +89,9 @@ def _about(process: processes.Process, environment: Dict[str, str]) -> Dict[str,
         "state": now.state if now else "gone",
         "rank": _number(environment.get("RANK")),
         "world_size": _number(environment.get("WORLD_SIZE")),
-        "wchan": _read(root + "wchan"),
-        "kernel_stack": _read(root + "stack"),
-        "status": _read(root + "status"),
+        "wchan": kernel_text(root + "wchan", _TEXT),
+        "kernel_stack": kernel_text(root + "stack", _TEXT),
+        "status": kernel_text(root + "status", _TEXT),
         "threads": [_thread(root, name) for name in _listed(root + "task")[:_THREADS]],
         "unacknowledged": _unacknowledged(process.pid),
     }
@@ -97,13 +99,13 @@ def _about(process: processes.Process, environment: Dict[str, str]) -> Dict[str,
 
 def _thread(root: str, name: str) -> Dict[str, Any]:
     task = root + "task/" + name + "/"
-    line = _read(task + "stat")
-    return {"tid": name, "state": line.rpartition(")")[2].split()[:1], "wchan": _read(task + "wchan")}
+    line = kernel_text(task + "stat", _TEXT)
+    return {"tid": name, "state": line.rpartition(")")[2].split()[:1], "wchan": kernel_text(task + "wchan", _TEXT)}
 
 
 def _environment(pid: int) -> Dict[str, str]:
     """Return what torchrun gave a rank; empty where it may not be read."""
-    pairs = [entry.partition("=") for entry in _read("/proc/%d/environ" % pid, 1 << 20).split("\0")]
+    pairs = [entry.partition("=") for entry in kernel_text("/proc/%d/environ" % pid, 1 << 20).split("\0")]
     return {name: value for name, _, value in pairs if name in ("RANK", "WORLD_SIZE")}
 
 
@@ -112,7 +114,7 @@ def _number(text: Optional[str]) -> Optional[int]:
 
 
 def _status(pid: int) -> Dict[str, str]:
-    lines = (line.partition(":") for line in _read("/proc/%d/status" % pid).splitlines())
+    lines = (line.partition(":") for line in kernel_text("/proc/%d/status" % pid, _TEXT).splitlines())
     return {name: value.strip() for name, _, value in lines}
 
 
@@ -138,7 +140,7 @@ def _unacknowledged(pid: int) -> List[Dict[str, Any]]:
     """Return the process's connections with unacknowledged data, and how often they were sent again (/proc/net/tcp)."""
     found = []
     for name in ("tcp", "tcp6"):
-        for line in _read("/proc/%d/net/%s" % (pid, name), 1 << 20).splitlines()[1:]:
+        for line in kernel_text("/proc/%d/net/%s" % (pid, name), 1 << 20).splitlines()[1:]:
             fields = line.split()
             if len(fields) > 6 and fields[3] == _ESTABLISHED and int(fields[4].split(":")[0], 16):
                 found.append({"local": _address(fields[1]), "peer": _address(fields[2]), "again": int(fields[6], 16)})
@@ -159,12 +161,10 @@ def _ask_nccl(path: str) -> None:
     """Have PyTorch's own threads dump where they wait for it at a pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE)."""
     for name in _listed(os.path.join(path, FOLDER)):
         if name.startswith("pipe_") and name.endswith(".pipe"):
-            try:
+            with suppress(OSError):  # no process listens
                 pipe = folder.open_below(path, "%s/%s" % (FOLDER, name), os.O_WRONLY)
                 os.write(pipe, b"1")
                 os.close(pipe)
-            except OSError:
-                pass  # no process listens
 
 
 def _ras() -> str:
@@ -185,15 +185,12 @@ def _ras() -> str:
 
 def _py_spy(found: List[processes.Process]) -> Optional[str]:
     """Return py-spy of the node, or of the environment that the job runs in."""
-    program = shutil.which("py-spy")
-    if program:
-        return program
-    for process in found:
-        argv = _read("/proc/%d/cmdline" % process.pid).split("\0")
+    for process in found if shutil.which("py-spy") is None else []:
+        argv = kernel_text("/proc/%d/cmdline" % process.pid, _TEXT).split("\0")
         beside = os.path.join(os.path.dirname(argv[0]), "py-spy") if argv[0].startswith("/") else ""
         if beside and os.access(beside, os.X_OK) and _ours(process.pid, beside):
             return beside
-    return None
+    return shutil.which("py-spy")
 
 
 def _ours(pid: int, program: str) -> bool:
@@ -218,19 +215,10 @@ def _spied(program: str, pid: int) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=3,
-            check=False,
         )
     except (OSError, subprocess.SubprocessError) as error:
         return "py-spy: %s" % error
     return done.stdout.decode("utf-8", "replace")[:_STACKS]
-
-
-def _read(path: str, limit: int = _TEXT) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(limit)
-    except OSError:
-        return ""
 
 
 def _listed(path: str) -> List[str]:
@@ -252,9 +240,3 @@ def _has(path: str, name: str) -> bool:
         return os.lstat(os.path.join(path, FOLDER, name)).st_size > 0
     except OSError:
         return False
-
-
-def _files(path: str) -> List[str]:
-    """Return the files of the folder that can be fetched: not its pipes."""
-    names = [name for name in _listed(os.path.join(path, FOLDER)) if _NAME.fullmatch(name)]
-    return ["%s/%s" % (FOLDER, name) for name in names if not name.endswith((".pipe", ".partial"))][:_FILES]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import traceback
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import control, folder, lock, processes, sampling
@@ -118,7 +119,7 @@ class Watchdog:
         self._running_at_end = [str(process) for process in self._of_the_job()]
         left = processes.end(self._of_the_job, float(self._job["grace_s"]), _KILL_S, self._turn)
         began = time.monotonic()
-        self._sampler.stop(lambda: self._late_after_a_turn(began))
+        self._sampler.stop(lambda: self._turn() or self._out_of_time(began))  # type: ignore[func-returns-value]
         left += processes.end(lambda: self._sampler.own(self._members()), 0.0, _KILL_S, self._turn)
         self._survivors = [str(process) for process in left]
         for leader in self._children.values():
@@ -144,8 +145,7 @@ class Watchdog:
             os.umask(self._umask)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-        output = folder.open_log(self._path, log)
-        try:
+        with os.fdopen(folder.open_log(self._path, log), "ab") as output:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -157,8 +157,6 @@ class Watchdog:
                 preexec_fn=prepare_child,
                 pass_fds=keep,
             )
-        finally:
-            os.close(output)
         self._children[child.pid] = child
         return child
 
@@ -222,10 +220,8 @@ class Watchdog:
         now = time.monotonic()
         if now - self._signed >= _SIGN_S:
             self._signed = now
-            try:
+            with suppress(OSError):  # it was ended, or does not read
                 os.write(self._sign, b".")
-            except OSError:
-                pass  # it was ended, or does not read
 
     def _lease_is_over(self) -> bool:
         return time.monotonic() - self._renewed > float(self._job["lease_s"])
@@ -242,10 +238,6 @@ class Watchdog:
         """Return whether what goes on `since` then has used up the time that is left after SIGTERM."""
         return self._sigterm_at is not None and time.monotonic() - max(since, self._sigterm_at) > _SIGTERM_S
 
-    def _late_after_a_turn(self, since: float) -> bool:
-        self._turn()
-        return self._out_of_time(since)
-
     def _mark_growth(self) -> None:
         try:
             size = os.lstat(os.path.join(self._path, folder.LEADER_LOG)).st_size
@@ -257,10 +249,8 @@ class Watchdog:
 
     def _enter(self, state: str) -> None:
         self._state = state
-        try:
+        with suppress(OSError):  # a full disk: a poll still hears it from the watchdog itself
             folder.write_json(self._path, "status.json", self._status(0))
-        except OSError:
-            pass  # a full disk: a poll still hears it from the watchdog itself
 
     # -- answers -------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import re
 import socket
 import struct
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
@@ -63,11 +64,9 @@ class Window:
             self._beyond += 1
             return
         self._size += len(data)
-        try:
+        with suppress(OSError):  # a full disk: the file then lacks its end, and a reader says so
             while data:
                 data = data[os.write(self._file, data) :]
-        except OSError:
-            pass  # a full disk: the file then lacks its end, and a reader says so
 
 
 class KernelLog(Window):

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import IO, Any, Dict, List, Optional, Tuple
 
 PIECE = 850  # characters of an answer on one line
@@ -76,12 +77,9 @@ class Relay:
         them."""
         if not self._holder:
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
-            try:
-                way.setblocking(False)
-                way.sendto(b"here", holder_address(self._holder))
-            except OSError:
-                pass
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way, suppress(OSError):
+            way.setblocking(False)
+            way.sendto(b"here", holder_address(self._holder))
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -162,10 +160,8 @@ class Relay:
             for pid in left:
                 if pid not in signalled:
                     signalled.append(pid)
-                    try:
+                    with suppress(OSError):
                         os.kill(pid, signal.SIGTERM)
-                    except OSError:
-                        pass
             time.sleep(0.1)
         os._exit(0)
 
@@ -200,21 +196,16 @@ class _Taken:
 
 
 def _feed(pipe: IO[bytes], data: bytes) -> None:
-    try:
-        with pipe:
-            pipe.write(data)
-    except OSError:
-        pass
+    with suppress(OSError), pipe:
+        pipe.write(data)
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:
     for number, seconds in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
-        try:
+        with suppress(OSError, subprocess.TimeoutExpired):
             os.killpg(child.pid, number)
             child.wait(seconds)
             return
-        except (OSError, subprocess.TimeoutExpired):
-            pass
 
 
 def name_of(text: str) -> str:
