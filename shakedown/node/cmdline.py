@@ -145,9 +145,8 @@ def _conf_lines(tree: Tree, folders: tuple[str, ...]) -> list[str]:
 def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
     """Return modules in the kernel's list, or with a folder in /sys/module although not loaded."""
     lines = attempt_or([], tree.lines, "/lib/modules/{}/modules.builtin".format(kernel))
-    present = [line.rsplit("/", 1)[-1].partition(".ko")[0] for line in lines] + attempt_or(
-        [], tree.names, "/sys/module"
-    )
+    present = [line.rsplit("/", 1)[-1].partition(".ko")[0] for line in lines]
+    present += attempt_or([], tree.names, "/sys/module")
     return sorted({kernel_name(name) for name in present} - set(loaded))
 
 

@@ -9,6 +9,7 @@ import base64
 import compileall
 import io
 import os
+import pathlib
 import py_compile
 import re
 import shutil
@@ -44,16 +45,14 @@ def unpack(files: List[Tuple[str, bytes]], parent: Optional[str]) -> str:
     folder = tempfile.mkdtemp(prefix=".new-", dir=parent)
     try:
         for name, data in files:
-            path = os.path.join(folder, name)
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(path, "wb") as file:
-                file.write(data)
+            path = pathlib.Path(folder, name)
+            os.makedirs(path.parent, mode=0o700, exist_ok=True)
+            path.write_bytes(data)
         # Byte code that is never compared with its source: the seal says that neither was changed.
         unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
         compileall.compile_dir(folder, quiet=2, ddir="", invalidation_mode=unchecked)
         seal = files_digest(contents(folder))
-        with open(os.path.join(folder, "SEAL"), "w") as file:
-            file.write(seal)
+        pathlib.Path(folder, "SEAL").write_text(seal)
         return folder
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

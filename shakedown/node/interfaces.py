@@ -13,7 +13,7 @@ import json
 import re
 import socket
 import struct
-from typing import Any, Iterator, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional
 
 import psutil
 
@@ -258,23 +258,22 @@ _MOST, _LONGEST = 256, 120  # neighbours, characters of a text
 
 def parse_neighbours(text: str) -> List[Part]:
     """Return the neighbours in what `lldpcli -f json0 show neighbors` prints."""
-    return list(_neighbours(json.loads(text)))[:_MOST]
 
+    def first(interface: Any, kind: str, key: str) -> str:
+        part = interface.get(kind, [{}])[0]
+        return str(part.get(key, [{}])[0].get("value", ""))[:_LONGEST]
 
-def _neighbours(document: Any) -> Iterator[Part]:
-    for interface in (entry for part in document["lldp"] for entry in part.get("interface", [])):
-        chassis, port = (interface.get(key, [{}])[0] for key in ("chassis", "port"))
-        yield {
+    return [
+        {
             "interface": str(interface["name"])[:_LONGEST],
-            "system": _of_lldp(chassis, "name") or _of_lldp(chassis, "id"),
-            "chassis": _of_lldp(chassis, "id"),
-            "port": _of_lldp(port, "id"),
-            "port_description": _of_lldp(port, "descr"),
+            "system": first(interface, "chassis", "name") or first(interface, "chassis", "id"),
+            "chassis": first(interface, "chassis", "id"),
+            "port": first(interface, "port", "id"),
+            "port_description": first(interface, "port", "descr"),
         }
-
-
-def _of_lldp(part: Any, key: str) -> str:
-    return str(part.get(key, [{}])[0].get("value", ""))[:_LONGEST]
+        for part in json.loads(text)["lldp"]
+        for interface in part.get("interface", [])
+    ][:_MOST]
 
 
 def read_neighbours(tree: Tree) -> List[Part]:

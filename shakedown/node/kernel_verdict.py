@@ -31,10 +31,8 @@ class Matcher:
             self._forms += [(index, pieces) for pieces in entry["forms"]]
         self._drivers = sorted({driver for entry in entries for driver in entry["drivers"]})
         self._anchors = [max(pieces, key=len) for _, pieces in self._forms] + self._drivers
-        self._search = search(self._anchors) if search else self._in_turn
-
-    def _in_turn(self, text: str) -> Iterable[int]:
-        return [index for index, anchor in enumerate(self._anchors) if anchor in text]
+        in_turn = lambda text: [index for index, anchor in enumerate(self._anchors) if anchor in text]  # noqa: E731
+        self._search = search(self._anchors) if search else in_turn
 
     def match(self, message: str, priority: Optional[int] = None) -> Optional[Entry]:
         """Return the first entry that names the message, or None. `priority`: the record's, 0 to 7, where known."""

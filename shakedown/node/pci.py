@@ -127,29 +127,27 @@ class ConfigFile:
 
 
 def read_max_read_request(tree: Tree, bdf: str) -> int:
-    return int(tree.ask("read request " + bdf, _max_read_request, tree, bdf))
+    def read() -> int:
+        with ConfigFile(tree, bdf) as config:
+            return max_read_request(config)
 
-
-def _max_read_request(tree: Tree, bdf: str) -> int:
-    with ConfigFile(tree, bdf) as config:
-        return max_read_request(config)
+    return int(tree.ask("read request " + bdf, read))
 
 
 def registers(tree: Tree, register: str) -> dict[str, int]:
-    """Return a register of every function that has it, by BDF (`_registers`)."""
-    return dict(tree.ask("registers " + register, _registers, tree, register))
-
-
-def _registers(tree: Tree, register: str) -> dict[str, int]:
     """Return a register of every function that has it, by BDF. Only functions with extended configuration space are
     asked for a capability there. Raises Unreadable where this user may not read it."""
-    found = {}
-    for bdf in tree.names(DEVICES):
-        with ConfigFile(tree, bdf) as config:
-            value = word(config, register) if config.size > 256 or not register.startswith("ECAP_") else None
-        if value is not None:
-            found[bdf] = value
-    return found
+
+    def read() -> dict[str, int]:
+        found = {}
+        for bdf in tree.names(DEVICES):
+            with ConfigFile(tree, bdf) as config:
+                value = word(config, register) if config.size > 256 or not register.startswith("ECAP_") else None
+            if value is not None:
+                found[bdf] = value
+        return found
+
+    return dict(tree.ask("registers " + register, read))
 
 
 def put(tree: Tree, bdf: str, register: str, value: int, mask: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Iterator, List, Optional
 
 from . import pci
 from .known import KNOWN
-from .tree import Part, Tree, Unreadable, attempt, attempt_or
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
 from .udev import Device, devices
 
 _NETLINK_ROUTE, _REQUEST, _ERROR = 0, 1, 2
@@ -135,25 +135,17 @@ def _congestion(tree: Tree, device: str, bdf: str) -> dict[str, Any]:
     raise Unreadable("missing", "no folder of congestion control: " + ", ".join(folders))
 
 
-def _bridging(tree: Tree, interface: Any) -> Part:
-    if not isinstance(interface, str):
-        raise Unreadable(interface["unreadable"], interface["detail"])
-    return dict(tree.ask("dcb " + interface, _dcb, tree, interface))
-
-
-def _dcb(tree: Tree, interface: str) -> Part:
-    return ask_dcb(interface) if tree.live else dict(tree.recorded("dcb")[interface])
-
-
 def read_lossless(tree: Tree, device: str, bdf: str, interface: Any) -> Part:
     """Read a port. `interface`: the device's network interface, or the unreadable part that has the reason."""
-    bridging = attempt(_bridging, tree, interface)
-    if "unreadable" in bridging:
-        settings = dict.fromkeys(("pfc", "dscp", "trust"), bridging)
-    else:
-        settings = {name: bridging[name] for name in ("pfc", "dscp", "trust")}
-        if settings["pfc"] is None:
-            settings["pfc"] = Unreadable("missing", "DCB of {}: its driver reports no PFC".format(interface)).as_part()
+
+    def bridging() -> Part:
+        name = pick(interface)
+        return dict(tree.ask("dcb " + name, lambda: ask_dcb(name) if tree.live else tree.recorded("dcb")[name]))
+
+    found = attempt(bridging)
+    settings = {name: found if is_unreadable(found) else found[name] for name in ("pfc", "dscp", "trust")}
+    if settings["pfc"] is None:
+        settings["pfc"] = Unreadable("missing", "DCB of {}: its driver reports no PFC".format(interface)).as_part()
     return dict(settings, congestion=attempt(_congestion, tree, device, bdf))
 
 

@@ -335,11 +335,8 @@ def run(words: List[str]) -> Optional[str]:
 
 def write(tree: Tree, path: str, raw: str) -> None:
     """Write a file of the kernel, in one piece."""
-    handle = os.open(tree.path(path), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-    try:
-        os.write(handle, (raw + "\n").encode())
-    finally:
-        os.close(handle)
+    with os.fdopen(os.open(tree.path(path), os.O_WRONLY | os.O_TRUNC), "wb", buffering=0) as file:
+        file.write((raw + "\n").encode())
 
 
 def proc_path(key: str) -> str:

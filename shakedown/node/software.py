@@ -92,12 +92,8 @@ def _ask_docker(path: str, request: str) -> Any:
             raise
         # 1.0: the daemon sends the body in one piece and closes.
         handle.sendall("GET {} HTTP/1.0\r\nHost: docker\r\n\r\n".format(request).encode())
-        chunks = []
-        chunk = handle.recv(65536)
-        while chunk:
-            chunks.append(chunk)
-            chunk = handle.recv(65536)
-    return parse_http(b"".join(chunks))
+        with handle.makefile("rb") as answer:
+            return parse_http(answer.read())
 
 
 def _docker(tree: Tree, path: str) -> Part:
@@ -114,10 +110,9 @@ def _docker(tree: Tree, path: str) -> Part:
 
 def _storage_exists(tree: Tree) -> bool:
     """Return whether podman has stored anything: its command line would create folders, and a probe changes nothing."""
-    home = os.path.expanduser("~")
     if not tree.live or os.geteuid() == 0:
         return tree.exists("/var/lib/containers/storage")
-    return os.path.exists(home + "/.local/share/containers/storage")
+    return os.path.exists(os.path.expanduser("~/.local/share/containers/storage"))
 
 
 def _podman(tree: Tree, tool: str) -> Part:

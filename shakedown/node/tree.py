@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Optional
 
@@ -82,9 +83,7 @@ class Tree:
     one holds it in `recorded.json`, one key per subject.
     """
 
-    registers: Any = (
-        None  # reads a register of all PCI functions, where that was done elsewhere: operations/boot_values.py
-    )
+    registers: Any = None  # reads a register of all PCI functions, where others did: operations/boot_values.py
     book: Any = None  # of the whole process: where a capture keeps the node's answers, or finds them again (book.py)
 
     def __init__(self, root: str = "/") -> None:
@@ -104,11 +103,7 @@ class Tree:
         return bytes(self.ask("file " + path, self._raw, path, limit))
 
     def _raw(self, path: str, limit: int) -> bytes:
-        """Read a file.
-
-        In blocks: the kernel refuses a read of 4 MiB from a sysctl (ENOMEM, fs/proc/proc_sysctl.c).
-        """
-        content = b""
+        content = b""  # in blocks: the kernel refuses a read of 4 MiB from a sysctl (ENOMEM, fs/proc/proc_sysctl.c)
         try:
             with open(self.root + path, "rb") as file:
                 while block := file.read(min(1 << 20, limit - len(content))):
@@ -174,10 +169,8 @@ class Tree:
 
     def followed(self, path: str) -> str:
         """Return the path in this tree that a path leads to, through all links."""
-        return str(self.ask("followed " + path, self._followed, path))
-
-    def _followed(self, path: str) -> str:
-        return os.path.realpath(self.root + path)[len(os.path.realpath(self.root)) if self.root else 0 :]
+        begin = len(os.path.realpath(self.root)) if self.root else 0
+        return str(self.ask("followed " + path, lambda: os.path.realpath(self.root + path)[begin:]))
 
     def first(self, *paths: str) -> Optional[str]:
         """Return the first of the paths that exists."""
@@ -188,11 +181,11 @@ class Tree:
         return str(self.ask("program " + name, self._tool, name))
 
     def _tool(self, name: str) -> str:
-        for folder in ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/sbin", "/bin"):
-            path = self.root + folder + "/" + name
-            if os.access(path, os.X_OK):
-                return path
-        raise Unreadable("missing", name)
+        folders = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/sbin", "/bin")
+        path = shutil.which(name, path=os.pathsep.join(self.root + folder for folder in folders))
+        if path is None:
+            raise Unreadable("missing", name)
+        return path
 
     def recorded(self, subject: str) -> Any:
         """Return what a system call would have returned, for a tree that is not the live one."""

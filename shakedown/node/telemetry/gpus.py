@@ -107,25 +107,20 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    gpus, error = [], None
+    handles, module, error = {}, None, None
     try:
-        gpus = _handles(tree)
+        gpus = smi.open_library(tree, smi.library_path(tree))
+        handles, module = gpus.handles, gpus.module
     except Exception as problem:
         error = explain(problem).as_part()
     lowered = False
     while True:
         with_ras = pipe.recv()  # raises EOFError when the sampler has gone
-        pipe.send(
-            ({bdf: _reported(module, handle, with_ras) for bdf, module, handle in gpus}, error, time.process_time())
-        )
+        found = {bdf: _reported(module, handle, with_ras) for bdf, handle in handles.items()}
+        pipe.send((found, error, time.process_time()))
         if not lowered:
             lower_priority()
             lowered = True
-
-
-def _handles(tree: Tree) -> List[Tuple[str, Any, Any]]:
-    gpus = smi.open_library(tree, smi.library_path(tree))
-    return [(bdf, gpus.module, handle) for bdf, handle in gpus.handles.items()]
 
 
 def _reported(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
@@ -138,9 +133,8 @@ def _reported(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
         found["unreadable"] = smi.explain_error(module.AmdSmiLibraryException(status)).as_part()
     else:
         for channel, fields in _FIELDS.items():
-            value = next(
-                (reading for reading in (_field(metrics, name) for name in fields) if reading is not None), None
-            )
+            readings = (_field(metrics, name) for name in fields)
+            value = next((reading for reading in readings if reading is not None), None)
             if value is not None:
                 found[channel] = value
         turns = _field(metrics, "accumulation_counter")

@@ -108,7 +108,8 @@ class Rates(Source):
         for device in devices(tree, "infiniband"):
             for word, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
                 path = "%s/%s/ports/1/counters/%s" % (rdma.CLASS, device.name, counter)
-                self.add("rdma/%s/%s_bytes" % (device.name, word), partial(_words, tree, path))
+                name = "rdma/%s/%s_bytes" % (device.name, word)
+                self.add(name, partial(lambda path: _WORDS * tree.number(path), path))
         self._interfaces = {
             "net/%s/%s_bytes" % (name, word): (name, field)
             for name in interfaces(tree, used)
@@ -132,10 +133,6 @@ def of_interface(counters: Any, name: str, field: str) -> Any:
         return counters
     missing = Unreadable("missing", "interface " + name).as_part()
     return getattr(counters[name], field) if name in counters else missing
-
-
-def _words(tree: Tree, path: str) -> int:
-    return _WORDS * tree.number(path)
 
 
 class Errors(Source):

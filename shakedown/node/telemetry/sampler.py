@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import resource
 import select
 import signal
@@ -221,9 +222,7 @@ class Sampler:
 def add_carried_packages() -> None:
     """Add psutil, pyudev and, behind the node's own, AMD's package as the probe's bundle carries them. It lies beside
     the run folders, and is its owner's alone. The run folder is RUNS/<id>, this file RUNS/<id>/.launcher/sampler/..."""
-    cache = os.path.abspath(__file__)
-    for _ in range(8):
-        cache = os.path.dirname(cache)
+    cache = str(pathlib.Path(__file__).absolute().parents[7])
     try:
         names = [name for name in os.listdir(cache) if name.endswith("-%s" % sys.implementation.cache_tag)]
     except OSError:
