@@ -27,10 +27,8 @@ _KINDS = ("busy", "unusable", "absent")
 
 
 class NoAnswer(Exception):
-    """The node did not answer, or not with what the launcher prints.
-
-    `heard`: the node answered, and its watchdog did not.
-    """
+    """The node did not answer, or not with what the launcher prints. `heard`: the node answered, and its watchdog did
+    not."""
 
     def __init__(self, text: str, heard: bool = False) -> None:
         super().__init__(text)

@@ -151,12 +151,10 @@ class Faults:
             member.fail("watchdog" if heard else "unreachable", text, since=member.asked_at)
 
     def wait_for_cause(self, failures: list[Failure]) -> bool:
-        """Return whether to wait a moment for the failure that the first one may be an echo of.
-
-        A node that was polled since and has answered is not gone. A node that was not is waited for as long as a
-        command may take. Then it counts as the node that the others lost: they notice in milliseconds, the controller
-        notices a silence much later.
-        """
+        """Return whether to wait a moment for the failure that the first one may be an echo of. A node that was polled
+        since and has answered is not gone. A node that was not is waited for as long as a command may take. Then it
+        counts as the node that the others lost: they notice in milliseconds, the controller notices a silence much
+        later."""
         if not all(map(may_be_echo, failures)):
             return False
         began = self._clock.when(failures[0].at)
@@ -173,12 +171,10 @@ class Faults:
         return False
 
     def wait_for_others(self, failures: list[Failure], started: bool, trains: bool) -> bool:
-        """Return whether to wait for the nodes that have not yet shown whether they have the same fault.
-
-        Before the first iteration the same fault shows on each node when that node comes to it, later on all at once
-        (`started`: the leaders run; `trains`: an iteration has come). A node has answered once it failed, or was
-        healthy in an exchange that began after that time.
-        """
+        """Return whether to wait for the nodes that have not yet shown whether they have the same fault. Before the
+        first iteration the same fault shows on each node when that node comes to it, later on all at once (`started`:
+        the leaders run; `trains`: an iteration has come). A node has answered once it failed, or was healthy in an
+        exchange that began after that time."""
         if any(failure.node is None for failure in failures):
             return False
         began = self._clock.when(min(failure.since or failure.at for failure in failures))

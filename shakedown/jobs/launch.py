@@ -31,10 +31,8 @@ CONTAINER_FOLDER = "/shakedown"  # the run's folder as a container sees it
 
 
 def run_folders() -> dict[str, str]:
-    """Return a container's mounts of the run's folder, host to container.
-
-    What the launcher runs on the node, as the node's user, is not for the container's root to write.
-    """
+    """Return a container's mounts of the run's folder, host to container. What the launcher runs on the node, as the
+    node's user, is not for the container's root to write."""
     return {"{run_dir}": CONTAINER_FOLDER, f"{{run_dir}}/{OWN}": f"{CONTAINER_FOLDER}/{OWN}:ro"}
 
 
@@ -153,20 +151,16 @@ _REMOVE = (files("shakedown.jobs") / "remove.sh").read_text("utf-8")
 
 
 def remove_containers(engine: str, run_id: str, name: str) -> list[str]:
-    """Return a command that removes the containers of a run on its node whose names match a regular expression.
-
-    It removes them running or not, and nothing else. It fails where one may still be there.
-    """
+    """Return a command that removes the containers of a run on its node whose names match a regular expression. It
+    removes them running or not, and nothing else. It fails where one may still be there."""
     listing = _listing(engine, f"label={CONTAINER_LABEL}={run_id}", f"name=^/?{name}$")
     return ["sh", "-c", _REMOVE.replace("LISTING", listing).replace("ENGINE", shlex.quote(engine))]
 
 
 def remove_stopped_containers(engine: str) -> list[str]:
-    """Return a command that removes the stopped containers of earlier runs.
-
-    A node that loses its power during a job cannot tidy up after it. Such a container holds only disk: the log of the
-    cleanup names one that stays, and this run does not fail for it.
-    """
+    """Return a command that removes the stopped containers of earlier runs. A node that loses its power during a job
+    cannot tidy up after it. Such a container holds only disk: the log of the cleanup names one that stays, and this run
+    does not fail for it."""
     listing = _listing(engine, f"label={CONTAINER_LABEL}", "status=exited")
     return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {shlex.quote(engine)} rm || true"]
 
@@ -217,10 +211,8 @@ class Timeouts:
 
 
 def job_name(node: str | None, trials: str = "") -> str:
-    """Return the name of a job in a run's record: that of a single node, or (None) the one over all nodes.
-
-    `trials`: the name of the kind of a job that does not train (shakedown/trials).
-    """
+    """Return the name of a job in a run's record: that of a single node, or (None) the one over all nodes. `trials`:
+    the name of the kind of a job that does not train (shakedown/trials)."""
     if node is None:
         return trials or TOGETHER
     return f"{trials or EACH}/{node}"
@@ -229,10 +221,8 @@ def job_name(node: str | None, trials: str = "") -> str:
 @dataclass
 class Job:
     """One of the jobs that a deploy hands to `operations.smoke.run`. The plan is made when the job runs: after the
-    changes. `node` has it for itself; None: it is over all nodes that are ready.
-
-    `result` is None as long as no job has run: an absent result is a failed smoke run, never a passed one.
-    """
+    changes. `node` has it for itself; None: it is over all nodes that are ready. `result` is None as long as no job has
+    run: an absent result is a failed smoke run, never a passed one."""
 
     make_plan: Callable[[], LaunchPlan]
     log_dir: Path  # on the controller
@@ -261,11 +251,8 @@ class Job:
 
 
 class Clock:
-    """The controller's time.
-
-    Every duration and every order goes by the monotonic clock, which no user can set. The wall clock is read once, so
-    that a step of it during the run changes nothing, not even the times that are shown.
-    """
+    """The controller's time. Every duration and every order goes by the monotonic clock, which no user can set. The
+    wall clock is read once, so that a step of it during the run changes nothing, not even the times that are shown."""
 
     def __init__(self) -> None:
         self._wall, self._began = time.time(), time.monotonic()

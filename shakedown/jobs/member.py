@@ -21,10 +21,8 @@ _LOOK_S = 0.5  # within which a node notices that its log has grown or its leade
 
 
 class Member:
-    """One node of a job. Its own task (`run`) owns it.
-
-    The supervisor reads its fields and sets `go`, `record_hang`, `stop`, `stopped_at`, `finish` and `given_up`.
-    """
+    """One node of a job. Its own task (`run`) owns it. The supervisor reads its fields and sets `go`, `record_hang`,
+    `stop`, `stopped_at`, `finish` and `given_up`."""
 
     def __init__(self, node: Node, job: Job, timeouts: Timeouts, sleep: Callable[[float], None], clock: Clock) -> None:
         self.name = node.name
@@ -101,10 +99,8 @@ class Member:
         )
 
     def _no_sooner(self, when: float) -> float:
-        """Return the earliest that a moment can have been which the node reports, by its age, in this exchange.
-
-        The answer took its time, and a node does not look all the time.
-        """
+        """Return the earliest that a moment can have been which the node reports, by its age, in this exchange. The
+        answer took its time, and a node does not look all the time."""
         return when - (self.clock.now() - self._asking) - _LOOK_S
 
     def kept(self) -> int:
@@ -129,9 +125,7 @@ class Member:
 
     def _is_stopped(self) -> bool:
         """Return whether the leader ended because the controller stopped the job: its exit code says nothing then.
-
-        Ranks also end, with a code of their own, before the stop reaches them: they lose peers that it reached.
-        """
+        Ranks also end, with a code of their own, before the stop reaches them: they lose peers that it reached."""
         if self.stopped_at is None or self.started_at is None:
             return False
         return self._stop_sent if self.exited_at is None else self.exited_at >= self.stopped_at
@@ -151,10 +145,8 @@ class Member:
         )
 
     def _close_logs(self) -> list[KeptLog]:
-        """Close every log and return what was kept of it.
-
-        Of a job that ran, a log of the plan that was never fetched is empty and incomplete: it may hold the figures.
-        """
+        """Close every log and return what was kept of it. Of a job that ran, a log of the plan that was never fetched
+        is empty and incomplete: it may hold the figures."""
         for name, file in self._files().items():
             if (
                 self.started_at is not None
@@ -357,10 +349,8 @@ class Member:
                 break
 
     def _compare(self, log: LogFile) -> None:
-        """Compare the bytes that were kept with the node's.
-
-        A log that was cut or replaced there while it came is not the one that was read.
-        """
+        """Compare the bytes that were kept with the node's. A log that was cut or replaced there while it came is not
+        the one that was read."""
         try:
             signer = self._quota.signer
             found = self._node.digest(log.name, log.kept, signer.question(self.name, log.path) if signer else "")

@@ -126,10 +126,8 @@ def count_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, Pro
 
 
 def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, Problem]]:
-    """Batches and parallel sizes that the ranks of the job cannot divide.
-
-    A shape must fit one number of nodes that may start. A global batch of the site must fit all, down to min_nodes.
-    """
+    """Batches and parallel sizes that the ranks of the job cannot divide. A shape must fit one number of nodes that may
+    start. A global batch of the site must fit all, down to min_nodes."""
     with_smoke = {name: desired for name, desired in hosts.items() if desired.smoke is not None}
     for first, desired in list(with_smoke.items())[:1]:
         smoke = desired.smoke

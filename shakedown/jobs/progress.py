@@ -73,10 +73,8 @@ class _Screen:
 
 
 class Progress:
-    """Takes a job's events and writes to standard error; standard output belongs to results.
-
-    Plain lines come for the first and the last iteration and at most every `every_s` seconds in between.
-    """
+    """Takes a job's events and writes to standard error; standard output belongs to results. Plain lines come for the
+    first and the last iteration and at most every `every_s` seconds in between."""
 
     def __init__(self, every_s: float = 5.0, console: Console | None = None) -> None:
         self._screen = _Screen(every_s, console)

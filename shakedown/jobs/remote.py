@@ -102,11 +102,8 @@ def _package(dotted: str) -> Traversable:
 
 
 def _folders(node: NodePlan) -> list[str]:
-    """Return the folders of the run folder that the job writes into.
-
-    They are made beforehand: the user can remove what a container's root writes into them, but not a folder that the
-    container has made.
-    """
+    """Return the folders of the run folder that the job writes into. They are made beforehand: the user can remove what
+    a container's root writes into them, but not a folder that the container has made."""
     logs = [log.removeprefix("{run_dir}/").rpartition("/")[0] for log in node.logs if log.startswith("{run_dir}/")]
     caches = [f"{upload_folder(dotted)}/__pycache__" for dotted in node.upload]
     return sorted({folder for folder in [*logs, *caches, HANG] if folder})
@@ -118,11 +115,9 @@ def upload_folder(dotted: str) -> str:
 
 
 def bootstrap(request: dict[str, Any]) -> tuple[list[str], str]:
-    """Return the command of a launcher that has no folder on the node, or none that is known here, and its input.
-
-    The command imports nothing of the folder in which the connection happens to begin, of the user's site or of the
-    user's variables.
-    """
+    """Return the command of a launcher that has no folder on the node, or none that is known here, and its input. The
+    command imports nothing of the folder in which the connection happens to begin, of the user's site or of the user's
+    variables."""
     lines = [json.dumps(launcher_sources()), json.dumps(request)]
     return ["sh", "-c", command(_BOOTSTRAP)], "\n".join(lines) + "\n"
 
@@ -183,9 +178,7 @@ HANG_RECORD_S = 20.0  # for all that a node records of a hang
 
 def lacking(node: NodePlan, container: bool, remote: Remote) -> list[Lack]:
     """Return what a node lacks for its part of a job, looked at as the job's own preparation does; nothing is changed.
-
-    Raise NoAnswer or Refused.
-    """
+    Raise NoAnswer or Refused."""
     environment = {} if container else node.environment
     argv, stdin = bootstrap({"needs": [need.model_dump() for need in node.needs], "environment": environment})
     _, out, err = remote(node.name, argv, stdin, LOOK_S)
@@ -206,10 +199,8 @@ class Node:
         self._launcher: list[str] = []  # how the launcher on the node is called; empty before `prepare`
 
     def prepare(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> list[str]:
-        """Take the node's lock, make the run folder, and have the watchdog begin with the setup.
-
-        Returns what a person should know: what earlier runs have left on the node, and which other users hold it.
-        """
+        """Take the node's lock, make the run folder, and have the watchdog begin with the setup. Returns what a person
+        should know: what earlier runs have left on the node, and which other users hold it."""
         files = launcher_files()
         if self._job.telemetry_s is not None:
             files |= sampler_files()
@@ -238,11 +229,8 @@ class Node:
         return read(Status, {**answer, "log": piece.data, "offset": piece.offset, "size": piece.size, "devices": more})
 
     def stop(self, reason: str) -> Status:
-        """Have the run ended; it is over when a poll says so.
-
-        Where the answer to `prepare` was lost, the launcher finds the run by its id. It refuses with the kind "absent"
-        where the node has no such run.
-        """
+        """Have the run ended; it is over when a poll says so. Where the answer to `prepare` was lost, the launcher
+        finds the run by its id. It refuses with the kind "absent" where the node has no such run."""
         if self._launcher:
             return read(Status, self._call("stop", "--why", reason, timeout=self._timeout_s * 2))
         answer = self._bootstrap({"stop": {"run_id": self.run_id, "why": reason}}, self._timeout_s * 2)
@@ -259,10 +247,8 @@ class Node:
 
     def digest(self, file: str, length: int, question: str = "") -> Digest:
         """Return a log's size on the node, and the SHA-256 of its first `length` bytes there, signed by the node where
-        a `question` (node/sign.py) wants that.
-
-        The digest is None where it would take the node too long. Refused: not readable.
-        """
+        a `question` (node/sign.py) wants that. The digest is None where it would take the node too long. Refused: not
+        readable."""
         sign = ["--sign", question] if question else []
         answer = self._call("digest", "--file", file, *sign, "--offset", str(length))
         return read(Digest, refuse_missing(answer))

@@ -43,10 +43,8 @@ def run_job(
     clock: Clock | None = None,
 ) -> JobResult:
     """Run a planned job to its end and return what became of it, with every node's log in the job's `log_dir`.
-
     `interrupted` gives the reason to stop the job from outside (Ctrl-C), or None. Raises ValueError for a secret that
-    is not given, before anything is started; a KeyboardInterrupt stops the job like `interrupted` does.
-    """
+    is not given, before anything is started; a KeyboardInterrupt stops the job like `interrupted` does."""
     return _Supervisor(job, remote, interrupted, scheduler, clock or Clock()).run()
 
 
@@ -154,10 +152,8 @@ class _Supervisor:
         self._report()
 
     def _is_over(self, member: Member) -> bool:
-        """Return whether nothing more is to be had from the node: all done, or silent for long.
-
-        A node whose watchdog alone is silent can still be stopped.
-        """
+        """Return whether nothing more is to be had from the node: all done, or silent for long. A node whose watchdog
+        alone is silent can still be stopped."""
         silent_s = self._clock.now() - member.heard_at
         return member.done or silent_s > self._timeouts.unreachable_s + self._timeouts.poll_timeout_s
 

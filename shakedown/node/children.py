@@ -92,10 +92,8 @@ def start(groups: List[Readings], most: float = 60.0) -> List[Child]:
 
 
 def answers(children: List[Child], most: float = 60.0) -> Dict[str, Any]:
-    """Wait for the children. Return the value of each reading, or the part that says why there is none.
-
-    Where one of several readings hangs or brings its child down, each of them gets a child of its own in the end.
-    """
+    """Wait for the children. Return the value of each reading, or the part that says why there is none. Where one of
+    several readings hangs or brings its child down, each of them gets a child of its own in the end."""
     found: Dict[str, Any] = {}
     again: List[Readings] = []
     for child in children:
@@ -109,11 +107,9 @@ def answers(children: List[Child], most: float = 60.0) -> Dict[str, Any]:
 
 def alone(what: str, function: Callable[..., Any], *arguments: Any, patience: float = 1.0) -> Any:
     """Take a reading in this child, unless the child of an earlier probe still hangs in it. SIGKILL does not end a
-    process that waits in the kernel, and a probe every minute would leave as many of them.
-
-    The mark is an abstract socket of this user, which the kernel frees when the last holder is gone; programs that the
-    reading starts hold it too. Sockets of other users, or with no room for a caller, decide nothing.
-    """
+    process that waits in the kernel, and a probe every minute would leave as many of them. The mark is an abstract
+    socket of this user, which the kernel frees when the last holder is gone; programs that the reading starts hold it
+    too. Sockets of other users, or with no room for a caller, decide nothing."""
     digest = hashlib.sha256(what.encode()).hexdigest()[:16]
     end = time.monotonic() + patience  # for a probe that runs beside this one
     for number in range(8):

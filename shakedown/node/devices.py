@@ -87,12 +87,10 @@ def _folder(tree: Tree, folder: str, groups: dict[str, str], without: set[str]) 
 
 
 def _unconfigured(tree: Tree) -> set[str]:
-    """Return names under /dev/dri of partitions that their GPU is not divided into.
-
-    amdgpu makes device files for eight partitions of each GPU whatever it is divided into. Those in use stand in the
-    compute driver's topology. To open another is refused, and the driver writes an error into the kernel's log each
-    time ("amdgpu: renderD153 partition 1 not valid!": ROCm/ROCm issue 5720, on amd-smi), so none is.
-    """
+    """Return names under /dev/dri of partitions that their GPU is not divided into. amdgpu makes device files for eight
+    partitions of each GPU whatever it is divided into. Those in use stand in the compute driver's topology. To open
+    another is refused, and the driver writes an error into the kernel's log each time ("amdgpu: renderD153 partition 1
+    not valid!": ROCm/ROCm issue 5720, on amd-smi), so none is."""
     minors = {"renderD{}".format(minor) for minor in attempt_or([], gpu.render_minors, tree)}
     found: Set[str] = set()
     for device in devices(tree, "drm", "renderD*"):

@@ -18,11 +18,9 @@ _HOLD_IPV4 = [ipaddress.ip_network(text) for text in ("64:ff9b::/96", "64:ff9b:1
 
 
 def refusal(here: str, there: str) -> Optional[str]:
-    """Return why a redirect from one URL to another is not followed, or None.
-
-    The same host may redirect to itself. A host of the site may redirect within the site, but no host to this node
-    itself, to a link-local address, or to where a cloud gives credentials to any process that asks.
-    """
+    """Return why a redirect from one URL to another is not followed, or None. The same host may redirect to itself. A
+    host of the site may redirect within the site, but no host to this node itself, to a link-local address, or to where
+    a cloud gives credentials to any process that asks."""
     before, after = urlsplit(here).hostname, urlsplit(there).hostname
     if not before or not after or before == after:
         return None

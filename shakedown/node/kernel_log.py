@@ -55,10 +55,8 @@ def parse_record(line: str) -> Optional[Record]:
 
 
 def candidates(text: str, known: Optional[Sequence[str]]) -> Tuple[List[Record], int]:
-    """Return the records of /dev/kmsg that may report a fault, in their order, and how many more there were.
-
-    `known`: words of `words()`. A storm of one message leaves room for the others, and the worst come first.
-    """
+    """Return the records of /dev/kmsg that may report a fault, in their order, and how many more there were. `known`:
+    words of `words()`. A storm of one message leaves room for the others, and the worst come first."""
     found: Dict[str, List[Record]] = {}
     left_out = 0
     for record in _chosen(text, known):

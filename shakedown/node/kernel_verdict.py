@@ -15,10 +15,8 @@ LONGEST_MATCHED = 2000  # characters of a message that are looked at; the kernel
 
 
 class Matcher:
-    """Finds the entry of a message. `entries` stand in the order in which they are tried.
-
-    `search` returns the indexes of the anchors and drivers that a text holds; without it each is looked for in turn.
-    """
+    """Finds the entry of a message. `entries` stand in the order in which they are tried. `search` returns the indexes
+    of the anchors and drivers that a text holds; without it each is looked for in turn."""
 
     def __init__(
         self,
@@ -59,11 +57,9 @@ def bank_status(message: str) -> Optional[int]:
 
 
 def bank_severity(status: int, bank: str) -> str:
-    """Return the severity that a bank's status stands for. `bank`: "aca" of a GPU, "mce" of a CPU.
-
-    A GPU's uncorrected error is fatal, and its deferred one is not corrected: as the driver's CPER records have it.
-    Bits 43 and 44 are AMD's; on other CPUs they count corrected errors.
-    """
+    """Return the severity that a bank's status stands for. `bank`: "aca" of a GPU, "mce" of a CPU. A GPU's uncorrected
+    error is fatal, and its deferred one is not corrected: as the driver's CPER records have it. Bits 43 and 44 are
+    AMD's; on other CPUs they count corrected errors."""
 
     def has(bit: int) -> bool:
         return bool(status >> bit & 1)
@@ -91,10 +87,8 @@ def severity(entry: Entry, message: str) -> str:
 
 
 def _holds(text: str, pieces: Sequence[str], entry: Entry, drivers: Set[str]) -> bool:
-    """Return whether the text has the pieces in their order, and a driver's name before the end of the first one.
-
-    A piece of noise begins a word: "ast_" is no part of "fast_teardown". `drivers`: those whose names the text holds.
-    """
+    """Return whether the text has the pieces in their order, and a driver's name before the end of the first one. A
+    piece of noise begins a word: "ast_" is no part of "fast_teardown". `drivers`: those whose names the text holds."""
     at = 0
     if entry["severity"] == "noise" and pieces[0][0].isalnum():
         at = text.find(pieces[0])
@@ -258,12 +252,10 @@ class Line:
 def judge(
     matcher: Matcher, records: Sequence[Any], links: Optional[Collection[str]] = None, settled: bool = False
 ) -> List[Line]:
-    """Return the lines that fail or warn, and those of severity `user`, in the order of the log.
-
-    `records` have a number, a priority (None: not known) and a message. `links`: names and PCI addresses of the network
-    ports that are in use; a link that went down on another port does not count; None: all count. `settled`: a link that
-    came back does not count either.
-    """
+    """Return the lines that fail or warn, and those of severity `user`, in the order of the log. `records` have a
+    number, a priority (None: not known) and a message. `links`: names and PCI addresses of the network ports that are
+    in use; a link that went down on another port does not count; None: all count. `settled`: a link that came back does
+    not count either."""
     events = Events(matcher)
     taken = [(record, events.take(record.number, record.message, record.priority)) for record in records]
     lines = []

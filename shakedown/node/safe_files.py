@@ -183,11 +183,9 @@ def look(fd: int, name: str) -> Optional[os.stat_result]:
 
 
 def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
-    """Open a folder by its absolute path; missing ones are made with the mode `make`.
-
-    Raises Unsafe where a link is in the way that another user could have made, OSError where there is no such
-    folder. `problem` says that other users can write on the way; with `strict` it is Unsafe, and nothing is made.
-    """
+    """Open a folder by its absolute path; missing ones are made with the mode `make`. Raises Unsafe where a link is in
+    the way that another user could have made, OSError where there is no such folder. `problem` says that other users
+    can write on the way; with `strict` it is Unsafe, and nothing is made."""
     if not path.startswith("/"):
         raise Unsafe("{!r} is not an absolute path".format(path))
     rest, links, problem = parts(path), 0, ""

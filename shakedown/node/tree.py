@@ -77,11 +77,9 @@ def pick(part: Any, *names: str) -> Any:
 
 
 class Tree:
-    """The node's files below `root`: "/" on a node, a recorded or generated tree in a test.
-
-    What a kernel reports by system call only (addresses, room on disks, ...) has no file; a tree that is not the live
-    one holds it in `recorded.json`, one key per subject.
-    """
+    """The node's files below `root`: "/" on a node, a recorded or generated tree in a test. What a kernel reports by
+    system call only (addresses, room on disks, ...) has no file; a tree that is not the live one holds it in
+    `recorded.json`, one key per subject."""
 
     registers: Any = None  # reads a register of all PCI functions, where others did: operations/boot_values.py
     book: Any = None  # of the whole process: where a capture keeps the node's answers, or finds them again (book.py)

@@ -54,9 +54,7 @@ def _devices(tree: Tree, subsystem: str, name: str, attributes: Dict[str, str]) 
 
 def monitor(subsystems: Sequence[str], buffer: int) -> Any:
     """Return pyudev's monitor of the kernel's events of these subsystems, with room for a burst of `buffer` bytes.
-
-    Raise Unreadable where there is no libudev, OSError where the kernel refuses.
-    """
+    Raise Unreadable where there is no libudev, OSError where the kernel refuses."""
     context = _context()
     if context is None:
         raise Unreadable("missing", "libudev")

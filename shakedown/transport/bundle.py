@@ -111,11 +111,8 @@ def _script(digest: str, *names: str, last: str) -> str:
 
 def _command(script: str, seconds: int, requested: Sequence[str]) -> str:
     """Return one line for any POSIX shell: the first Python that is new enough runs the script. `requested`: what the
-    probe is to read besides what it always does.
-
-    It always ends with exit 0: what went wrong is said on the last line in JSON, after what Python had to say, so that
-    the fact can put it in words.
-    """
+    probe is to read besides what it always does. It always ends with exit 0: what went wrong is said on the last line
+    in JSON, after what Python had to say, so that the fact can put it in words."""
     complaint = json.dumps({"shakedown_bundle": NO_PYTHON})
     failure = json.dumps({"shakedown_bundle": "exit CODE"}).replace("CODE", "'$code'")
     attempt = (

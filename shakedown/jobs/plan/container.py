@@ -60,10 +60,8 @@ def pin_image(draft: PlanDraft) -> str | None:
 
 
 def _common(wanted: Reference, images: list[Image], names: list[str]) -> str | None:
-    """Return what every node starts this very image by: a registry digest that all hold it under, else its id.
-
-    Of a name with and without its registry it takes the one with it, which podman needs and docker takes.
-    """
+    """Return what every node starts this very image by: a registry digest that all hold it under, else its id. Of a
+    name with and without its registry it takes the one with it, which podman needs and docker takes."""
     if not images:
         return None
     every = [{_plain(entry): entry for entry in image.digests if _plain(entry)[0] in names} for image in images]
@@ -182,10 +180,8 @@ def note_shared_cache(draft: PlanDraft, chosen: ResolvedOptions) -> None:
 
 
 def _warn_of_cache(draft: PlanDraft, chosen: ResolvedOptions) -> None:
-    """Warn where nodes that train alone have their cache in a folder on a network file system.
-
-    The jobs write the same index at the same time there.
-    """
+    """Warn where nodes that train alone have their cache in a folder on a network file system. The jobs write the same
+    index at the same time there."""
     folder, disks = cache_folder(chosen, draft.smoke.volumes), draft.states[draft.master].disks
     disk = None if folder is None or is_unreadable(disks) else file_system(folder, disks)
     if disk is not None and disk.network:

@@ -22,10 +22,8 @@ def gpu_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def chosen_gpus(environment: Mapping[str, str]) -> tuple[list[int] | None, dict[str, str]]:
-    """Return the indices of the chosen GPUs, and for a variable that cannot be used what was expected of it.
-
-    The indices are None where no variable chooses.
-    """
+    """Return the indices of the chosen GPUs, and for a variable that cannot be used what was expected of it. The
+    indices are None where no variable chooses."""
     given = gpu_variables(environment)
     problems: dict[str, str] = {}
     lists: dict[str, list[int]] = {}
@@ -51,11 +49,8 @@ WARN = "WARN"
 
 
 def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dict[str, str]:
-    """Return the environment with RCCL's warnings in the job's own output.
-
-    A level that is too low is raised, whoever set it, and none is given a file. `distributed`: several nodes, whose
-    RCCL warnings are always logged.
-    """
+    """Return the environment with RCCL's warnings in the job's own output. A level that is too low is raised, whoever
+    set it, and none is given a file. `distributed`: several nodes, whose RCCL warnings are always logged."""
     result = dict(environment)
     level = result.get(LEVEL)
     if (level is not None or distributed) and (level or "").upper() not in SHOWS_WARNINGS:
@@ -66,10 +61,8 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dic
 
 
 def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
-    """Everything the program finds in its environment; RCCL's warnings are always in its log.
-
-    `run_dir` is the run's folder as the program sees it.
-    """
+    """Everything the program finds in its environment; RCCL's warnings are always in its log. `run_dir` is the run's
+    folder as the program sees it."""
     return with_rccl_warnings(requested_environment(job, node, run_dir), distributed=job.nodes > 1)
 
 

@@ -47,12 +47,9 @@ def make_plan(
     alone: str | None = None,
     repaired: bool = False,
 ) -> LaunchPlan:
-    """Make the plan of one job of a smoke run.
-
-    `order` is the inventory's: the nodes of it that are not `missing` (node -> reason) take part, in the order of their
-    ranks; or, of them, the one that trains `alone`. `repaired`: with the GPUs that the nodes should have. Raises
-    PlanError with all the problems.
-    """
+    """Make the plan of one job of a smoke run. `order` is the inventory's: the nodes of it that are not `missing` (node
+    -> reason) take part, in the order of their ranks; or, of them, the one that trains `alone`. `repaired`: with the
+    GPUs that the nodes should have. Raises PlanError with all the problems."""
     missing = dict(missing or {})
     names, problems = participants(desired, states, order, missing, alone)
     smokes = {name: smoke for name in names if (smoke := desired[name].smoke) is not None}
@@ -242,10 +239,8 @@ def expected(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[dict[str, float
 
 
 def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tuple[dict[str, float], list[Derived]]:
-    """Return the recipe's figures for so many nodes with GPUs of these models.
-
-    Return also why others of its figures are not used.
-    """
+    """Return the recipe's figures for so many nodes with GPUs of these models. Return also why others of its figures
+    are not used."""
     fitting = [entry for entry in chosen.recipe.entry.expect if all(gpu in entry.gpus for gpu in models)]
     derived: list[Derived] = []
     if not fitting:
@@ -277,10 +272,8 @@ _COUNTS = ("straggler_minmax_count", "straggler-minmax-count")
 
 
 def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference: str | None) -> Limits | None:
-    """Return the limits, where the job's ranks are compared, and switch on what makes the ranks report.
-
-    A site's own options stay. `reference` is the image's.
-    """
+    """Return the limits, where the job's ranks are compared, and switch on what makes the ranks report. A site's own
+    options stay. `reference` is the image's."""
     smoke, nodes = draft.smoke, len(draft.states)
     gate = smoke.stragglers == "gate"
     if smoke.stragglers == "off" or (nodes < LEAST_NODES and (not gate or draft.alone)):

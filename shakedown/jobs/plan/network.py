@@ -35,12 +35,8 @@ class _Path:
 
 def rendezvous_of(draft: PlanDraft) -> dict[str, Endpoint]:
     """Return where all ranks meet: an address of the first node that all others route to, and each node's own end.
-
-    There are none where they cannot meet.
-
-    The site's choice of an interface is taken as it is on every node. Directly connected networks are preferred to
-    gateways, then the one with the master's default route.
-    """
+    There are none where they cannot meet. The site's choice of an interface is taken as it is on every node. Directly
+    connected networks are preferred to gateways, then the one with the master's default route."""
     interface, states = draft.smoke.interface, draft.states
     if interface is not None:
         endpoints, reason = _by_name(draft, interface), "as the desired state says"
@@ -97,10 +93,8 @@ def _by_routes(draft: PlanDraft) -> tuple[dict[str, Endpoint], str]:
 
 
 def _candidates(states: Mapping[str, NodeState], master: str) -> dict[str, str]:
-    """Return the master's addresses -> interface, without those that other nodes have too.
-
-    docker0 has one address everywhere, and every node would find itself there.
-    """
+    """Return the master's addresses -> interface, without those that other nodes have too. docker0 has one address
+    everywhere, and every node would find itself there."""
     elsewhere = {str(own.ip) for name, state in states.items() if name != master for _, own in _addresses(state)}
     return {str(own.ip): interface for interface, own in _addresses(states[master]) if str(own.ip) not in elsewhere}
 
@@ -113,10 +107,8 @@ def _addresses(state: NodeState) -> list[tuple[str, IPv4Interface]]:
 
 
 def _path(state: NodeState, target: str) -> _Path | None:
-    """Return the kernel's choice: the longest prefix, then the lowest metric.
-
-    An interface's own network counts as a route, since the kernel adds it with the address.
-    """
+    """Return the kernel's choice: the longest prefix, then the lowest metric. An interface's own network counts as a
+    route, since the kernel adds it with the address."""
     address = IPv4Address(target)
     own = _addresses(state)
     routes: list[tuple[IPv4Network, str | None, str, int]] = [(owned.network, None, name, 0) for name, owned in own]

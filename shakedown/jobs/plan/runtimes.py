@@ -113,11 +113,9 @@ def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *mo
 
 
 def _env_file(variables: dict[str, str], passed: list[str]) -> str:
-    """Return the engine's file of variables. A name alone is taken from the engine's own environment.
-
-    Secrets are so never written down. The launcher's mark goes the same way, so that the launcher recognises the
-    container's processes.
-    """
+    """Return the engine's file of variables. A name alone is taken from the engine's own environment. Secrets are so
+    never written down. The launcher's mark goes the same way, so that the launcher recognises the container's
+    processes."""
     lines = [f"{name}={value}\n" for name, value in sorted(variables.items())]
     return "".join([*lines, *(f"{name}\n" for name in (*passed, MARK))])
 
@@ -184,11 +182,9 @@ def program(
     log_dir: str | None = None,
     python: str = "python3",
 ) -> list[str]:
-    """Return the command line inside the runtime.
-
-    torchrun gets a static rendezvous: c10d's needs host names that resolve, and hands out ranks as nodes arrive.
-    Without a `log_dir` it makes a folder under /tmp, which stays there when torchrun is killed.
-    """
+    """Return the command line inside the runtime. torchrun gets a static rendezvous: c10d's needs host names that
+    resolve, and hands out ranks as nodes arrive. Without a `log_dir` it makes a folder under /tmp, which stays there
+    when torchrun is killed."""
     family = job.chosen.recipe.family
     command = [job.chosen.place(word, run_dir) for word in family.command]
     arguments = job.chosen.arguments() if family.arguments == "program" else []

@@ -17,11 +17,9 @@ from .arguments import Arguments
 
 
 def transformer_config(arguments: Arguments, dtype: torch.dtype) -> TransformerConfig:
-    """Describe a small transformer of Llama's kind: RMSNorm, SwiGLU, rotary positions, no biases, no dropout.
-
-    The fusions are off because they need Apex or Transformer Engine; the weights are drawn on the CPU, so that they
-    are the same on every kind of machine and for every tensor-parallel size.
-    """
+    """Describe a small transformer of Llama's kind: RMSNorm, SwiGLU, rotary positions, no biases, no dropout. The
+    fusions are off because they need Apex or Transformer Engine; the weights are drawn on the CPU, so that they are the
+    same on every kind of machine and for every tensor-parallel size."""
     return TransformerConfig(
         num_layers=arguments.num_layers,
         hidden_size=arguments.hidden_size,
@@ -57,11 +55,8 @@ def seed_everything(seed: int) -> None:
 
 
 def build(arguments: Arguments, device: torch.device) -> tuple[Any, Any]:
-    """Build this rank's part of the model (in DistributedDataParallel) and Megatron's optimizer.
-
-    bf16 with fp32 master weights on a GPU, fp32 on the CPU; on both, on request, fp16 with master weights and dynamic
-    loss scaling.
-    """
+    """Build this rank's part of the model (in DistributedDataParallel) and Megatron's optimizer. bf16 with fp32 master
+    weights on a GPU, fp32 on the CPU; on both, on request, fp16 with master weights and dynamic loss scaling."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     if arguments.fp16:
         dtype = torch.float16

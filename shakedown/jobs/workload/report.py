@@ -66,12 +66,8 @@ class Iteration:
         return self.global_batch_size * self.seq_length * 1000 / (self.elapsed_ms * self.world_size)
 
     def line(self, now: datetime) -> str:
-        """Return the line.
-
-        A NaN loss is left out of it, as Megatron does, and so are loss and norm of a skipped iteration.
-
-        The throughput has four decimals where Megatron prints one: a CPU core would read 0.0.
-        """
+        """Return the line. A NaN loss is left out of it, as Megatron does, and so are loss and norm of a skipped
+        iteration. The throughput has four decimals where Megatron prints one: a CPU core would read 0.0."""
         loss = "" if math.isnan(self.lm_loss) or self.skipped else f" lm loss: {self.lm_loss:.6E} |"
         norm = "" if self.grad_norm is None else f" grad norm: {self.grad_norm:.3f} |"
         return (

@@ -28,10 +28,8 @@ from .report import Iteration, OwnTime, memory_fraction, say, summary
 
 
 def loss_of(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Mean cross entropy of one micro batch, for the backward pass and for the log.
-
-    The log's is a copy, since the schedule divides the other in place by the number of micro batches.
-    """
+    """Mean cross entropy of one micro batch, for the backward pass and for the log. The log's is a copy, since the
+    schedule divides the other in place by the number of micro batches."""
     loss = output.float().mean()
     return loss, {"lm loss": loss.detach().clone()}
 

@@ -93,10 +93,8 @@ def holder(record: Dict[str, Any]) -> str:
 
 
 def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any], lease_s: float = LEASE_S) -> Lease:
-    """Take the lock as soon as it is free or its holder has not renewed it for a lease. Busy names the holder.
-
-    To be called with the local lock held: a holder who would have to have that too is dead.
-    """
+    """Take the lock as soon as it is free or its holder has not renewed it for a lease. Busy names the holder. To be
+    called with the local lock held: a holder who would have to have that too is dead."""
     token = os.urandom(12).hex()
     deadline = time.monotonic() + patience_s
     seen: Any = None

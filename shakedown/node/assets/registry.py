@@ -131,10 +131,8 @@ class Registry:
 
     def let_in(self, challenge: str) -> Optional[str]:
         """Return the authorization that a 401 asks for: the credentials themselves, or a token for them (RFC 6750).
-
         Credentials go to the token server that the registry names, as docker sends them, and in clear only where the
-        inventory says `insecure`.
-        """
+        inventory says `insecure`."""
         kind, _, rest = challenge.partition(" ")
         if kind.lower() != "bearer":
             return self.basic()

@@ -27,10 +27,8 @@ _GUARD_S = 5.0  # that the guardian waits beyond the lease, and again once it ha
 
 def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
     """Leave a watchdog and its guardian behind for the job (as `remote.py` describes it), and say where its folder is
-    and what earlier runs have left.
-
-    The watchdog is forked here, so that secrets go from standard input into its memory and never to a disk.
-    """
+    and what earlier runs have left. The watchdog is forked here, so that secrets go from standard input into its memory
+    and never to a disk."""
     reader, writer = os.pipe()
     if os.fork():
         os.close(writer)

@@ -85,9 +85,7 @@ def _make_parent() -> str:
 
 def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
     """Make the folder with its files (path inside it -> base64 of the zlib-compressed content) and empty folders.
-
-    Raises Unusable when it is there already, or cannot be made or filled; nothing is left behind then.
-    """
+    Raises Unusable when it is there already, or cannot be made or filled; nothing is left behind then."""
     path = path_of(run_id)
     try:
         path = os.path.join(_make_parent(), os.path.basename(path))
@@ -197,10 +195,7 @@ def open_log(path: str, name: str) -> int:
 
 def chunk(path: str, name: str, offset: int, limit: int) -> Tuple[bytes, int, int]:
     """Return up to `limit` bytes of a file below the run folder `path` from `offset`, the offset behind them, and the
-    file's size.
-
-    Raises OSError, also where `name` is no regular file (reading a FIFO would hang) or a link.
-    """
+    file's size. Raises OSError, also where `name` is no regular file (reading a FIFO would hang) or a link."""
     with _regular(path, name) as file:
         file.seek(offset)
         data = file.read(limit)
@@ -258,11 +253,9 @@ _BUDGET_S = 5.0  # for removing; the controller waits. What is left is the next 
 
 
 def sweep_old() -> Dict[str, Any]:
-    """Remove what is old. `removed` and `kept` name the runs, newest first, `bytes` is what the kept ones take up.
-
-    The caller holds the node's lock, so that no other run of this node is alive. A run of another network namespace
-    with the same home may be: its watchdog is seen, or its files are not yet a day old. Raises nothing.
-    """
+    """Remove what is old. `removed` and `kept` name the runs, newest first, `bytes` is what the kept ones take up. The
+    caller holds the node's lock, so that no other run of this node is alive. A run of another network namespace with
+    the same home may be: its watchdog is seen, or its files are not yet a day old. Raises nothing."""
     began, now = time.monotonic(), time.time()
     kept: List[str] = []
     removed: List[str] = []

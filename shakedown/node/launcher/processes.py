@@ -70,11 +70,9 @@ def named(identity: object) -> List[Process]:
 
 
 def members(mark: str, watchdog: Optional[int]) -> List[Process]:
-    """Return a run's processes: descendants of its watchdog, and any process that carries the run's mark.
-
-    The watchdog inherits orphans (it is their subreaper), so a descendant that cleared its environment is found by its
-    parents, and one that outlived the watchdog by its mark.
-    """
+    """Return a run's processes: descendants of its watchdog, and any process that carries the run's mark. The watchdog
+    inherits orphans (it is their subreaper), so a descendant that cleared its environment is found by its parents, and
+    one that outlived the watchdog by its mark."""
     every = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
     table = {process.pid: process for process in every if process and process.state not in "ZX"}
     entry = "%s=%s" % (MARK, mark)
@@ -109,9 +107,7 @@ def end(
     alive_now: Callable[[], List[Process]], grace_s: float, kill_s: float, pause: Callable[[float], None] = time.sleep
 ) -> List[Process]:
     """End everything that `alive_now` finds: SIGTERM, after `grace_s` SIGKILL, and again for `kill_s` what comes anew.
-
-    Returns the processes that could not be ended (uninterruptible sleep, another user's).
-    """
+    Returns the processes that could not be ended (uninterruptible sleep, another user's)."""
     began = time.monotonic()
     signalled = set()
     while True:

@@ -202,10 +202,8 @@ class Allocation(interface.Allocation):
             step.close()
 
     def lost(self) -> str | None:
-        """Return why Slurm ends the steps before we do (a time limit, a preemption, another user's scancel), or None.
-
-        A relay's word alone ends nothing: Slurm is asked, at most every few seconds.
-        """
+        """Return why Slurm ends the steps before we do (a time limit, a preemption, another user's scancel), or None. A
+        relay's word alone ends nothing: Slurm is asked, at most every few seconds."""
         steps = [step for step in self._steps if step.may_have_ended]
         if self._lost is None and self.job is not None and steps and time.monotonic() - self._asked_at >= _ASK_S[1]:
             self._asked_at = time.monotonic()

@@ -28,9 +28,7 @@ CONDITIONS: dict[str, Callable[[Node, str], bool]] = {
 
 def _choose(conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
     """Return the nodes for which all conditions hold, in Slurm's order, each with why it cannot be used; empty: it can.
-
-    Raise ValueError for a condition that cannot be read; SlurmError where Slurm does not answer or has no such node.
-    """
+    Raise ValueError for a condition that cannot be read; SlurmError where Slurm does not answer or has no such node."""
     wanted = _conditions(conditions)
     reservation = dict(wanted).get("reservation", "")
     there = read()

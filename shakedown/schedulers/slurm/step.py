@@ -124,9 +124,7 @@ class Step(Commands):
 
     def end_by_slurm(self) -> str:
         """Return Slurm's own line that it ended the step ("*** STEP 7.0 ON node1 CANCELLED AT ..."); empty for none.
-
-        srun puts a rank before what tasks print, so that no program on a node can print such a line.
-        """
+        srun puts a rank before what tasks print, so that no program on a node can print such a line."""
         lines = [line for line in list(self._errors) if "***" in line and not _OF_A_TASK.match(line)]
         return lines[-1] if lines else ""
 
