@@ -129,7 +129,7 @@ class NodeState(Fact[dict[str, Any]]):
         try:
             status, output = self.host.run_shell_command(
                 StringCommand(bundle.install_command(requested=self.requested)),
-                **{**arguments, "_stdin": bundle.build().archive().splitlines()},
+                **{**arguments, "_stdin": bundle.build().archive.splitlines()},
             )
         except (OSError, EOFError, SSHException, PyinfraError) as error:
             raise FactProcessError(f"the probe could not be sent: {error}") from error

@@ -123,7 +123,7 @@ def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, A
         "do": "install",
         "home": home,
         "digest": built.digest,
-        "archive": built.archive(),
+        "archive": built.archive,
         "run": start(f"{home}/{built.digest}"),
         "files": dict(files),
         "root": _ROOTS,

@@ -75,19 +75,14 @@ def remove(*paths: str, marked: bool = False) -> FunctionCommand:
     return command("remove", paths=list(paths), marked=MARK if marked else None)
 
 
-def keep(path: str, kept: str) -> FunctionCommand:
-    """Keep what stands at a path, a link as a link, unless something is kept there already."""
-    return command("keep", path=path, kept=kept)
-
-
 def safe(path: str) -> FunctionCommand:
     """Refuse a folder in which another user could redirect what is done there."""
     return command("folder", path=path)
 
 
-def place(source: str, path: str, mode: str = "0644") -> FunctionCommand:
-    """Put a file of the controller in its place."""
-    return FunctionCommand(placed, (source, path, mode), {})
+def place(source: str, path: str) -> FunctionCommand:
+    """Put a file of the controller in its place: its content travels on standard input, past no temporary file."""
+    return FunctionCommand(placed, (source, path), {})
 
 
 def command(do: str, **rest: Any) -> FunctionCommand:
@@ -110,10 +105,9 @@ def last_words(output: CommandOutput) -> str:
     return printable(" ".join(output.stderr_lines)[-1000:]) or "the script printed nothing"
 
 
-def placed(state: State, host: Host, source: str, path: str, mode: str) -> bool:
-    """Put a file of the controller in its place: its content travels on standard input, past no temporary file."""
+def placed(state: State, host: Host, source: str, path: str) -> bool:
     content = base64.b64encode(Path(source).read_bytes()).decode()
-    return on_node(state, host, {"do": "place", "path": path, "content": content, "mode": mode})
+    return on_node(state, host, {"do": "place", "path": path, "content": content, "mode": "0644"})
 
 
 FOLDER = "/var/lib/shakedown/before"

@@ -90,7 +90,7 @@ def _keep(setting: str, path: str, exists: bool) -> Commands:
     """Before the first change: note what stood there, and keep it as it is, links as links."""
     kept = f"{KEPT}/{file_name(path.strip('/'))}"
     if exists:
-        yield atomic.keep(path, kept)
+        yield atomic.command("keep", path=path, kept=kept)
     yield remember(f"{setting}.{path.strip('/')}", [Step("kept", path, kept) if exists else Step("created", path)])
 
 

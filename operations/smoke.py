@@ -161,7 +161,8 @@ def _carry_out(job: Job, where: Allocation, interrupted: Interrupted) -> None:
     assert job.plan is not None
     try:
         with where.start(job.plan.run_id, [node.name for node in job.plan.nodes]) as remote:
-            job.result = run_job(job, remote, interrupted=lambda: interrupted() or where.lost(), scheduler=Greenlets())
+            # Not on pyinfra's pool: a job needs all its nodes at once.
+            job.result = run_job(job, remote, interrupted=lambda: interrupted() or where.lost(), scheduler=gevent)
     except Exception as error:
         _note_error(job, error)
 
@@ -170,16 +171,6 @@ def _note_error(job: Job, error: Exception) -> None:
     job.error = str(error) or type(error).__name__
     job.on_event(Event("end", f"{'no result' if job.plan and job.allocated else 'not started'}: {job.error}", job.node))
     logger.debug("the job ended without a result", exc_info=True)
-
-
-class Greenlets:
-    """The scheduler of pyinfra's own world. Not on its pool: a job needs all its nodes at once."""
-
-    def spawn(self, function: Callable[[], None]) -> None:
-        gevent.spawn(function)
-
-    def sleep(self, seconds: float) -> None:
-        gevent.sleep(seconds)
 
 
 class Remote:

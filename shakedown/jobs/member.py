@@ -24,7 +24,9 @@ class Member:
     """One node of a job. Its own task (`run`) owns it. The supervisor reads its fields and sets `go`, `record_hang`,
     `stop`, `stopped_at`, `finish` and `given_up`."""
 
-    def __init__(self, node: Node, job: Job, timeouts: Timeouts, sleep: Callable[[float], None], clock: Clock) -> None:
+    def __init__(
+        self, node: Node, job: Job, timeouts: Timeouts, sleep: Callable[[float], object], clock: Clock
+    ) -> None:
         self.name = node.name
         self.go = False
         self.stop: str | None = None  # the reason

@@ -96,11 +96,6 @@ def _tree(folder: Traversable, path: str) -> dict[str, str]:
     return files
 
 
-def _package(dotted: str) -> Traversable:
-    top, *rest = dotted.split(".")
-    return resources.files(top).joinpath(*rest)
-
-
 def _folders(node: NodePlan) -> list[str]:
     """Return the folders of the run folder that the job writes into. They are made beforehand: the user can remove what
     a container's root writes into them, but not a folder that the container has made."""
@@ -126,7 +121,7 @@ def description(plan: LaunchPlan, node: NodePlan, secrets: dict[str, str], times
     """Describe the node's part of the job for the launcher. `times`: the lease and the grace, in seconds."""
     files = {name: _compressed(text.encode()) for name, text in node.files.items()}
     for dotted in node.upload:
-        files |= _tree(_package(dotted), upload_folder(dotted))
+        files |= _tree(resources.files(dotted), upload_folder(dotted))
     sampler = None
     if plan.telemetry_s is not None:
         sampler = {"interval": plan.telemetry_s, "interface": node.interface}
@@ -195,7 +190,7 @@ class Node:
         self._job = plan
         self._remote = remote
         self._timeout_s = poll_timeout_s
-        self._prepare_sent = False
+        self.prepared = False  # whether there is, or may be, anything on the node to stop and remove
         self._launcher: list[str] = []  # how the launcher on the node is called; empty before `prepare`
 
     def prepare(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> list[str]:
@@ -204,12 +199,12 @@ class Node:
         files = launcher_files()
         if self._job.telemetry_s is not None:
             files |= sampler_files()
-        self._prepare_sent = True
+        self.prepared = True
         job = description(self._job, self.plan, secrets, {"lease_s": lease_s, "grace_s": grace_s})
         try:
             answer = self._bootstrap({"job": job, "sources": files}, self._timeout_s * 4)
         except Refused:
-            self._prepare_sent = False
+            self.prepared = False
             raise
         prepared = read(Prepared, answer)
         self._locate(prepared)
@@ -261,11 +256,6 @@ class Node:
     def run_dir(self) -> str:
         """The run folder on the node; empty as long as no answer has named it."""
         return self._launcher[-1].removesuffix("/.launcher") if self._launcher else ""
-
-    @property
-    def prepared(self) -> bool:
-        """Whether there is, or may be, anything on the node to stop and remove."""
-        return self._prepare_sent
 
     @property
     def confirmed(self) -> bool:

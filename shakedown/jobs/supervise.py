@@ -25,12 +25,12 @@ _TICK_S = 0.1
 
 
 class Scheduler(Protocol):
-    """Runs functions side by side: greenlets under pyinfra."""
+    """Runs functions side by side: gevent under pyinfra."""
 
-    def spawn(self, function: Callable[[], None]) -> None:
+    def spawn(self, function: Callable[[], None]) -> object:
         """Begin to run the function."""
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> object:
         """Let the others run."""
 
 

@@ -50,12 +50,9 @@ class Bundle:
     files: dict[str, bytes]
     digest: str
 
+    @cached_property
     def archive(self) -> str:
         """Return the files as a compressed tar archive in base64 text, the same for the same files."""
-        return self._archive
-
-    @cached_property
-    def _archive(self) -> str:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
             for name, data in sorted(self.files.items()):
@@ -129,8 +126,6 @@ def launch_command(seconds: int = 60, requested: tuple[str, ...] = ()) -> str:
 
 
 @cache
-def install_command(seconds: int = 120, requested: tuple[str, ...] = ()) -> str:
-    """Return the shell command that takes `Bundle.archive()` on standard input, keeps it, and runs the probe."""
-    return _command(
-        _script(build().digest, "owners.py", "launch.py", "install.py", last="install()"), seconds, requested
-    )
+def install_command(requested: tuple[str, ...] = ()) -> str:
+    """Return the shell command that takes `Bundle.archive` on standard input, keeps it, and runs the probe."""
+    return _command(_script(build().digest, "owners.py", "launch.py", "install.py", last="install()"), 120, requested)

@@ -105,7 +105,7 @@ def test_no_path_of_the_program_leads_out_of_it(place: Path) -> None:
     from shakedown.transport.bundle import Bundle, files_digest
 
     files = {"../escaped": b"x"}
-    document = job(place, digest=files_digest(files), archive=Bundle(files, "").archive())
+    document = job(place, digest=files_digest(files), archive=Bundle(files, "").archive)
     code, said = act(place, document)
     assert code == 1 and "not a path in the program" in said and not list(place.rglob("escaped"))
 

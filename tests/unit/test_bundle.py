@@ -58,7 +58,7 @@ def node(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 
 def install(node: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    return node(bundle.install_command(), bundle.build().archive())
+    return node(bundle.install_command(), bundle.build().archive)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def cached(home: Path) -> Path:
 def test_what_is_asked_for_is_read_in_the_same_command(node: Callable[..., dict[str, Any]]) -> None:
     """By whoever runs it first, and by whoever finds it there."""
     asked = ("sysctl.kernel.panic", "sysctl.kernel.no_such.key")
-    first = node(bundle.install_command(requested=asked), bundle.build().archive())
+    first = node(bundle.install_command(requested=asked), bundle.build().archive)
     for state in (first, node(bundle.launch_command(requested=asked))):
         assert state["sysctl"]["kernel.panic"]["running"] == Path("/proc/sys/kernel/panic").read_text().strip()
         assert state["sysctl"]["kernel.no_such.key"]["running"]["unreadable"] == "missing"
@@ -205,9 +205,9 @@ def test_a_home_behind_a_link_of_root_s_is_as_good_as_any(node: Callable[..., di
 
 
 def test_what_arrives_damaged_is_not_kept(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    archive = bundle.build().archive()
+    archive = bundle.build().archive
     assert "damaged" in node(bundle.install_command(), archive[: len(archive) // 2])["shakedown_bundle"]
-    other = bundle.Bundle({"shakedown/__init__.py": b""}, bundle.build().digest).archive()
+    other = bundle.Bundle({"shakedown/__init__.py": b""}, bundle.build().digest).archive
     assert node(bundle.install_command(), other) == {"shakedown_bundle": "arrived with another digest"}
     assert not (tmp_path / ".cache").exists()
 
@@ -232,7 +232,7 @@ def test_a_home_that_cannot_be_written(node: Callable[..., dict[str, Any]], tmp_
 def test_the_same_checkout_makes_the_same_bundle() -> None:
     first = bundle.build()
     bundle.build.cache_clear()
-    assert bundle.build() == first and bundle.build().archive() == first.archive()
+    assert bundle.build() == first and bundle.build().archive == first.archive
     assert bundle.files_digest({**first.files, "x": b""}) != first.digest
 
 
@@ -254,7 +254,7 @@ def test_every_python_of_this_machine(node: Callable[..., dict[str, Any]], tmp_p
     """3.8 to 3.13 run the probe; an older one is passed over in words."""
     command = bundle.install_command()
     start, end = command.index("in ") + 3, command.index("; do")
-    answer = node(command[:start] + shlex.quote(str(PYTHONS[minor])) + command[end:], bundle.build().archive())
+    answer = node(command[:start] + shlex.quote(str(PYTHONS[minor])) + command[end:], bundle.build().archive)
     if minor < 8:
         assert answer == {"shakedown_bundle": bundle.NO_PYTHON}
     else:

@@ -17,7 +17,7 @@ def installed(*prefix: str) -> NodeState:
     """What the probe prints when it arrives in its bundle."""
     run = subprocess.run(
         [*prefix, "sh", "-c", bundle.install_command()],
-        input=bundle.build().archive(),
+        input=bundle.build().archive,
         capture_output=True,
         text=True,
         cwd="/",

@@ -38,12 +38,11 @@ def listen(folder: Path | None = None) -> None:
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
 
 
-def keep_failed(folder: Path | None = None) -> None:
+def keep_failed() -> None:
     """Write the record of a rank that is about to end with an exception. Of ranks that came to a collective with
     different sizes, gloo ends one at once; what the others have seen says which of them differed."""
-    folder = folder or _FOLDER
-    if folder.is_dir():
-        _write_record(folder / f"failed-{os.getpid()}.json")
+    if _FOLDER.is_dir():
+        _write_record(_FOLDER / f"failed-{os.getpid()}.json")
 
 
 def _answer(folder: Path, reader: int) -> None:

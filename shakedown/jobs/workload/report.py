@@ -116,7 +116,7 @@ class OwnTime:
     def __init__(self, rank: int, world_size: int, iterations: int) -> None:
         self._who = f"rank {rank} of {world_size}"
         self._size = max(LEAST, -(-(iterations - WARM_UP) // MOST))
-        self._waited = 0.0
+        self.waited = 0.0  # seconds, since the beginning
         self._window: list[tuple[float, float]] = []
         wait = dist.Work.wait
 
@@ -125,14 +125,9 @@ class OwnTime:
             try:
                 return wait(*args, **options)
             finally:
-                self._waited += time.perf_counter() - began
+                self.waited += time.perf_counter() - began
 
         dist.Work.wait = timed  # type: ignore[method-assign]
-
-    @property
-    def waited(self) -> float:
-        """Seconds, since the beginning."""
-        return self._waited
 
     def iteration(self, number: int, elapsed_s: float, waited_s: float) -> str | None:
         """Take one; the line of its window where that is full."""
