@@ -8,19 +8,16 @@ from shakedown.node.agent import run
 
 
 def evaluate(desired: Any, state: Any, node: str) -> List[Any]:  # noqa: UP006
-    """Return the findings of one node."""
     from shakedown.checks import evaluate as checks  # imports what `models.stand_in` has put there by now
 
     return list(checks(desired, state, node))
 
 
 def worst(verdicts: Sequence[Any]) -> str:
-    """Return the worst of some verdicts."""
     from shakedown.state.findings import worst as worst_of  # likewise
 
     return str(worst_of(list(verdicts)))
 
 
 def main() -> int:
-    """Check this node once."""
     return run.main(evaluate, worst)

@@ -135,7 +135,6 @@ class LaunchPlan(Frozen):
 
     @property
     def driver(self) -> str:
-        """The node with global rank 0."""
         return self.nodes[0].name
 
     @property

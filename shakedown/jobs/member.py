@@ -110,7 +110,6 @@ class Member:
         return sum(log.kept for log in self._logs.values())
 
     def result(self) -> NodeResult:
-        """Return this node's part of the job's result."""
         left = [*self._left, *([self._not_removed()] if self._node.prepared and not self.removed else [])]
         kept = self._close_logs()
         return NodeResult(

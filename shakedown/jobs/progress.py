@@ -27,7 +27,6 @@ class Pace:
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
     def take(self, iteration: Iteration) -> None:
-        """One more iteration."""
         if iteration.elapsed_ms is not None and 0 < iteration.elapsed_ms < _LONGEST_MS:
             self._recent.append(iteration.elapsed_ms)
 
@@ -50,7 +49,6 @@ class _Screen:
         self._written_at = -math.inf  # the monotonic clock may begin with the machine: 0 can be a moment ago
 
     def now(self, line: str, always: bool = False) -> None:
-        """How it stands."""
         if self._console.is_terminal and not self._console.is_dumb_terminal:  # on which rich shows nothing live
             text = Text(printable(line), no_wrap=True, overflow="ellipsis")
             if self._live is None:
@@ -82,7 +80,6 @@ class Progress:
         self._pace = Pace()
 
     def __call__(self, event: Event) -> None:
-        """Show the event."""
         if event.iteration is not None:
             self._iteration(event.node, event.iteration)
         else:
@@ -152,5 +149,4 @@ def figure_text(value: float | None, unit: str) -> str:
 
 
 def loss_text(value: float) -> str:
-    """Return a loss, which may be any number."""
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:g}"

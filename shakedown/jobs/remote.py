@@ -156,7 +156,6 @@ def sampler_files() -> dict[str, str]:
 
 
 def launcher_files() -> dict[str, str]:
-    """Return the launcher as files of the run folder."""
     files = {f".launcher/{name.replace('.', '/')}.py": _compressed(text.encode()) for name, text in launcher_sources()}
     return {**files, ".launcher/__main__.py": _compressed(_ENTRY.encode())}
 
@@ -211,7 +210,6 @@ class Node:
         return [*([prepared.note] if prepared.note else []), *prepared.leftovers.notes(self.run_dir.rpartition("/")[0])]
 
     def go(self) -> Status:
-        """Start the leader."""
         return read(Status, self._call("go"))
 
     def poll(self, offset: int, devices: int = 0) -> Status:
@@ -284,5 +282,4 @@ class Connected(Allocation):
         self._remote = remote
 
     def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
-        """Use the connections."""
         return nullcontext(self._remote)

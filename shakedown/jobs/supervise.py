@@ -76,7 +76,6 @@ class _Supervisor:
         self._iterations: list[tuple[int, float]] = []  # iteration, when its line came
 
     def run(self) -> JobResult:
-        """Go through the parts of the job."""
         self._say("phase", f"preparing {few(self._names)}")
         for member in self._members:
             self._scheduler.spawn(lambda member=member: member.run(self._secrets))  # type: ignore[misc]

@@ -201,8 +201,6 @@ def run_tool(argv: List[str], seconds: float) -> str:
 
 def run_here(argv: List[str], close_fds: bool = True) -> Part:
     """Run a program in this child. Without `close_fds` it holds the mark of `alone` too."""
-    done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=close_fds
-    )
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, close_fds=close_fds)
     texts = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
     return dict(zip(("output", "error"), texts), code=done.returncode)

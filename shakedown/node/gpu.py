@@ -86,7 +86,6 @@ def _one(tree: Tree, device: Device) -> Part:
 
 
 def read(tree: Tree) -> list[Part]:
-    """Return GPUs in PCI order."""
     return [_one(tree, device) for device in functions(tree)]
 
 
@@ -182,7 +181,6 @@ def rocm_file(tree: Tree) -> str:
 
 
 def rocm_version(tree: Tree) -> str:
-    """Return ROCm's version."""
     path = rocm_file(tree)
     version = path.rpartition("rocm_sdk_core-")[2][: -len(".dist-info")] if path.endswith("-info") else tree.text(path)
     if not version[:1].isdigit():

@@ -121,7 +121,6 @@ def kernel_messages(tree: Tree) -> str:
 
 
 def read(tree: Tree) -> Part:
-    """Return the KernelLog part."""
     text = attempt(kernel_messages, tree)
     if not isinstance(text, str):
         return {"records": text, "left_out": 0}

@@ -63,9 +63,7 @@ def made(tree: Tree, text: str, kind: str) -> dict[str, str]:
     try:
         path, public = _key(tree, kind)
         command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", path]
-        done = subprocess.run(
-            command, input=text.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_SECONDS
-        )
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=_SECONDS)
     except (OSError, subprocess.SubprocessError, LookupError) as error:
         return {"reason": str(error)[:300]}
     if done.returncode:

@@ -36,7 +36,6 @@ class Unreadable(Exception):
 
 
 def explain(error: BaseException) -> Unreadable:
-    """Return the reason that an exception stands for."""
     if isinstance(error, Unreadable):
         return error
     if isinstance(error, OSError):

@@ -43,7 +43,6 @@ class PlanDraft:
 
     @property
     def is_distributed(self) -> bool:
-        """More nodes than one."""
         return len(self.states) > 1
 
     def note(self, name: str, value: object, reason: str) -> None:
@@ -51,7 +50,6 @@ class PlanDraft:
         self.derived.append(Derived(name=name, value=str(value), why=reason))
 
     def refuse(self, where: str, path: str, value: object, expected: str) -> None:
-        """Something that cannot be, or does not fit."""
         self.problems.append(Problem(where, path, str(value), expected))
 
 

@@ -17,7 +17,6 @@ BELOW = "ROCR_VISIBLE_DEVICES"
 
 
 def gpu_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables that choose GPUs."""
     return {name: environment[name] for name in (*SAME, BELOW) if name in environment}
 
 

@@ -145,7 +145,6 @@ def _vram(desired: DesiredState, state: NodeState) -> tuple[int | None, str]:
 
 
 def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | None:
-    """Parallel sizes, batches and the room for them."""
     nodes = len(draft.states)
     sizes, problems = split(chosen, nodes * ranks)
     draft.problems += problems
@@ -228,7 +227,6 @@ def _seen(order: Sequence[str], seen: int | None) -> list[Problem]:
 
 
 def same_smoke(smokes: Mapping[str, Smoke]) -> list[Problem]:
-    """One job has one description."""
     (first, reference), *others = smokes.items()
     problems = []
     for name, smoke in others:
@@ -299,7 +297,6 @@ def node_count(draft: PlanDraft) -> None:
 
 
 def supported_gpus(draft: PlanDraft) -> None:
-    """GPU models that the program was made for."""
     limits = draft.recipe.family.limits
     if limits is None or not limits.gpus:
         return

@@ -71,7 +71,6 @@ def _steps(plan: LaunchPlan) -> str:
 
 
 def words_of(need: Need) -> str:
-    """Return what a job needs of its node, in words."""
     words = {
         "python": f"{need.path}{' with ' if need.modules else ''}{', '.join(need.modules)}",
         "image": f"image {need.image} of {need.path}",

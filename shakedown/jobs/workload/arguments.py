@@ -38,7 +38,6 @@ class Arguments:
 
     @property
     def ffn_size(self) -> int:
-        """Width of the MLP."""
         return self.ffn_hidden_size or max(64, self.hidden_size * 8 // 3 // 64 * 64)
 
     @property
@@ -107,7 +106,6 @@ class Arguments:
 
 
 def flag(name: str) -> str:
-    """Return the command-line flag of a field."""
     return "--" + name.replace("_", "-")
 
 

@@ -62,7 +62,6 @@ class Iteration:
 
     @property
     def tokens_per_gpu(self) -> float:
-        """Tokens/s/GPU."""
         return self.global_batch_size * self.seq_length * 1000 / (self.elapsed_ms * self.world_size)
 
     def line(self, now: datetime) -> str:

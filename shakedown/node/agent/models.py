@@ -143,17 +143,14 @@ def families() -> Dict[str, Any]:
 
 
 def names(kind: str) -> List[str]:
-    """Return the profiles of a kind."""
     return sorted(_compiled["profiles"][kind])
 
 
 def load(kind: str, name: str) -> Any:
-    """Return what the checks read of a profile."""
     return _compiled["profiles"][kind][name]
 
 
 def matcher() -> Matcher:
-    """Return the matcher of all kernel messages."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), KERNEL), encoding="utf-8") as file:
         return Matcher(json.load(file))
 

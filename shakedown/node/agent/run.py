@@ -116,7 +116,6 @@ def digest(result: Dict[str, Any]) -> str:
 
 
 def remedy(finding: Any) -> str:
-    """Return what to do about a finding."""
     return printable(finding["remedy"]["text"], LABEL) if finding["remedy"] else ""
 
 

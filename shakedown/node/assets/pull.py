@@ -86,16 +86,8 @@ class Engine:
     def run(self, *arguments: str, text_in: str = "") -> str:
         """Return standard output; raise Failure with the engine's message."""
         try:
-            done = subprocess.run(
-                self.command(*arguments),
-                input=text_in,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                timeout=120,
-                env=self.environment,
-            )
+            options: Any = {"capture_output": True, "text": True, "errors": "replace", "timeout": 120}
+            done = subprocess.run(self.command(*arguments), input=text_in, env=self.environment, **options)
         except FileNotFoundError:
             raise Failure("engine", "{} is not installed".format(self.job["engine"])) from None
         except subprocess.TimeoutExpired:

@@ -50,16 +50,8 @@ def _missing(path: str) -> str:
 
 
 def _run(argv: List[str], environment: Dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    pipe = subprocess.PIPE
-    return subprocess.run(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
-        env=environment,
-        universal_newlines=True,
-        timeout=_LIMIT_S,
-    )
+    options: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": _LIMIT_S}
+    return subprocess.run(argv, env=environment, **options)
 
 
 def _reason(error: Exception) -> str:
@@ -86,10 +78,6 @@ def _python(need: Dict[str, Any], environment: Dict[str, str]) -> str:
     left = lines[-1].partition(":")[2].split()
     remedy = "pip install 'shakedown[train]' there, or name another venv in smoke.venv"
     return "%s lacks %s (%s)" % (path, ", ".join(left), remedy) if left else ""
-
-
-def _program(need: Dict[str, Any], _environment: Dict[str, str]) -> str:
-    return _missing(need["path"])
 
 
 def _image(need: Dict[str, Any], environment: Dict[str, str]) -> str:
@@ -140,4 +128,5 @@ def _port(need: Dict[str, Any], _environment: Dict[str, str]) -> str:
     return ""
 
 
-LOOKS = {"python": _python, "program": _program, "image": _image, "data": _data, "room": _room, "port": _port}
+LOOKS = {"python": _python, "image": _image, "data": _data, "room": _room, "port": _port}
+LOOKS["program"] = lambda need, _environment: _missing(need["path"])

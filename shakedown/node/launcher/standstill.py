@@ -208,13 +208,10 @@ def _ours(pid: int, program: str) -> bool:
 
 def _spied(program: str, pid: int) -> str:
     """Return the stacks as py-spy reads them without stopping the process, or its error."""
+    argv = [program, "dump", "--nonblocking", "--pid", str(pid)]
     try:
         done = subprocess.run(
-            [program, "dump", "--nonblocking", "--pid", str(pid)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=3,
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3
         )
     except (OSError, subprocess.SubprocessError) as error:
         return "py-spy: %s" % error

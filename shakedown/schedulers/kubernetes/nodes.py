@@ -50,7 +50,6 @@ class Node(Frozen):
 
     @property
     def drained(self) -> bool:
-        """Tell whether a person keeps new jobs away."""
         return self.ours or self.cordoned or bool(self.tainted)
 
     @property
@@ -60,7 +59,6 @@ class Node(Frozen):
 
     @property
     def allocated(self) -> bool:
-        """Tell whether a job is on the node."""
         return bool(self.pods)
 
     def why_not(self, allow_allocated: bool = False) -> str:

@@ -183,7 +183,6 @@ class Commands(interface.Commands):
         self._server, self._namespace, self._pods = server, namespace, dict(pods)
 
     def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
-        """Run a command on a node."""
         pod = self._pods.get(node)
         if pod is None:
             return None, [], [f"there is no pod on {node}"]

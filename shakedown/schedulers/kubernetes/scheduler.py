@@ -22,7 +22,6 @@ class Kubernetes(Scheduler):
 
     @classmethod
     def problems(cls, settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-        """Yield a missing image."""
         if settings.get("image") is None:
             yield "image", "None", "the image of the pods, where jobs run in pods"
 
@@ -30,15 +29,12 @@ class Kubernetes(Scheduler):
         return nodes.read(self._server, names)
 
     def drain(self, name: str, reason: str) -> None:
-        """Set the taint, and the condition with the reason."""
         nodes.drain(self._server, name, reason)
 
     def resume(self, name: str, reason: str) -> None:
-        """Remove our taint. The condition shows the reason."""
         nodes.resume(self._server, name, reason)
 
     def verify(self, name: str, passed: bool, reason: str) -> bool:
-        """Set the condition ShakedownVerified."""
         nodes.verify(self._server, name, passed, reason)
         return True
 
@@ -48,7 +44,6 @@ class Kubernetes(Scheduler):
         return {node.name: node.why_not(allow_allocated) for node in chosen}
 
     def allocation(self, names: Mapping[str, str], title: str) -> Pods:
-        """Return one pod on each of these nodes."""
         return Pods(self._server, names, Settings(**self.settings), title)
 
     @functools.cached_property

@@ -46,7 +46,6 @@ class Node(Frozen):
 
     @property
     def drained(self) -> bool:
-        """Tell whether a person or a health check keeps new jobs away."""
         return bool(DRAINING & set(self.states))
 
     @property
@@ -56,7 +55,6 @@ class Node(Frozen):
 
     @property
     def allocated(self) -> bool:
-        """Tell whether a job is on the node, or is just ending there."""
         return bool(TAKEN & set(self.states)) or self.allocated_cpus > 0
 
     @property

@@ -70,7 +70,6 @@ class Slurm(interface.Scheduler):
         return nodes.read(names)
 
     def drain(self, name: str, reason: str) -> None:
-        """Set State=DRAIN, with the reason."""
         commands.update_nodes([name], "State=DRAIN", f"Reason={reason}")
 
     def resume(self, name: str, reason: str) -> None:
@@ -78,15 +77,12 @@ class Slurm(interface.Scheduler):
         commands.update_nodes([name], "State=RESUME")
 
     def jobs_on(self, names: Iterable[str], beside: interface.Allocation | None = None) -> dict[str, list[str]]:
-        """Return the jobs of others that hold each node, as "4711 of alice"."""
         return nodes.jobs_on(names, but=beside.job if isinstance(beside, Allocation) else None)
 
     def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
-        """Return the nodes of a partition, a reservation, a feature or a range, as "partition=mi300x"."""
         return _choose(conditions, allow_allocated)
 
     def allocation(self, names: Mapping[str, str], title: str) -> Allocation:
-        """Return one job over these nodes, which is submitted when it is needed."""
         return Allocation(names, Settings(**self.settings), title)
 
     def refused(self, names: Mapping[str, str]) -> dict[str, str]:

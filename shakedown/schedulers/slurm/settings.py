@@ -38,7 +38,6 @@ class Settings(Section):
     options: list[Option] = []
 
     def options_of_sbatch(self) -> list[str]:
-        """Return what the section adds to sbatch's command line."""
         named = {"partition": self.partition, "reservation": self.reservation, "account": self.account}
         named |= {"time": None if self.time_min is None else str(self.time_min), "gres": self.gres}
         return [*(f"--{name}={value}" for name, value in named.items() if value is not None), *self.options]

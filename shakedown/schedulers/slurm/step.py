@@ -87,7 +87,6 @@ class Step(Commands):
             time.sleep(0.02)
 
     def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
-        """Run a command on a node."""
         name = self._nodes.get(node)
         if name is None:
             return None, [], [f"{node} is not among the nodes of Slurm job {self._job}"]
