@@ -1,9 +1,8 @@
-"""
-Container images, by digest. A tag is resolved once, and then every node pulls the same digest.
+"""Container images, by digest. A tag is resolved once, and then every node pulls the same digest.
 
-The registry or the inventory says which digest a tag has, never a node. The controller asks the registry for digest and
-size; where it has no way there, each node asks for itself, with the same few lines of Python. The engine is not asked:
-`manifest inspect` ignores the certificates and credentials that the engine would pull with.
+The registry or the inventory says which digest a tag has, never a node. The controller asks the registry; where it has
+no way there, each node asks for itself, with the same lines of Python: the engine's `manifest inspect` ignores the
+certificates and credentials that it would pull with.
 """
 
 from inspect import signature

@@ -47,8 +47,6 @@ class Registry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a registry says of an image."""
-
     digest: str
     compressed_bytes: int
 

@@ -9,6 +9,7 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
+from shakedown.common.data import read_toml
 from shakedown.common.text import load_json, printable
 from shakedown.facts.records import Records
 from shakedown.facts.settings import Contents, Tools
@@ -16,7 +17,6 @@ from shakedown.node.setting import chosen
 from shakedown.operations import atomic, boot, boot_values, cmdline, devices, tuning
 from shakedown.operations.atomic import FOLDER, Step
 from shakedown.operations.commands import RESTORES, Commands, refuse, verify
-from shakedown.operations.provider import KEPT
 
 RECORD_LIMIT = 16 << 20  # characters, as shakedown/node/records.py reads them
 
@@ -120,20 +120,7 @@ FILES: dict[str, Callable[[Step], FunctionCommand]] = {
     "created": lambda step: atomic.remove(step.target),
 }
 # What a step of each kind looks like, "target=value": nothing else is restored, whoever wrote it.
-SHAPES = {
-    "file": r"/(proc/sys|sys)(/(?!\.\.?/)[^/\0]+)+=[^\0]*",
-    "pci": r"[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.[0-7] [A-Z_]+\+[\da-fx]+\.[bwl]=[\da-f]+(:[\da-f]+)?",
-    "member": r"[^\n:/=-][^\n:/=]*=[^\n:/=-][^\n:/=]*",
-    "group": r"[^\n:/=-][^\n:/=]*=",
-    "parameter": r"[\w.,:=+/@%-]+=",
-    "module": r"[\w-]+=(absent|loaded)",
-    "access": r"/dev(/[\w.:@+-]+)+=0?[0-7]{3,4} \S+",
-    "partition": r"[\da-f:.]+ (memory|compute)=\w+",
-    "service": r"[\w.:@\\-]+=(active|enabled|active enabled)?",
-    "package": r"[a-z\d][\w.+-]*=(apt|dnf)( [a-z\d][\w.+:-]*)+",
-    "kept": rf"/[^\0]*={re.escape(KEPT)}/[\w@.~-]+",
-    "created": r"/[^\0]*=",
-}
+SHAPES: dict[str, str] = read_toml("shakedown.operations", "restored.toml")
 
 
 @operation()

@@ -1,8 +1,6 @@
-"""What a node's agent compares with: one document for that node, with its digest.
-
-It holds the part of the desired state that the checks answer, and what they would look up besides on the controller:
-the recipe and the profiles' PCI ids. No secret is in it.
-"""
+"""What a node's agent compares with: one document for that node, with its digest. It holds the part of the desired
+state that the checks answer, and what they would look up on the controller: the recipe and the profiles' PCI ids. No
+secret."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The agent's program: the probe's bundle, the checks with all that they import of this package, and what runs them.
-
-The checks travel as they are. Only what they import of pydantic, and of modules that are written with it, is another
-thing on a node: `shakedown/node/agent/models.py` stands there for those.
-"""
+The checks travel as they are; for pydantic, and what is written with it, `shakedown/node/agent/models.py` stands
+there."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""The launcher's answers as typed values, and the events of devices that come with them.
-
-An answer is input: bounded in size before and after it is expanded, typed, its texts cleaned. Whatever the launcher
-does not print is no answer, and one node's trouble alone.
-"""
+"""The launcher's answers as typed values, and the events of devices that come with them. An answer is input: bounded in
+size before and after it is expanded, typed, its texts cleaned. What the launcher does not print is one node's
+trouble."""
 
 import base64
 import zlib
@@ -85,34 +83,24 @@ class Location(Answer):
 
 
 class Prepared(Location):
-    """The answer to `prepare`."""
-
     leftovers: Leftovers
     note: Line = ""  # who else holds the node
 
 
 class Lack(Answer):
-    """Something that a node lacks for its job."""
-
     kind: Line
     text: Line
 
 
 class Lacking(Answer):
-    """All that a node lacks."""
-
     lacking: Annotated[list[Lack], _FEW]
 
 
 class Removed(Answer):
-    """The answer to `remove`."""
-
     left: Annotated[list[Line], _FEW] = []
 
 
 class Digest(Answer):
-    """The answer to `digest`."""
-
     size: Bytes
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None
     signed: dict[str, Any] | None = None  # the node's signature on it, where one was wanted

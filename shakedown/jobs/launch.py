@@ -238,12 +238,10 @@ class Job:
 
     @property
     def name(self) -> str:
-        """As the run's record calls it."""
         return job_name(self.node, self.trials)
 
     @property
     def scope(self) -> str:
-        """As the desired state asks for it."""
         if self.trials:
             return self.trials
         return TOGETHER if self.node is None else EACH

@@ -1,8 +1,5 @@
-"""What a node answered, question by question: kept while the probe reads the node, and given again in its place.
-
-A question is a subject of `Tree.ask`: "file /proc/cmdline", "udev pci ...", "amdsmi". In a replay the book answers
-alone, so that an answer that somebody sent decides about no file and no program of this machine.
-"""
+"""What a node answered, question by question (a subject of `Tree.ask`): kept while the probe reads the node, and given
+again in its place. In a replay the book answers alone: what somebody sent decides about no file and no program here."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Readings in child processes, with time limits.
+"""Readings in child processes, with time limits: what hangs or crashes costs the reading, never the probe.
 
-A library that hangs or crashes, a file server that is gone, a driver stuck in the kernel: each costs the reading, never
-the probe. A child leads its own process group, which is killed when its time is up; one that the kernel does not let
-die is left behind and not waited for. A child that has computed, or waited for a CPU, most of its time is slow, on a
-busy or small machine, and not stuck: it gets up to PERIODS times as long.
+A child leads its own process group, which is killed when its time is up; one that the kernel does not let die is left
+behind. A child that has computed, or waited for a CPU, most of its time is slow and not stuck: it gets up to PERIODS
+times as long.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Records of data on a node, kept away from it. Travels as text (Python 3.8).
-
-A data folder may be any user's, so nothing in it says what was checked: that stands in root's or the user's own state
-folder, with what shows that a file was touched since. Data that a program has prepared is a folder of many files; its
-mark counts only where only root and this user could have made it.
-"""
+"""Records of data on a node, kept in root's or the user's own state folder: the data's may be any user's. Travels as
+text (Python 3.8). A record has what shows that a file was touched since. Data that a program has prepared is a
+folder of many files; its mark counts only where only root and this user could have made it."""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple, Optional, Set, Tuple
+from typing import List, NamedTuple, Optional, Set
 
 from . import gpu
+from .known import KNOWN
 from .system import rows, user_name
 from .tree import Part, Tree, Unreadable, attempt, attempt_or
 from .udev import devices
@@ -16,23 +17,15 @@ class Access(NamedTuple):
     """Files that one driver makes. `patterns` are shell patterns of paths, `kernel_names` are udev's; `mode` is the
     least that there must be. `modules` make the files. No group: the file's own is right."""
 
-    patterns: Tuple[str, ...]
-    kernel_names: Tuple[str, ...]
+    patterns: List[str]
+    kernel_names: List[str]
     mode: str
-    modules: Tuple[str, ...]
+    modules: List[str]
     group: Optional[str] = None
 
 
-ACCESS = {  # by the operations of operations/devices.py
-    "kfd": Access(("/dev/kfd",), ("kfd",), "0660", ("amdgpu",), "render"),
-    "dri": Access(("/dev/dri/renderD*",), ("renderD*",), "0660", ("amdgpu",), "render"),
-    "infiniband": Access(
-        ("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"),
-        ("uverbs*", "rdma_cm"),
-        "0666",
-        ("ib_uverbs", "rdma_ucm", "ib_umad"),
-    ),
-}
+# By the operations of operations/devices.py.
+ACCESS = {name: Access(**entry) for name, entry in KNOWN["devices"]["access"].items()}
 
 
 def parse_majors(lines: list[str]) -> dict[str, int]:

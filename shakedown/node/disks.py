@@ -1,9 +1,6 @@
-"""Mounted file systems that hold files, with the room on them; and the node's drives with their health.
-
-The health comes from `nvme smart-log` (nvme-cli) and `smartctl -x` (smartmontools) in JSON. Numbers alone leave this
-module, by the names that `checks/drives.json` judges. The exit status of smartctl is a set of bits (smartctl(8), EXIT
-STATUS), and its JSON has the reason where a drive does not answer.
-"""
+"""Mounted file systems that hold files, with the room on them; and the node's drives with their health, from `nvme
+smart-log` (nvme-cli) and `smartctl -x` (smartmontools) in JSON. Numbers alone leave this module, by the names that
+`checks/drives.json` judges. The exit status of smartctl is a set of bits (smartctl(8), EXIT STATUS)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """GPUs as the driver shows them: sysfs, the compute driver's topology, the processes that hold them, ROCm's version.
-
-`smi.py` adds what only AMD's library reports.
-"""
+`smi.py` adds what only AMD's library reports."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""Sent to the node after launch.py: take the bundle from standard input, put it in the cache, run the probe.
-
+"""Sent to the node as text, after launch.py: take the bundle from standard input, put it in the cache, run the probe.
 Where the cache cannot be written (no home, read-only, full, open to other users) the bundle lives in a temporary
-folder for this one run.
-Like launch.py it is sent as text, after that one's.
-"""
+folder."""
 
 import base64
 import compileall

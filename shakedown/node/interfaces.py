@@ -1,9 +1,6 @@
 """Network interfaces with the MTU that they come up with, their drivers' error counters and neighbours by LLDP; routes,
-and the TCP ports that are in use.
-
-The counters come from the ioctl that `ethtool -S` uses: no program and no root is needed. The neighbours come from the
-node's lldpd, whose json0 has one form for none, one and many.
-"""
+and the TCP ports that are in use. The counters come from the ioctl of `ethtool -S`: no program and no root is
+needed. The neighbours come from the node's lldpd, whose json0 has one form for none, one and many."""
 
 from __future__ import annotations
 

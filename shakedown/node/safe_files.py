@@ -1,9 +1,8 @@
 """Files and folders on a node, opened so that no other user can turn a write elsewhere. Travels as text (Python 3.8).
 
-A path is walked one component at a time from `/`, each opened in the one before it and never by its name again, so
-that what is swapped later changes nothing. A link is followed where only root or this user could have made it. A folder
-is `sound` where that holds for every component on the way and for itself; sticky folders such as /tmp count for what
-root or this user owns in them.
+A path is walked one component at a time from `/`, each opened in the one before it: what is swapped later changes
+nothing. A link is followed where only root or this user could have made it. A folder is `sound` where that holds for
+all the way and for itself; sticky folders such as /tmp count for what root or this user owns in them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""The host settings that are known: a file of `settings/` says everything about one, by the kinds of this module.
-
-The probe reads by it, a check compares by it, an operation changes by it, the boot unit makes it again at every boot,
-and rollback puts back what it names. It travels in the probe's bundle, and as text in the boot unit's program
-(`boot.py`).
-"""
+"""The host settings that are known: a file of `settings/` says everything about one, by the kinds of this module. The
+probe reads by it, a check compares by it, operations and the boot unit (`boot.py`) change by it, and rollback puts
+back what it names. It travels in the probe's bundle, and as text in the boot unit's program."""
 
 from __future__ import annotations
 

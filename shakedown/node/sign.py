@@ -1,8 +1,6 @@
 """Sign a text as this node, with sshd's host key: `ssh-keygen -Y sign`, as ssh-keygen(1) and PROTOCOL.sshsig have it.
-
-The namespace keeps such a signature from counting for anything else, as for a login. The key is of the kind that the
-controller's connection was shown. Only root can read a host key.
-"""
+The namespace keeps such a signature from counting for a login. The key is of the kind that the controller's
+connection was shown. Only root can read a host key."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""GPUs as AMD's library (libamd_smi.so, by its Python package) reports them. Always in a child: it may hang or crash.
-
-The node's own package is preferred, since it matches the library that is installed; the carried one is the last resort.
-"""
+"""GPUs as AMD's library (libamd_smi.so, by its Python package) reports them, always in a child: it may hang or crash.
+The node's own package is preferred, since it matches the library that is installed; the carried one is the last
+resort."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Devices as udev enumerates them: by pyudev, which needs no udevd, only libudev and /sys.
-
-libudev reads /sys alone. In a tree of a test, and where there is no libudev (a slim container), the files of /sys give
-the same devices: the kernel's `uevent` has the properties that do not come from udev's database.
-"""
+"""Devices as udev enumerates them: by pyudev, which needs no udevd, only libudev and /sys. In a tree of a test, and
+where there is no libudev (a slim container), the files of /sys give the same devices, with the kernel's own
+properties."""
 
 from __future__ import annotations
 

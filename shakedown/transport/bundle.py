@@ -1,8 +1,7 @@
 """The bundle that travels to the nodes: the probe, psutil, pyudev and AMD's Python package in one archive.
 
-It is found on a node by its digest, a sha256 over the path and content of every file, so a changed file is another
-bundle and an unchanged checkout always gives the same one. On the node `node/launch.py` verifies and runs what is
-cached; `node/install.py` puts it there first. Both go to the node as text on the command line.
+It is found on a node by its digest, a sha256 over the path and content of every file. On the node `node/launch.py`
+verifies and runs what is cached; `node/install.py` puts it there first. Both go there as text on the command line.
 """
 
 import base64

@@ -18,8 +18,6 @@ PORTS = range(20000, 30000)
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A node's end of the job's network."""
-
     interface: str
     address: str
 

@@ -1,9 +1,6 @@
-"""What the workload prints: Megatron's iteration line in the ROCm fork's dialect, its summary lines, a rank's own time.
-
-A rank's own time is that of the clock, less the time in collectives. CPU time would not show it: gloo's threads use
-some while they wait, and a rank that gets too little of its CPU uses no more. On GPUs a wait is the stream's and
-returns at once, so nothing can be measured from here.
-"""
+"""What the workload prints: Megatron's iteration line in the ROCm fork's dialect, its summary lines, a rank's own time:
+that of the clock, less the time in collectives. CPU time would not show it: gloo's threads use some while they wait.
+On GPUs a wait is the stream's and returns at once, so nothing can be measured from here."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Repairs by the agent, where the desired state allows them: values that run now and that jobs do not notice.
-
-It is the code that the operations and the boot unit set these values with (`shakedown/node/settings`). What stood there
-is recorded first, for rollback, unless an earlier change has done so. What a file says for the next boot is left to the
-controller, and so is whatever is disruptive. Nothing is done more often than the desired state allows in a day: what
-another program keeps changing is for a person.
-"""
+"""Repairs by the agent, where the desired state allows them: values that run now and that jobs do not notice, set by
+the code of the operations and the boot unit. What stood there is recorded first, for rollback. What a file says for
+the next boot, and whatever is disruptive, is left to the controller. What was repaired too often within a day is
+left for a person."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """Runs on a node (python3 >= 3.8, standard library only): download files, whole and proved, or not at all.
 
 Reads one JSON object from standard input: folder, files (url, name, and optionally sha256 and size), tries, stall_s,
-timeout_s (for all of it), room_bytes (to be left free). Progress goes to standard output as plain lines. A failure is
-one line `kind: words` on standard error, exit code 1.
-
-A file grows beside its place (part.py). What was checked is recorded away from the folder (shakedown/node/data.py). Of
-nodes that share the folder, one is at work there and the others wait.
+timeout_s (for all of it), room_bytes (to be left free). Progress goes to standard output. A failure is one line `kind:
+words` on standard error, exit code 1. A file grows beside its place (part.py); what was checked is recorded away from
+the folder (shakedown/node/data.py).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Travels with scripts that work in a folder which several nodes may share: one of them at a time.
 
 flock does not reach across nodes on every network file system, the creation of a file that must not exist does (NFS
-since version 3, RFC 1813, CREATE with EXCLUSIVE). So the lock is such a file, in which its holder counts on; one that
-has stood still for LEASE_S is of a holder that is dead. No clock of another node is needed: a waiting process looks on
-its own. The work itself goes into a part of its own, so a holder that was only asleep can spoil nothing when it wakes
-up.
+since version 3, RFC 1813, CREATE with EXCLUSIVE). In that file its holder counts on; one that has stood still for
+LEASE_S, by the clock of who waits, is of a dead holder. The work goes into a part of its own, so a holder that was only
+asleep can spoil nothing.
 """
 
 from __future__ import annotations

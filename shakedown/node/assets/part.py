@@ -1,8 +1,6 @@
-"""Travels with download.py: one file of a folder that may be shared, and the part as which it grows there.
-
-The part is `.NAME.part-NODE-UID`, which no other user may write. The file gets its name when it has been read and found
-right. Of nodes that share the folder each has a part of its own, so no node can spoil another's.
-"""
+"""Travels with download.py: one file of a folder that may be shared, and the part as which it grows there:
+`.NAME.part-NODE-UID`, which no other user may write, and no other node. The file gets its name when it has been read
+and found right."""
 
 from __future__ import annotations
 

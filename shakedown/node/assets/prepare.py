@@ -2,11 +2,8 @@
 
 Reads one JSON object from standard input: folder, image, command, workdir, variables, engine, label, run_id, timeout_s.
 What the program says goes to standard output, and a line now and then, so that a controller that is gone is noticed. A
-failure is one line on standard error, exit code 1.
-
-The program works in a part of this run's own beside the folder, which gets its name when it is whole. Of nodes that
-share the folder one is at work and the others wait, and then have what it made. The container engine takes paths by
-their names, as root: so the folder has to be where no other user could lay a link.
+failure is one line on standard error, exit code 1. The program works in a part of this run's own, which gets its name
+when it is whole. The engine takes paths by their names, as root: so no other user may be able to lay a link there.
 """
 
 from __future__ import annotations

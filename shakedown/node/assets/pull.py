@@ -95,7 +95,7 @@ class Engine:
         if done.returncode:
             words = clean(done.stderr or done.stdout)
             raise Failure(classify(words, self.job["name"]), words)
-        return done.stdout.strip()
+        return str(done.stdout).strip()
 
     def ask(self, *arguments: str) -> str:
         """Return standard output; nothing where the engine does not know the command."""

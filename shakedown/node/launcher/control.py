@@ -1,11 +1,9 @@
-"""The watchdog's requests: a Unix socket in a folder that its owner alone can enter.
+"""The watchdog's requests: a Unix socket in a folder that its owner alone can enter, made anew for each run under a
+name that no user can take beforehand, in /run/shakedown for root and in /tmp for others: both are the node's own.
 
-The folder is made anew for each run, 0700, under a name that no user can take beforehand: in /run/shakedown for root,
-in /tmp for others. Both are the node's own, where a home may be shared by many nodes; a user's folder in /run goes when
-he logs out. The run folder says where it is. Each side asks the kernel who the other one is before it believes
-anything: the watchdog hears its own user and root, a visit believes the process that the run folder names, by pid,
-start time and user. Nothing that a client sends, or does not send, stops the watchdog: no call in here waits for a
-client, and each connection ends after a few seconds, however it uses them.
+Each side asks the kernel who the other one is: the watchdog hears its own user and root, a visit believes the process
+that the run folder names, by pid, start time and user. No call in here waits for a client, and each connection ends
+after a few seconds, so that nothing that a client does stops the watchdog.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""The run folder: `~/.cache/shakedown/runs/<run id>`, for its owner alone.
-
-Folders of earlier runs, with the only logs, are left by a controller that died or a cable that was cut. The newest few
-stay; any other goes once nothing in it has changed for a day, and each after two weeks. Only this user's own are
-touched, never one whose watchdog lives.
-"""
+"""The run folder: `~/.cache/shakedown/runs/<run id>`, for its owner alone. Of folders that a controller left behind the
+newest few stay; any other goes once nothing in it has changed for a day, and each after two weeks. Only this user's
+own are touched, never one whose watchdog lives."""
 
 from __future__ import annotations
 

@@ -1,19 +1,16 @@
 """The node's lock: one run per node, and only a user with rights over a run can refuse it the node.
 
-Root's lock is a file in a folder that only root can write, `/run/shakedown`, held with flock(2). An ordinary user
-cannot open it, so cannot hold it against root; any user reads in /proc/locks that it is held, which is the kernel's
-word, and whose run it is in the record beside it, which is root's.
+Root's lock is a file in `/run/shakedown`, where only root can write, held with flock(2). Any user reads in /proc/locks
+that it is held, and whose run it is in the record beside it.
 
 Ordinary users have no folder that they share and trust. Their lock is an abstract Unix socket: binding its name is
-atomic, the kernel lets go of it with its last holder, and a connection shows the holder's uid and pid. Any user can
-bind a name, and what runs for another user cannot be distinguished from what only holds it. So a user is refused by it,
-with uid and pid as the kernel has them; root is not refused, and gets a note. A user who finds root's lock held is
-refused always.
+atomic, and a connection shows the holder's uid and pid. Any user can bind a name, and what runs for another user cannot
+be distinguished from what only holds it: so a user is refused by it, and root gets a note. A user who finds root's lock
+held is refused always.
 
-Neither leaves anything behind that could be stale: the kernel releases both when the last process that has the
-descriptor is gone. The watchdog hands it to the leader: a node stays locked while a leader lives, come what may. The
-socket's name belongs to the network namespace and /run to the mount namespace: containers with both of their own are
-nodes of their own.
+The kernel releases both when the last process that has the descriptor is gone. The watchdog hands it to the leader: a
+node stays locked while a leader lives. The socket's name belongs to the network namespace and /run to the mount
+namespace: containers with both of their own are nodes of their own.
 """
 
 from __future__ import annotations

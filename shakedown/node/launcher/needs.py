@@ -1,8 +1,5 @@
-"""What a job needs of its node: looked at before any rank starts, and by a dry run. Nothing is changed.
-
-A need is a dictionary with a `kind` (`LOOKS` has the kinds) and what that kind takes; `shakedown/jobs/launch.py` has
-it as a model.
-"""
+"""What a job needs of its node: looked at before any rank starts, and by a dry run. Nothing is changed. A need is a
+dictionary with a `kind` (of `LOOKS`) and what that kind takes; `shakedown/jobs/launch.py` has it as a model."""
 
 from __future__ import annotations
 

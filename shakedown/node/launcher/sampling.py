@@ -1,7 +1,5 @@
-"""The sampler beside the job (`shakedown/node/telemetry`): its start right before the leader's, and its end.
-
-It is not the job's: one that cannot be started, or dies, costs its files and nothing else.
-"""
+"""The sampler beside the job (`shakedown/node/telemetry`): its start right before the leader's, and its end. One that
+cannot be started, or dies, costs its files and nothing else."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Evidence of a hang: what the processes of a run are doing, written down before anything is ended.
+"""Evidence of a hang: what the processes of a run are doing, written to `hang/` of the run folder before anything is
+ended.
 
-Of each process its state, what its threads wait for in the kernel, and its connections whose other end does not
-acknowledge; of a rank that listens (the workload of this project) the flight record of its collectives and the stacks
-of its threads; the stacks of others where py-spy is there. Nothing is stopped by it, and no process gets a signal that
-it does not wait for. All of it lies in `hang/` of the run folder, and is collected like a log.
+Of each process its state, what its threads wait for in the kernel, and connections whose other end does not
+acknowledge; of a rank that listens (the workload of this project) its flight record and stacks; the stacks of others
+where py-spy is there. Nothing is stopped by it, and no process gets a signal that it does not wait for.
 """
 
 from __future__ import annotations

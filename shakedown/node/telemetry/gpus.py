@@ -1,8 +1,6 @@
-"""GPUs: AMD's library where it answers, amdgpu's own files where it does not.
-
-A process of its own asks the library, which may hang or crash, over a pipe, a byte for each sample. It reads the
-driver's table of metrics by the library's structure: the package's own function takes a millisecond for each GPU.
-"""
+"""GPUs: AMD's library where it answers, amdgpu's own files where it does not. A process of its own asks the library,
+which may hang or crash, a byte for each sample. It reads the driver's table of metrics by the library's structure:
+the package's own function takes a millisecond for each GPU."""
 
 from __future__ import annotations
 
@@ -177,8 +175,7 @@ class Gpus(Source):
     """All GPUs of amdgpu, in PCI order. Throttling is counted in seconds since the sampler began, for each reason."""
 
     def __init__(self, tree: Tree) -> None:
-        super().__init__()
-        self._tree = tree
+        super().__init__(tree)
         self.library = Library(tree)
         self._folders = {device.name: pci.DEVICES + "/" + device.name for device in gpu.functions(tree)}
         self._readings = {bdf: self._of_sysfs(folder) for bdf, folder in self._folders.items()}

@@ -1,11 +1,10 @@
 """The kernel's log and device events of exactly the job's window, each as a file of its own.
 
-The watchdog has opened /dev/kmsg and gone to its end before the job began: what is read from there is the job's, record
-by record, whatever the clocks say. Where this user may not read it, the journal is asked at the end, by time.
+The watchdog has gone to the end of /dev/kmsg before the job began: what is read from there is the job's, whatever the
+clocks say. Where this user may not read it, the journal is asked at the end, by time.
 
-Beside it stand the events of devices that leave, return, are reset or lose their link. pyudev hears the kernel's own
-events: source `udev` would repeat them where udevd runs, and be silent in a container. A carrier has no such event, so
-rtnetlink reports the links. Silence proves nothing: older drivers send no event.
+pyudev hears the kernel's own events: source `udev` would repeat them where udevd runs, and be silent in a container. A
+carrier has no such event, so rtnetlink reports the links. Silence proves nothing: older drivers send no event.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ class Source:
 
     every = 1
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
         self.groups: Dict[Tuple[str, ...], Callable[[], Values]] = {}
 
     @property
@@ -56,8 +57,7 @@ class Machine(Source):
     """All CPUs together, and stalls (Documentation/accounting/psi.rst), in seconds since boot; memory in bytes."""
 
     def __init__(self, tree: Tree) -> None:
-        super().__init__()
-        self._tree = tree
+        super().__init__(tree)
         self.groups["cpu/busy_s", "cpu/iowait_s"] = self._cpu
         self.groups["memory/available_bytes", "memory/swap_used_bytes"] = self._memory
         for kind, shares in _PRESSURE.items():
@@ -103,8 +103,7 @@ class Rates(Source):
     """Bytes in and out since the counters began: of RDMA devices (port 1) and of interfaces."""
 
     def __init__(self, tree: Tree, used: Optional[str]) -> None:
-        super().__init__()
-        self._tree = tree
+        super().__init__(tree)
         for device in devices(tree, "infiniband"):
             for word, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
                 path = "%s/%s/ports/1/counters/%s" % (rdma.CLASS, device.name, counter)
@@ -142,8 +141,7 @@ class Errors(Source):
     every = 5
 
     def __init__(self, tree: Tree, used: Optional[str]) -> None:
-        super().__init__()
-        self._tree = tree
+        super().__init__(tree)
         self._paths: Dict[str, List[str]] = {}
         for device in devices(tree, "infiniband"):
             port = "%s/%s/ports/1/" % (rdma.CLASS, device.name)
@@ -194,7 +192,7 @@ class Congestion(Source):
     every = 5
 
     def __init__(self, tree: Tree, interfaces: List[str]) -> None:
-        super().__init__()
+        super().__init__(tree)
         for device in (found.name for found in devices(tree, "infiniband")):
             folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
             there = tree.names_if_permitted(folder)

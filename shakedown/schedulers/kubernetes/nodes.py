@@ -1,9 +1,8 @@
 """Kubernetes' nodes as typed values, and the marks that we set and take away there.
 
 Out of service means: a taint `shakedown/out` of effect NoSchedule, an annotation `shakedown/reason`, and a condition
-`ShakedownSuspect` for who watches conditions. Cordons, taints and conditions of others are read and never touched.
-A second condition, `ShakedownVerified`, is on every node that passed a load: readiness rules count an absent condition
-as unknown, and a healthy node need not have been a suspect.
+`ShakedownSuspect`. A second condition, `ShakedownVerified`, is on every node that passed a load: readiness rules count
+an absent condition as unknown. Cordons, taints and conditions of others are read and never touched.
 """
 
 import re

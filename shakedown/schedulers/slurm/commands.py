@@ -1,9 +1,6 @@
-"""The only place that runs Slurm's commands: scontrol, squeue, sbatch, srun, scancel.
-
-Without a controller they hang for minutes instead of failing, so each has a time limit of ours. What they print is
-bounded. They get no more of this process' environment than they need: they hand it on to the job, secrets and all, and
-the variables of a job that this process may itself run in would change what they do.
-"""
+"""The only place that runs Slurm's commands: scontrol, squeue, sbatch, srun, scancel. Without a controller they hang
+for minutes, so each has a time limit of ours. What they print is bounded. They get no more of this process'
+environment than they need: they hand it on to the job, secrets and all."""
 
 import contextlib
 import os

@@ -1,8 +1,5 @@
-"""Slurm's nodes as typed values, from `scontrol --oneliner show nodes`.
-
-Every version has this text, and 22.05 and 24.11 write it alike. `scontrol --json` begins with 23.02, a build may lack
-it, and its shapes differ between versions.
-"""
+"""Slurm's nodes as typed values, from `scontrol --oneliner show nodes`. Every version has this text, and 22.05 and
+24.11 write it alike; `scontrol --json` begins with 23.02, a build may lack it, and its shapes differ."""
 
 import contextlib
 import re

@@ -1,8 +1,6 @@
 """A step of an allocation: `srun` brings a relay to each of its nodes, and what is to run there goes through it.
-
-Standard input and output of srun are the whole way, so that neither SSH nor a shared file system is needed. A text for
-many nodes (a program) goes out once: srun sends its input to every node of the step.
-"""
+Standard input and output of srun are the whole way: neither SSH nor a shared file system is needed. A text for many
+nodes goes out once, since srun sends its input to every node of the step."""
 
 import contextlib
 import json
