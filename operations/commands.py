@@ -36,9 +36,7 @@ def show_change(what: str, before: Iterable[str] | None, after: Iterable[str]) -
 
 def verify(wrong: Callable[[], str | None]) -> FunctionCommand:
     """Return a command that reads the node again and fails this host with the words of `wrong`, if there are any.
-
-    Raising in an operation's generator would end the run for all hosts, and raising here would show a traceback.
-    """
+    Raising in an operation's generator would end the run for all hosts, and raising here would show a traceback."""
 
     def verified(state: State, host: Host) -> bool:
         problem = wrong()

@@ -84,12 +84,9 @@ def sources_of(image: Reference, access: dict[str, Any], mirror: dict[str, Any] 
 
 
 def ask(state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry]) -> Manifest | str:
-    """Return what the registry says of an image, or why there is no answer. A mirror is asked where the registry
-    itself gives none.
-
-    The controller asks once per run, for all nodes. Where the controller gets no answer, a node asks, for itself
-    alone: no node's word decides what another node pulls.
-    """
+    """Return what the registry says of an image, or why there is no answer. A mirror is asked where the registry itself
+    gives none. The controller asks once per run, for all nodes. Where the controller gets no answer, a node asks, for
+    itself alone: no node's word decides what another node pulls."""
     wanted = digest or image.tag or "latest"
     answer = _answers.setdefault(state, {}).setdefault(f"{image.name} {wanted}", _Answer())
     with answer.lock:
