@@ -535,7 +535,8 @@ def test_the_words_of_the_gpus_runtime_are_known_behind_any_librarys_own(wrapped
     [
         ("[Errno 13] Permission denied: '/checkpoints/7'", "file_permission"),
         ("[Errno 39] Directory not empty: '/checkpoints/7'", "file_conflict"),
-        ("[Errno 104] Connection reset by peer", "peer_lost"),
+        ("[Errno 104] Connection reset by peer", "endpoint_lost"),
+        ("[Errno 32] Broken pipe", "endpoint_lost"),
         ("[Errno 113] No route to host", "master_unreachable"),
     ],
 )
