@@ -8,7 +8,6 @@ odd one out is a fail, or advice where `fleet.toml` says so.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import islice
 from statistics import median
 
@@ -180,7 +179,7 @@ def _parts(state: NodeState, desired: DesiredState | None) -> Values:
     if not is_unreadable(state.gpus) and state.gpus:
         blocks = {block for gpu in state.gpus if not is_unreadable(gpu.firmware) for block in gpu.firmware}
         for block in sorted(blocks):
-            values[f"gpu_firmware.{block}"] = of_gpus(state.gpus, partial(_firmware, block))
+            values[f"gpu_firmware.{block}"] = of_gpus(state.gpus, [_firmware(block, gpu) for gpu in state.gpus])
         unread = next((gpu.firmware for gpu in state.gpus if is_unreadable(gpu.firmware)), None)
         # Without a name there is no block to miss it by, so that it was read at all is compared too.
         values["gpu_firmware"] = "read" if blocks or unread is None else unread
@@ -206,6 +205,8 @@ def _lossless(devices: Sequence[RdmaDevice]) -> Values:
     """Read how the ports keep RoCE from losing packets. A port whose driver reports nothing differs from one whose
     driver does; where no port of the node reports anything, or one could not be read, the node cannot be compared."""
     ports = [device.lossless for device in devices if device.bdf]
+    if ports and ports.count(ports[0]) == len(ports):
+        ports = ports[:1]
     subjects: dict[str, Callable[[Lossless], Reading[str]]] = {
         "nic_pfc": lambda port: port.pfc if is_unreadable(port.pfc) else f"priorities {port.pfc}",
         "nic_dscp": lambda port: port.dscp if is_unreadable(port.dscp) else _pairs(port.dscp, ":"),

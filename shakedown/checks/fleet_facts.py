@@ -37,13 +37,12 @@ def different(readings: Iterable[Reading[Any]]) -> Reading[str]:
     return _joined(values, ", ", lambda texts: sorted(set(texts)))
 
 
-def of_gpus(gpus: Sequence[Gpu], read: Callable[[Gpu], Reading[Any]]) -> Reading[str]:
+def of_gpus(gpus: Sequence[Gpu], readings: Sequence[Reading[Any]]) -> Reading[str]:
     """Return the different values of one node's GPUs as one text: what most have, and before it what others have, each
     with their slots. Unreadable where one of them is."""
-    values = [(text_of(read(gpu)), gpu.bdf) for gpu in gpus]
-    first = values[0][0]
-    if all(value is first or value == first for value, _ in values):
-        return first
+    if readings.count(readings[0]) == len(readings):
+        return text_of(readings[0])
+    values = [(text_of(reading), gpu.bdf) for reading, gpu in zip(readings, gpus, strict=True)]
     (usual, count), *_ = Counter(map(str, (value for value, _ in values))).most_common()
     if count * 2 <= len(gpus) or any(is_unreadable(value) for value, _ in values):
         return different(value for value, _ in values)
@@ -128,17 +127,17 @@ def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
     return facts
 
 
-def _fact(holder: Any, path: str) -> Reading[Any]:
-    """Return the reading at a dotted path; of a path that ends with "?", "none" for a thing that is not there."""
-    reading = _getter(path.removesuffix("?"))(holder)
-    return _or_none(reading) if path[-1] == "?" else reading
-
-
-_getter = functools.cache(attrgetter)
+def _facts(things: Sequence[Any], of: str) -> Iterator[tuple[str, Sequence[Reading[Any]]]]:
+    """Yield the facts of fleet.toml with the readings of all things at their dotted path; of a path that ends with "?",
+    "none" for a thing that is not there."""
+    paths = knowledge()["facts"][of]
+    rows = map(attrgetter(*(path.removesuffix("?") for path in paths.values())), things)
+    for (name, path), readings in zip(paths.items(), zip(*rows, strict=True), strict=True):
+        yield name, list(map(_or_none, readings)) if path.endswith("?") else readings
 
 
 def _machine(state: NodeState, facts: Facts) -> None:
-    facts.texts |= {name: text_of(_fact(state, path)) for name, path in knowledge()["facts"]["node"].items()}
+    facts.texts |= {name: text_of(reading) for name, (reading,) in _facts([state], "node")}
     facts.texts["hugepages"] = _hugepages(state)
     facts.amounts["memory"] = state.memory.total_bytes
 
@@ -183,10 +182,10 @@ def _gpus(state: NodeState, facts: Facts) -> None:
     facts.texts["gpu_count"] = str(len(gpus))
     if not gpus:
         return
-    paths = knowledge()["facts"]["gpu"]
-    facts.texts |= {name: of_gpus(gpus, functools.partial(_fact, path=path)) for name, path in paths.items()}
-    facts.texts["gpu_link"] = of_gpus(gpus, lambda gpu: _pair(gpu.link.speed_gts, gpu.link.width))
-    facts.texts["gpu_link_max"] = of_gpus(gpus, lambda gpu: _pair(gpu.link.max_speed_gts, gpu.link.max_width))
+    facts.texts |= {name: of_gpus(gpus, readings) for name, readings in _facts(gpus, "gpu")}
+    links = [gpu.link for gpu in gpus]
+    facts.texts["gpu_link"] = of_gpus(gpus, [_pair(link.speed_gts, link.width) for link in links])
+    facts.texts["gpu_link_max"] = of_gpus(gpus, [_pair(link.max_speed_gts, link.max_width) for link in links])
     facts.texts["gpu_numa"] = in_order(gpu.numa_node for gpu in gpus)
     facts.texts["gpu_slots"] = in_order(gpu.bdf for gpu in gpus)
     sizes = [gpu.vram_bytes for gpu in gpus]
@@ -202,8 +201,7 @@ def _nics(state: NodeState, facts: Facts) -> None:
     facts.texts["nic_count"] = str(len(devices))
     if not devices:
         return
-    paths = knowledge()["facts"]["nic"]
-    facts.texts |= {name: different(_fact(device, path) for device in devices) for name, path in paths.items()}
+    facts.texts |= {name: different(readings) for name, readings in _facts(devices, "nic")}
     gids = [device.gids for device in devices]
     types = [held if is_unreadable(held) else different([gid.type for gid in held] or [NONE]) for held in gids]
     links = [device.link for device in devices]
@@ -393,6 +391,7 @@ def _or_none(reading: Reading[Any]) -> Reading[Any]:
     return NONE if reading in (None, "") or (is_unreadable(reading) and reading.unreadable == "missing") else reading
 
 
+@functools.lru_cache
 def _pair(speed: Reading[float], width: Reading[int]) -> Reading[str]:
     if is_unreadable(speed):
         return speed
