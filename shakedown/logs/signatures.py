@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from shakedown.catalogue import Entry, entries, entry
+from shakedown.catalogue import Entry, calls, entries, entry
 from shakedown.common.data import read_patterns, read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
@@ -153,11 +153,12 @@ class FailureScanner:
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
         self._signatures = entries("job")
-        self._marks = _marks((FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *_texts(self._signatures)))
+        self._marks = _marks((FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *_texts(self._signatures), *calls.marks()))
         self._cites: str | None = None  # prefix of a line behind which RCCL's own words follow
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
         self._held: list[Match] = []
+        self._read: set[str] = set()  # kinds that no text of theirs showed, but a call and an error
         self._trains = self._through = False
         self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
         self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
@@ -173,7 +174,12 @@ class FailureScanner:
     @property
     def root(self) -> Match | None:
         """The failure that best explains the others: of equal ones the first."""
-        return min(self.matches, key=lambda match: _distance(match.name), default=None)
+        return min(self.matches, key=self._far, default=None)
+
+    def _far(self, match: Match) -> float:
+        """Return how far a match is from the root; what was only read is behind a known text of its role."""
+        far = _distance(match.name)
+        return 1.75 + far / 2 if match.name in self._read else far
 
     @property
     def open(self) -> bool:
@@ -328,12 +334,19 @@ class FailureScanner:
         cited = own.partition(_CITES)[2].strip()
         found = (_known(_CITED + cited) if cited else None) or _known(line, own)
         if found is not None and not (found.general or found.frames):
+            self._read.discard(found.name)
             return found
         plain = _plain(own)
         inner = _known(plain) if plain else None
-        if inner is None or inner.refuses(own) or (found and inner.general and not found.general):
+        if inner is not None and not inner.refuses(own) and not (found and inner.general and not found.general):
+            found = inner
+        if found is not None and (found.symptom or not (found.general or found.frames)):
+            self._read.discard(found.name)
             return found
-        return inner
+        read = calls.read_call(own, weak=found is None)
+        if read not in (None, found) and read.name not in self._seen:
+            self._read.add(read.name)
+        return read or found
 
     def _settle(self, line: str, by: str = "") -> Match | None:
         own = by + unprefixed(line)
@@ -344,7 +357,8 @@ class FailureScanner:
             self._pass_over(f"{found.name}, which the program has survived", line)
             return None
         survivable = _CITED in line or _FORMS["tool"].match(own) is not None
-        return self._found(found, line, handled=survivable and not self._trains)
+        handled = found.name in self._read or (survivable and not self._trains)
+        return self._found(found, line, handled)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
         if self._through and signature.role == "echo" and signature.part == "network":
@@ -371,7 +385,8 @@ class FailureScanner:
 
 def marks() -> tuple[str, ...]:
     """Return the marks of lines that a FailureScanner or a Scanner for RCCL reads."""
-    return (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *_texts(entries("job")), *_texts(entries("rccl")))
+    texts = (*_texts(entries("job")), *_texts(entries("rccl")), *calls.marks())
+    return (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *texts)
 
 
 def tuning(line: str) -> Entry | None:

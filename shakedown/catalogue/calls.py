@@ -1,0 +1,88 @@
+"""What a line means by the call or component that it names and by how that failed, in whatever words: `calls.toml`."""
+
+import re
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from shakedown.catalogue.model import Entry, entry
+from shakedown.common.data import read_patterns, read_toml
+
+_LONGEST = 2_000  # characters of a line that are read
+_CHANGING = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{4,40}")  # what tells the lines of a storm apart
+
+
+class Call(NamedTuple):
+    """One row: a call or component, how it failed, and the entry that this means."""
+
+    entry: str
+    about: re.Pattern[str]
+    says: re.Pattern[str] | None = None
+    errors: frozenset[str] = frozenset()
+    weak: bool = False
+    shows: tuple[str, ...] = ()
+    shows_not: tuple[str, ...] = ()
+
+
+@cache
+def calls() -> tuple[Call, ...]:
+    """Return the rows in the order in which they are tried."""
+    return tuple(
+        Call(
+            row["entry"],
+            re.compile(row["about"], re.IGNORECASE),
+            re.compile(row["says"], re.IGNORECASE) if "says" in row else None,
+            frozenset(row.get("errors", ())),
+            row.get("weak", False),
+            tuple(row["shows"]),
+            tuple(row.get("shows_not", ())),
+        )
+        for row in _data()["call"]
+    )
+
+
+def read_call(words: str, weak: bool) -> Entry | None:
+    """Return the entry that the words of a line mean. `weak`: also where they hold no more than a topic."""
+    found = _read(_CHANGING.sub("0000", words[:_LONGEST]))
+    known = entry(found.entry) if found and (weak or not found.weak) else None
+    return None if known is None or known.refuses(words) else known
+
+
+def marks() -> tuple[str, ...]:
+    """Return texts of which a line must hold one to be read."""
+    return tuple(_data()["marks"])
+
+
+@lru_cache(4096)
+def _read(words: str) -> Call | None:
+    forms = _forms()
+    errors = _errors(words)
+    if not (errors or forms["fails"].search(words)) or forms["harmless"].search(words):
+        return None
+    for call in calls():
+        if call.weak and not forms["raised"].search(words):
+            continue
+        failed = call.says.search(words) is not None if call.says else not call.errors
+        if (failed or errors & call.errors) and call.about.search(words):
+            return call
+    return None
+
+
+def _errors(words: str) -> set[str]:
+    """Return the errors of the system that a line names: by their texts, their numbers or their names."""
+    known = _data()["errors"]
+    names = {number: name for name, (number, _) in known.items()}
+    numbers = {int(group) for match in _forms()["number"].finditer(words) for group in match.groups() if group}
+    lower = words.lower()
+    return {name for name, (_, text) in known.items() if text.lower() in lower or re.search(rf"\b{name}\b", words)} | {
+        names[number] for number in numbers & names.keys()
+    }
+
+
+@cache
+def _data() -> dict[str, Any]:
+    return read_toml("shakedown.catalogue", "calls.toml")
+
+
+@cache
+def _forms() -> dict[str, re.Pattern[str]]:
+    return read_patterns("shakedown.catalogue", "calls.toml")

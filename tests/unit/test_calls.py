@@ -1,0 +1,108 @@
+"""What a line means by the call that it names and by its error: each row of calls.toml, and how a scanner uses it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+
+import pytest
+
+from shakedown import catalogue
+from shakedown.catalogue import calls
+from shakedown.logs.signatures import FailureScanner
+from tests.unit.test_catalogue import _UNBOUNDED
+
+ITERATION = " iteration 7/ 50 | elapsed time per iteration (ms): 900.0 | lm loss: 7.1E+00 |\n"
+
+
+def scanned(*lines: str) -> FailureScanner:
+    """Return a scanner that has read some lines."""
+    scanner = FailureScanner()
+    for line in lines:
+        scanner.line(line + "\n")
+    return scanner
+
+
+@pytest.mark.parametrize("call", calls.calls(), ids=lambda call: f"{call.entry}-{call.about.pattern[:20]}")
+def test_the_lines_of_a_row_lead_to_its_entry(call: calls.Call) -> None:
+    assert call.shows
+    for text in call.shows:
+        found = calls.read_call(text, weak=True)
+        assert found and found.name == call.entry, text
+        assert any(mark in text for mark in calls.marks()), text
+        assert (calls.read_call(text, weak=False) is None) == call.weak
+    assert not _UNBOUNDED.search(call.about.pattern + (call.says.pattern if call.says else ""))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="numbers and texts of Linux")
+def test_the_errors_have_the_numbers_and_texts_of_the_system() -> None:
+    for name, (number, text) in calls._data()["errors"].items():
+        assert (getattr(errno, name), os.strerror(number)) == (number, text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "writer: fsync(/ckpt/7) failed: {}",
+        "E1129 10:00:00 7 writer.cc:71] fsync /ckpt/7: {}",
+        'level=error msg="fsync of /ckpt/7" error="{}"',
+    ],
+)
+@pytest.mark.parametrize("error", ["No space left on device", "no space left on device", "errno 28", "ENOSPC"])
+def test_an_error_is_read_in_each_form(line: str, error: str) -> None:
+    found = calls.read_call(line.format(error), weak=False)
+    assert found and found.name == "disk_full"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "writer: fsync(/ckpt/7) failed: No space left on device, retrying",
+        "warning: could not open /dev/kfd: Permission denied",
+        "connect to tracker: connection refused, falling back to files",
+        "0 errors in 7 checks of ibv_reg_mr",
+        "opened /dev/kfd, mapped 7 pages with mmap",
+    ],
+)
+def test_a_line_that_says_that_the_program_goes_on_is_none(line: str) -> None:
+    assert calls.read_call(line, weak=True) is None
+
+
+def test_a_reading_respects_what_speaks_against_its_entry() -> None:
+    assert calls.read_call("rocBLAS error: No hipBLASLt solution found", True) is None
+
+
+def test_a_program_that_trains_has_survived_what_was_only_read() -> None:
+    line = "monitor: rsmi_dev_power_get failed"
+    trains = scanned(line)
+    trains.went_on()
+    trains.close()
+    assert trains.matches == []
+    ends = scanned(line)
+    assert ends.matches == []  # no supervisor ends a job for these words
+    ends.close()
+    assert [match.name for match in ends.matches] == ["gpu_not_answering"]
+
+
+def test_a_known_text_is_the_root_before_what_was_only_read() -> None:
+    scanner = scanned("monitor: rsmi_dev_power_get failed", "RuntimeError: HIP out of memory. Tried to allocate 7 GiB")
+    assert scanner.root and scanner.root.name == "out_of_memory"
+    assert "gpu_not_answering" in [match.name for match in scanner.matches]
+
+
+def test_a_storm_of_one_line_is_read_once() -> None:
+    calls._read.cache_clear()
+    scanned(*(f"rank {at}: poll of 0x{at:08x} at {at + 10_000} failed: IBV_WC_LOC_PROT_ERR" for at in range(10)))
+    assert calls._read.cache_info().misses <= 10
+    for at in range(10):
+        calls.read_call(f"poll of 0x{at:08x} at {at + 10_000} failed: IBV_WC_LOC_PROT_ERR", True)
+    assert calls._read.cache_info().hits >= 9
+
+
+def test_each_row_names_an_entry_of_jobs() -> None:
+    for call in calls.calls():
+        known = catalogue.entry(call.entry)
+        assert known is not None and known.log == "job"
+        assert re.search(r"\w", call.about.pattern) or call.errors
