@@ -537,7 +537,8 @@ def test_the_words_of_the_gpus_runtime_are_known_behind_any_librarys_own(wrapped
         ("[Errno 39] Directory not empty: '/checkpoints/7'", "file_conflict"),
         ("[Errno 104] Connection reset by peer", "endpoint_lost"),
         ("[Errno 32] Broken pipe", "endpoint_lost"),
-        ("[Errno 113] No route to host", "master_unreachable"),
+        ("[Errno 113] No route to host", "connect_failed"),
+        ("[Errno 111] Connection refused", "connect_failed"),
     ],
 )
 def test_an_error_of_the_system_is_known_behind_any_programs_words_unless_it_goes_on(words: str, name: str) -> None:
