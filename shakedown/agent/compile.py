@@ -1,6 +1,5 @@
-"""What a node's agent compares with: one document for that node, with its digest. It holds the part of the desired
-state that the checks answer, and what they would look up on the controller: the recipe and the profiles' PCI ids. No
-secret."""
+"""What a node's agent compares with: one document for that node, with its digest. It holds what the checks answer of
+the desired state, and what they would look up on the controller: the recipe, the profiles' PCI ids. No secret."""
 
 from __future__ import annotations
 

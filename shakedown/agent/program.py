@@ -1,6 +1,5 @@
 """The agent's program: the probe's bundle, the checks with all that they import of this package, and what runs them.
-The checks travel as they are; for pydantic, and what is written with it, `shakedown/node/agent/models.py` stands
-there."""
+The checks travel as they are; `shakedown/node/agent/models.py` stands for what is written with pydantic."""
 
 from __future__ import annotations
 

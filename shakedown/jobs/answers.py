@@ -1,6 +1,5 @@
 """The launcher's answers as typed values, and the events of devices that come with them. An answer is input: bounded in
-size before and after it is expanded, typed, its texts cleaned. What the launcher does not print is one node's
-trouble."""
+size before and after it is expanded, typed, its texts cleaned. A wrong one is one node's trouble."""
 
 import base64
 import zlib
@@ -25,8 +24,7 @@ _KINDS = ("busy", "unusable", "absent")
 
 
 class NoAnswer(Exception):
-    """The node did not answer, or not with what the launcher prints. `heard`: the node answered, and its watchdog did
-    not."""
+    """The node did not answer, or with something else. `heard`: it answered, and its watchdog did not."""
 
     def __init__(self, text: str, heard: bool = False) -> None:
         super().__init__(text)

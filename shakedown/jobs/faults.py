@@ -152,9 +152,8 @@ class Faults:
 
     def wait_for_cause(self, failures: list[Failure]) -> bool:
         """Return whether to wait a moment for the failure that the first one may be an echo of. A node that was polled
-        since and has answered is not gone. A node that was not is waited for as long as a command may take. Then it
-        counts as the node that the others lost: they notice in milliseconds, the controller notices a silence much
-        later."""
+        since and has answered is not gone. Another is waited for as long as a command may take; then it counts as the
+        node that the others lost: they notice in milliseconds, the controller notices a silence much later."""
         if not all(map(may_be_echo, failures)):
             return False
         began = self._clock.when(failures[0].at)

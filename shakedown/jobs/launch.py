@@ -157,9 +157,8 @@ def remove_containers(engine: str, run_id: str, name: str) -> list[str]:
 
 
 def remove_stopped_containers(engine: str) -> list[str]:
-    """Return a command that removes the stopped containers of earlier runs. A node that loses its power during a job
-    cannot tidy up after it. Such a container holds only disk: the log of the cleanup names one that stays, and this run
-    does not fail for it."""
+    """Return a command that removes stopped containers of earlier runs, which a node that lost its power leaves. They
+    hold only disk: the log of the cleanup names one that stays, and this run does not fail for it."""
     listing = _listing(engine, f"label={CONTAINER_LABEL}", "status=exited")
     return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {shlex.quote(engine)} rm || true"]
 

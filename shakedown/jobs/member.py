@@ -350,8 +350,7 @@ class Member:
                 break
 
     def _compare(self, log: LogFile) -> None:
-        """Compare the bytes that were kept with the node's. A log that was cut or replaced there while it came is not
-        the one that was read."""
+        """Compare what was kept with the node's log: one that was cut or replaced there is not what was read."""
         try:
             signer = self._quota.signer
             found = self._node.digest(log.name, log.kept, signer.question(self.name, log.path) if signer else "")

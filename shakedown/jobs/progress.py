@@ -107,8 +107,7 @@ class Progress:
 
 
 class ProgressOfEach:
-    """The same for jobs that run at the same time, one on each node: a line for all of them together, and one for each
-    that fails or is over."""
+    """The same for jobs on one node each: a line for all together, and one for each that fails or is over."""
 
     def __init__(self, every_s: float = 5.0, console: Console | None = None) -> None:
         self._screen = _Screen(every_s, console)

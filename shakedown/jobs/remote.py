@@ -110,9 +110,8 @@ def upload_folder(dotted: str) -> str:
 
 
 def bootstrap(request: dict[str, Any]) -> tuple[list[str], str]:
-    """Return the command of a launcher that has no folder on the node, or none that is known here, and its input. The
-    command imports nothing of the folder in which the connection happens to begin, of the user's site or of the user's
-    variables."""
+    """Return the command, and its input, of a launcher without a known folder on the node. It imports nothing of the
+    folder in which the connection happens to begin, of the user's site or of the user's variables."""
     lines = [json.dumps(launcher_sources()), json.dumps(request)]
     return ["sh", "-c", command(_BOOTSTRAP)], "\n".join(lines) + "\n"
 
@@ -171,8 +170,7 @@ HANG_RECORD_S = 20.0  # for all that a node records of a hang
 
 
 def lacking(node: NodePlan, container: bool, remote: Remote) -> list[Lack]:
-    """Return what a node lacks for its part of a job, looked at as the job's own preparation does; nothing is changed.
-    Raise NoAnswer or Refused."""
+    """Return what a node lacks for its part of a job; nothing is changed. Raise NoAnswer or Refused."""
     environment = {} if container else node.environment
     argv, stdin = bootstrap({"needs": [need.model_dump() for need in node.needs], "environment": environment})
     _, out, err = remote(node.name, argv, stdin, LOOK_S)
@@ -213,8 +211,7 @@ class Node:
         return read(Status, self._call("go"))
 
     def poll(self, offset: int, devices: int = 0) -> Status:
-        """Return the status, the leader's log from `offset` (at most a megabyte of it), and the events of devices from
-        `devices`. Renew the lease."""
+        """Return the status, at most a megabyte of the leader's log, the events of devices, and renew the lease."""
         answer = self._call("poll", "--devices", str(devices), "--offset", str(offset))
         piece = read_piece(answer, offset)
         events = answer.get("devices")
@@ -239,9 +236,8 @@ class Node:
         return read_piece(refuse_missing(self._call("fetch", "--file", file, "--offset", str(offset))), offset)
 
     def digest(self, file: str, length: int, question: str = "") -> Digest:
-        """Return a log's size on the node, and the SHA-256 of its first `length` bytes there, signed by the node where
-        a `question` (node/sign.py) wants that. The digest is None where it would take the node too long. Refused: not
-        readable."""
+        """Return a log's size on the node, and the SHA-256 of its first `length` bytes there, signed where a `question`
+        (node/sign.py) wants that; None where it would take the node too long. Refused: not readable."""
         sign = ["--sign", question] if question else []
         answer = self._call("digest", "--file", file, *sign, "--offset", str(length))
         return read(Digest, refuse_missing(answer))

@@ -151,8 +151,7 @@ class _Supervisor:
         self._report()
 
     def _is_over(self, member: Member) -> bool:
-        """Return whether nothing more is to be had from the node: all done, or silent for long. A node whose watchdog
-        alone is silent can still be stopped."""
+        """Return whether the node is done, or silent for long. One whose watchdog alone is silent can be stopped."""
         silent_s = self._clock.now() - member.heard_at
         return member.done or silent_s > self._timeouts.unreachable_s + self._timeouts.poll_timeout_s
 
@@ -187,8 +186,7 @@ class _Supervisor:
     # -- reporting -------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Hand on the iterations and events of devices that have come in. Only the last global rank prints any
-        iteration."""
+        """Hand on iterations, which only the last global rank prints, and events of devices."""
         for member in self._members:
             while member.devices.waiting:
                 at, text = member.devices.waiting.popleft()

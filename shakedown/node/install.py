@@ -1,6 +1,5 @@
-"""Sent to the node as text, after launch.py: take the bundle from standard input, put it in the cache, run the probe.
-Where the cache cannot be written (no home, read-only, full, open to other users) the bundle lives in a temporary
-folder."""
+"""Sent to the node as text, after launch.py: take the bundle from standard input, cache it, run the probe. Where the
+cache cannot be written (no home, read-only, full, open to others) the bundle lives in a temporary folder."""
 
 import base64
 import compileall

@@ -1,6 +1,5 @@
-"""The kernel's log since boot: the records that may report a fault. Which of them do, the catalogue decides. A record
-of priority 3 or worse always comes along, of the others those with one of the words of kernel_words.json, which the
-controller makes from the catalogue."""
+"""The kernel's log since boot: the records that may report a fault. Which of them do, the catalogue decides. Those of
+priority 3 or worse always come along, others with one of kernel_words.json, made from the catalogue."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """GPUs as AMD's library (libamd_smi.so, by its Python package) reports them, always in a child: it may hang or crash.
-The node's own package is preferred, since it matches the library that is installed; the carried one is the last
-resort."""
+The node's own package is preferred, since it matches the library; the carried one is the last resort."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Software that jobs find on the node: MPI, RCCL, libibverbs with its providers, the container engine with its images.
-Docker is asked over its socket, at a tenth of its command line's cost; podman has no daemon. Of all else files are
-looked for and nothing is started."""
+Docker is asked over its socket, at a tenth of its command line's cost. But for podman nothing is started."""
 
 from __future__ import annotations
 

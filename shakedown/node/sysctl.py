@@ -1,5 +1,4 @@
-"""Kernel settings: as they run (/proc/sys), and what decides about a setting at the next boot: our unit, the boot
-loader's kernel parameters, sysctl.d."""
+"""Kernel settings: as they run, and what decides at the next boot: our unit, the boot loader's parameters, sysctl.d."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Devices as udev enumerates them: by pyudev, which needs no udevd, only libudev and /sys. In a tree of a test, and
-where there is no libudev (a slim container), the files of /sys give the same devices, with the kernel's own
-properties."""
+where there is no libudev (a slim container), the files of /sys give the same devices."""
 
 from __future__ import annotations
 

@@ -82,9 +82,8 @@ def command_of_file() -> str:
 
 
 def as_word(text: str) -> str:
-    """Return a program's text as one word of a shell command. It holds no newline, which csh (a login shell on some
-    sites) would not carry into `sh -c`, and no single quote inside: each would grow fivefold in every shell that it
-    goes through."""
+    """Return a program's text as one word of a shell command, without newlines, which csh (a login shell on some sites)
+    would not carry into `sh -c`, and single quotes, which would grow fivefold in every shell."""
     return "'exec(" + json.dumps(text).replace("'", "\\u0027") + ")'"
 
 

@@ -180,8 +180,7 @@ def note_shared_cache(draft: PlanDraft, chosen: ResolvedOptions) -> None:
 
 
 def _warn_of_cache(draft: PlanDraft, chosen: ResolvedOptions) -> None:
-    """Warn where nodes that train alone have their cache in a folder on a network file system. The jobs write the same
-    index at the same time there."""
+    """Warn where nodes that train alone write the same index at the same time, on a network file system."""
     folder, disks = cache_folder(chosen, draft.smoke.volumes), draft.states[draft.master].disks
     disk = None if folder is None or is_unreadable(disks) else file_system(folder, disks)
     if disk is not None and disk.network:

@@ -23,8 +23,7 @@ class PlanError(ValueError):
 
 @dataclass
 class PlanDraft:
-    """A plan in the making. `desired` and `states` are of the participants, in rank order; `smoke` is the master's
-    section."""
+    """A plan in the making: `desired` and `states` of the participants, in rank order; `smoke` of the master."""
 
     run_id: str
     recipe: Recipe

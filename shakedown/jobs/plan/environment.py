@@ -60,8 +60,7 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dic
 
 
 def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
-    """Everything the program finds in its environment; RCCL's warnings are always in its log. `run_dir` is the run's
-    folder as the program sees it."""
+    """Everything the program finds in its environment. `run_dir`: the run's folder as the program sees it."""
     return with_rccl_warnings(requested_environment(job, node, run_dir), distributed=job.nodes > 1)
 
 

@@ -239,8 +239,7 @@ def expected(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[dict[str, float
 
 
 def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tuple[dict[str, float], list[Derived]]:
-    """Return the recipe's figures for so many nodes with GPUs of these models. Return also why others of its figures
-    are not used."""
+    """Return the recipe's figures for so many nodes with these GPUs, and why others of its figures are not used."""
     fitting = [entry for entry in chosen.recipe.entry.expect if all(gpu in entry.gpus for gpu in models)]
     derived: list[Derived] = []
     if not fitting:
@@ -316,8 +315,7 @@ def _unequal(draft: PlanDraft, chosen: ResolvedOptions) -> str:
 
 
 def _switch_on(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference: str | None) -> None:
-    """Megatron's own: the count makes it report all ranks, of the lower half and of the upper one. It ignores a count
-    that is not below the world size."""
+    """Have Megatron report all ranks: the count is of the lower half and of the upper one, and below the world size."""
     many = (world + 1) // 2
     wanted: list[tuple[tuple[str, ...], str | int]] = [(_SWITCHES, "true")]
     if 1 < many < world:

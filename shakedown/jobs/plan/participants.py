@@ -185,9 +185,8 @@ def participants(
     missing: Mapping[str, str],
     alone: str | None = None,
 ) -> tuple[list[str], list[Problem]]:
-    """Return the nodes of `order` that are ready, or of them the one that is to train `alone`. Where they may not start
-    without the others, problems give the reasons. A single-node job waits for no other node: only the least number of
-    nodes counts for it too."""
+    """Return the nodes of `order` that are ready, or of them the one that is to train `alone`; and problems, where they
+    may not start without the others. A single-node job waits only for the least number of nodes."""
     problems = []
     names = []
     for name in order if alone is None else [alone]:

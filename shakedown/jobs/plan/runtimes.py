@@ -113,9 +113,8 @@ def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *mo
 
 
 def _env_file(variables: dict[str, str], passed: list[str]) -> str:
-    """Return the engine's file of variables. A name alone is taken from the engine's own environment. Secrets are so
-    never written down. The launcher's mark goes the same way, so that the launcher recognises the container's
-    processes."""
+    """Return the engine's file of variables. A name alone is taken from the engine's own environment: secrets, which
+    are so never written down, and the launcher's mark, by which it recognises the container's processes."""
     lines = [f"{name}={value}\n" for name, value in sorted(variables.items())]
     return "".join([*lines, *(f"{name}\n" for name in (*passed, MARK))])
 

@@ -12,9 +12,8 @@ import torch
 
 @dataclass(frozen=True)
 class MockData:
-    """Sequences of a noisy permutation of the vocabulary: token t+1 is permutation[token t], or, with probability
-    `noise`, any token. Sample i depends on the seed and on i alone, so every parallel layout trains on the same global
-    batches."""
+    """Sequences of a noisy permutation of the vocabulary: token t+1 is permutation[token t] or, with probability
+    `noise`, any. Sample i depends on the seed and on i alone: every parallel layout trains on the same batches."""
 
     vocab_size: int
     seq_length: int

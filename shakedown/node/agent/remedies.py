@@ -1,7 +1,6 @@
 """Repairs by the agent, where the desired state allows them: values that run now and that jobs do not notice, set by
-the code of the operations and the boot unit. What stood there is recorded first, for rollback. What a file says for
-the next boot, and whatever is disruptive, is left to the controller. What was repaired too often within a day is
-left for a person."""
+the code of the operations and the boot unit, and recorded first, for rollback. What a file says for the next boot, and
+whatever is disruptive, is left to the controller; what was repaired too often within a day, to a person."""
 
 from __future__ import annotations
 

@@ -121,9 +121,8 @@ class Engine:
         self.run(*arguments, text_in=self.job["password"])
 
     def pull(self, reference: str, deadline: float, root: str) -> None:
-        """Try once. Progress is printed now and then; raise Failure with the engine's last words. A connection that was
-        cut without a word would be waited for for ever: no new line of the engine and no change of the disk it stores
-        on, for `stall_s`, is one that broke."""
+        """Try once. Progress is printed now and then; raise Failure with the engine's last words. A connection may be
+        cut without a word: no new line of the engine and no change of its disk, for `stall_s`, is one that broke."""
         output, before, free = Layers(), None, os.statvfs(root)
         started = shown = moved = time.monotonic()
 

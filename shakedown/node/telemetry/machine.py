@@ -16,8 +16,7 @@ Values = Dict[str, Any]
 
 class Source:
     """Channels that are read in groups. `groups`: the names of each, fixed when the sampler begins, and what gives
-    those values that could be had, and an unreadable part in place of one that could not. `every`: only each
-    so-many-th sample."""
+    their values, or an unreadable part in place of one. `every`: only each so-many-th sample."""
 
     every = 1
 

@@ -1,5 +1,4 @@
-"""The only place that asks a Kubernetes API server. Each request has a time limit of ours. A refusal becomes one line,
-with what to do."""
+"""The only place that asks a Kubernetes API server, within time limits of ours. A refusal becomes one line."""
 
 from __future__ import annotations
 

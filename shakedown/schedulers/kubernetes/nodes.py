@@ -71,8 +71,7 @@ class Node(Frozen):
 
 
 def read(server: Server, names: Iterable[str] = (), selector: str = "") -> list[Node]:
-    """Return all nodes, or the named ones, with their jobs. `selector`: of labels, in Kubernetes' own notation. Raise
-    KubernetesError."""
+    """Return all nodes, or the named ones, with their jobs. `selector`: of labels. Raise KubernetesError."""
     wanted = set(names)
     documents = server.items("list_node", **({"label_selector": selector} if selector else {}))
     there = {_field(document, "metadata", "name") for document in documents}

@@ -34,8 +34,7 @@ _ABSENT = re.compile(r"invalid job id specified|invalid node name specified|node
 
 
 class SlurmError(SchedulerError):
-    """A command of Slurm that failed, did not end, or said what cannot be read; the text names command, host and
-    remedy."""
+    """A command of Slurm that failed, did not end, or said what cannot be read; names command, host and remedy."""
 
 
 class Absent(SlurmError):

@@ -78,8 +78,7 @@ class Node(Frozen):
 
 
 def read(names: Iterable[str] = ()) -> list[Node]:
-    """Return all nodes, or the named ones, in Slurm's order. Raise SlurmError, and Absent for a name that Slurm does
-    not have."""
+    """Return all nodes, or the named ones, in Slurm's order. Raise SlurmError, and Absent for an unknown name."""
     wanted = list(names)
     nodes = _from_listing(wanted)
     there = {node.name for node in nodes}

@@ -67,14 +67,12 @@ class Relay:
         self._end()
 
     def _on_sigterm(self) -> None:
-        """Note that the scheduler ends the step: its time is over, another job takes the nodes, or a user has cancelled
-        it."""
+        """Note that the scheduler ends the step: time is over, another job comes, or a user cancelled it."""
         self._told_to_end = True
         self._over.set()
 
     def _tell_holder(self) -> None:
-        """Send a sign of life to the batch script on one of the nodes, which keeps the allocation as long as it gets
-        them."""
+        """Send a sign of life to the batch script, which keeps the allocation as long as it gets them."""
         if not self._holder:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way, suppress(OSError):
