@@ -144,9 +144,9 @@ def test_quantiles_between_whole_degrees_of_freedom_lie_between_theirs() -> None
 
 @pytest.mark.parametrize("noise", simulated.NOISES, ids=lambda noise: noise.name)
 def test_false_alarms_stay_rare(noise: simulated.Noise) -> None:
-    series = simulated.Series(simulated.baseline, noise, 800, np.random.default_rng(7))
+    series = simulated.Series(simulated.baseline, noise, 300, np.random.default_rng(7))
     assert series.healthy(14) < 0.012
-    naive = simulated.Series(simulated.three_sigma, noise, 1500, np.random.default_rng(7))
+    naive = simulated.Series(simulated.three_sigma, noise, 500, np.random.default_rng(7))
     assert naive.healthy(10) > 0.015
 
 
