@@ -132,7 +132,8 @@ def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, 
     for first, desired in list(with_smoke.items())[:1]:
         smoke = desired.smoke
         recipe = recipe_for(smoke, [desired.gpu.profile]) if smoke else None
-        if smoke is None or recipe is None or any(not _same(smoke, other.smoke) for other in with_smoke.values()):
+        shared = [own.smoke and own.smoke.model_dump(exclude=set(OWN)) for own in with_smoke.values()]
+        if smoke is None or recipe is None or any(other != shared[0] for other in shared):
             continue  # it has its own error, or the plan says what differs
         ranks = ranks_of(desired, smoke, recipe)
         counts = [1] if EACH in smoke.scope else []
@@ -146,10 +147,6 @@ def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, 
             yield from ((first, problem) for problem in problems)
         for nodes in counts:
             yield from ((first, problem) for problem in _of_count(recipe, smoke, nodes, ranks))
-
-
-def _same(smoke: Smoke, other: Smoke | None) -> bool:
-    return other is not None and smoke.model_dump(exclude=set(OWN)) == other.model_dump(exclude=set(OWN))
 
 
 def _batch_of_counts(recipe: Recipe, smoke: Smoke, counts: range, ranks: int | None) -> Problem | None:

@@ -181,13 +181,12 @@ def held(path: Path) -> bool:
 
 
 def test_the_node_stays_locked_while_a_leader_lives(nodes: LocalNodes, prepare: Prepare) -> None:
-    stubborn = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
-    node = prepare(command=stubborn)
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    node = prepare(command=[sys.executable, "-c", stubborn])
     wait(node, "ready")
     node.go()
     wait(node, "running")
-    until(lambda: marked(RUN, "n"))
-    time.sleep(0.5)
+    until(lambda: b"deaf" in node.poll(0).log)  # before that, the end of its parent ends the leader
     os.kill(place_of(nodes)["process"][0], signal.SIGKILL)  # type: ignore[index]
     assert marked(RUN, "n")
     with pytest.raises(Refused, match="holds this node"):
