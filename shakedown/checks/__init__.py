@@ -116,7 +116,7 @@ def evaluate(desired: DesiredState, state: NodeState, node: str, make: Made = Co
     for name, function in checks().items():
         try:
             found = function(desired, state, node, make)
-            findings += [] if found is None else [found] if isinstance(found, Finding) else found
+            findings += found if isinstance(found, list) else [] if found is None else [found]
         except Exception as error:
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
             failed = Comparison(Verdict.UNKNOWN, wanted="a comparison", evidence=evidence, remedy=REPORT)

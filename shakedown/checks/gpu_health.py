@@ -44,7 +44,7 @@ def _judge(
     advice, since the node may train."""
     gpus = [] if is_unreadable(state.gpus) or is_unreadable(state.gpu_tool) or not desired.gpu.count else state.gpus
     readings = {gpu.bdf: read(gpu) for gpu in gpus}
-    if all(reading == NOT_READ for reading in readings.values()):
+    if list(readings.values()).count(NOT_READ) == len(readings):
         why = "the GPU library was not asked: see gpu_tool and gpu_count"
         return nothing_there(wanted, count=desired.gpu.count, why=why) if explicit else None
     unread = {bdf: reading for bdf, reading in readings.items() if is_unreadable(reading)}

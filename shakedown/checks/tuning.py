@@ -68,13 +68,16 @@ for _name in Tuning.model_fields:
         check(_name, f"tuning.{_name}")(partial(compare, SETTINGS[_name]))
 
 
+_NO_SETTING = Setting(running=NOT_READ, persisted=NOT_READ)
+
+
 @check("sysctl", "tuning.sysctl")
 def sysctl(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """One finding per key."""
     known = SETTINGS["sysctl"]
     for key, value in desired.tuning.sysctl.items():
         wanted = known.word(value)
-        setting = state.sysctl.get(key, Setting(running=NOT_READ, persisted=NOT_READ))
+        setting = state.sysctl.get(key, _NO_SETTING)
         remedy = partial(remedy_of, known, wanted, state, right_now=setting.running == wanted, detail=key)
         evidence = known.evidence.format(proc_path(key)[len("/proc/sys/") :])
         yield compare_setting(wanted, setting, evidence=evidence, remedy=remedy).about(key)

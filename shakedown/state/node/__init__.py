@@ -200,3 +200,6 @@ def _share_text(text: str, odd: list[Any]) -> str:
     elif len(_texts) < _MOST_SHARED and len(text) <= _LONGEST_SHARED:
         _texts[text] = text
     return text
+
+
+_share_part(NOT_READ, [])  # so that the states' own are this one
