@@ -28,9 +28,6 @@ from shakedown.state.node import NodeState, share_texts
 HOME_SHOWN = 200
 """Characters of a home that a node names."""
 
-MOST_FIRST = 20_000
-"""Findings of which equal ones are looked for."""
-
 
 @dataclass(frozen=True)
 class Reading:
@@ -164,7 +161,7 @@ class Examination:
             key = ()
         first = compared.finding(check, node)
         share_texts(first)
-        if key and len(self._first) < MOST_FIRST:
+        if key:
             self._first[key] = first
         return first
 

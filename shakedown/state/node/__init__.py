@@ -6,7 +6,6 @@ contract that its output is validated against. Absolute paths say where each val
 A reading that could not be taken is an `Unreadable` with the reason, never a default: `is_unreadable(x)` tells.
 """
 
-from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -146,11 +145,6 @@ def share_texts(model: BaseModel) -> None:
     _share_items(model.__dict__, [])
 
 
-@cache
-def _is_model(kind: type) -> bool:
-    return issubclass(kind, BaseModel)
-
-
 def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
     for key, value in items.items():
         kind = value.__class__
@@ -167,7 +161,7 @@ def _share_items(items: dict[Any, Any], odd: list[Any]) -> None:
         elif kind is dict:
             odd += [name for name in value if not (name.isascii() and name.isprintable())]
             _share_items(value, odd)
-        elif _is_model(kind):
+        elif isinstance(value, BaseModel):
             share_given(value)
             items[key] = _share_part(value, odd)
 
