@@ -91,20 +91,14 @@ def scheduled(scheduler: str, *conditions: str, allow_allocated: bool = False, *
         reasons = registry.connect(scheduler, settings).choose(conditions, allow_allocated)
     except (SchedulerError, ValueError) as error:
         raise ValueError(f"{call}: {error}") from error
-    lines = tuple(_left_out({name: reason for name, reason in reasons.items() if reason}))
+    left_out = grouped((reason, name) for name, reason in reasons.items() if reason)
+    lines = tuple(f"{named(names)}: {reason}" for reason, names in left_out.items())
     free = [name for name, reason in reasons.items() if not reason]
     if not free:
         problem = f"none of these nodes can be used: {'; '.join(lines)}" if lines else "there is no such node"
         raise ValueError(f"{call}: {problem}")
     _report(lines, scheduler.capitalize())
     return free
-
-
-def _left_out(reasons: dict[str, str]) -> list[str]:
-    """Yield a line for each reason, with the nodes that have it."""
-    return [
-        f"{named(names)}: {reason}" for reason, names in grouped((why, name) for name, why in reasons.items()).items()
-    ]
 
 
 @functools.cache  # an inventory may be read more than once
@@ -161,7 +155,8 @@ def _folded(names: tuple[str, ...]) -> str:
             ranges = [str(NodeSet.fromlist(foldable, resolver=RESOLVER_NOGROUP))]
         except NodeSetException:
             others = list(names)
-    return ",".join([*ranges, *map(_as_one, others)])
+    quoted = ['"{}"'.format(name.replace('"', '\\"')) if _MISLEADING.search(name) else name for name in others]
+    return ",".join([*ranges, *quoted])
 
 
 def _row(names: Sequence[str]) -> str:
@@ -175,10 +170,6 @@ def _row(names: Sequence[str]) -> str:
     numbers[varying[0]] = f"[{RangeSet.fromlist(sorted(columns[varying[0]]))}]"
     first, *rest = shapes.pop().split("#")
     return first + "".join(number + text for number, text in zip(numbers, rest, strict=True))
-
-
-def _as_one(name: str) -> str:
-    return '"{}"'.format(name.replace('"', '\\"')) if _MISLEADING.search(name) else name
 
 
 def _folds(name: str) -> bool:

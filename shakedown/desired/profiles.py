@@ -1,9 +1,10 @@
 """Profiles: ready-made layers, one data file per GPU model or NIC family, chosen by name."""
 
-import tomllib
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from shakedown.common.data import read_toml
 
 _ROOT = files("shakedown.desired") / "profiles"
 
@@ -19,7 +20,7 @@ def load(kind: str, name: str) -> dict[str, Any]:
     """Return a profile as a layer's values. Raise KeyError if there is none of that name."""
     if name not in names(kind):
         raise KeyError(name)
-    return tomllib.loads((_ROOT / kind / f"{name}.toml").read_text("utf-8"))
+    return read_toml("shakedown.desired", f"profiles/{kind}/{name}.toml")
 
 
 def provider_of(family: str) -> str | None:
@@ -31,4 +32,4 @@ def provider_of(family: str) -> str | None:
 @cache
 def defaults() -> dict[str, Any]:
     """Return the lowest layer."""
-    return tomllib.loads((_ROOT / "defaults.toml").read_text("utf-8"))
+    return read_toml("shakedown.desired", "profiles/defaults.toml")

@@ -51,6 +51,7 @@ def iterations_complete(training: Training) -> Outcome:
     if begin != explained:
         faults.append(f"the log begins after iteration {begin}: it went on from a checkpoint, or lines are missing")
     every = f", one for {interval} iterations" if interval > 1 else ""
+    seen = f"{iterations[0].iteration} to {iterations[-1].iteration}" if iterations else ""
     ends = [f"the run went on from a checkpoint of iteration {explained}"] if explained else []
     ends += [f"the program was told to exit, of {printed}"] if total != printed and wanted is None else []
     return Outcome(
@@ -58,14 +59,9 @@ def iterations_complete(training: Training) -> Outcome:
         wanted=total,
         actual=(len(set(numbers)) - (preview and interval > 1)) * interval,
         unit="iterations",
-        evidence="; ".join(faults)
-        or "; ".join([f"{counted(len(numbers), 'line')}{every}, {_ends(iterations)} of {total}", *ends]),
+        evidence="; ".join(faults) or "; ".join([f"{counted(len(numbers), 'line')}{every}, {seen} of {total}", *ends]),
         remedy=advice("unfinished"),
     )
-
-
-def _ends(iterations: Sequence[Iteration]) -> str:
-    return f"{iterations[0].iteration} to {iterations[-1].iteration}"
 
 
 def _late(iterations: Sequence[Iteration], total: int) -> int:
@@ -214,20 +210,14 @@ def loss_falling(training: Training) -> Outcome:
     iterations = training.iterations
     points = _points(iterations)
     holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
+    unfit = ("", "")
     if training.shape.reinforced:
-        return Outcome(
-            verdict=Verdict.UNKNOWN,
-            wanted="a loss that falls",
-            evidence="the job learns by reinforcement: its loss is no cross-entropy, and need not fall",
-            remedy=advice("flat_loss"),
-        )
-    if len({point.iteration for point in points}) < len(points):
-        return Outcome(
-            verdict=Verdict.UNKNOWN,
-            wanted="a loss that falls",
-            evidence="iterations are in the log twice",
-            remedy=advice("unfinished"),
-        )
+        unfit = "the job learns by reinforcement: its loss is no cross-entropy, and need not fall", "flat_loss"
+    elif len({point.iteration for point in points}) < len(points):
+        unfit = "iterations are in the log twice", "unfinished"
+    if unfit[0]:
+        evidence, remedy = unfit[0], advice(unfit[1])
+        return Outcome(verdict=Verdict.UNKNOWN, wanted="a loss that falls", evidence=evidence, remedy=remedy)
     seen = curve(points, training.shape.vocabulary)
     verdict = Verdict.FAIL if seen.word in BAD else Verdict.UNKNOWN if seen.word != "falls" or holes else Verdict.OK
     missing = f"; no finite loss in {counted(holes, 'iteration')}, so the curve proves nothing" if holes else ""

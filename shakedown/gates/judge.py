@@ -2,7 +2,7 @@
 its own is another entry."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,7 @@ from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs import mad
 from shakedown.logs.figures import WARMUP, judged_lines, loss_scale, measure, tokens_of_all_gpus
 from shakedown.logs.form import is_read
-from shakedown.logs.iterations import MAX_ITERATIONS, Iteration
+from shakedown.logs.iterations import MAX_ITERATIONS
 from shakedown.logs.job_shape import JobShape, shape_of
 from shakedown.logs.kept_logs import LEADER
 from shakedown.logs.metrics import METRICS
@@ -66,16 +66,8 @@ def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
     fullest = fullest_log(logs)
     shape = shape_of([log.shape for log in logs.values() if log])
     mlperf = next((log for log in logs.values() if log and log.mlperf), None)
-    lines = list(fullest.iterations)
-    training = Training(
-        lines,
-        set(fullest.damaged),
-        spec.iterations,
-        shape,
-        spec.resume_at,
-        spec.resume_rtol,
-        fullest.shape,
-    )
+    lines, damaged = list(fullest.iterations), set(fullest.damaged)
+    training = Training(lines, damaged, spec.iterations, shape, spec.resume_at, spec.resume_rtol, fullest.shape)
     return Observed(
         logs=Logs(logs, spec.unlogged, spec.rdma, spec.nccl_debug),
         training=None if mlperf else training,
@@ -131,12 +123,14 @@ def _reading(logs: LogsByNode, spec: JobSpec) -> Reading:
         unjudged, unread = _no_lines(logs, spec)
     incomplete = next((log.incomplete for log in logs.values() if log and log.incomplete), "")
     cut = fullest.incomplete or ("" if fullest.iterations else incomplete)
+    lines = fullest.iterations
     return Reading(
         unjudged=unjudged,
         contradicted=bool(contradictions),
         unread=unread,
         cut=f"the log is not whole: {cut}" if cut else "",
-        shows_failure=_shows_failure(fullest.iterations),
+        # Not without lines, nor where only the search for a loss scale ends them.
+        shows_failure=bool(lines) and (loss_scale(lines).ended or any(line.nan_iterations for line in lines)),
     )
 
 
@@ -160,24 +154,13 @@ def _no_lines(logs: LogsByNode, spec: JobSpec) -> tuple[str, bool]:
 
 def unknown_metrics(expect: Mapping[str, float]) -> list[str]:
     """Return what is wrong with the expected figures, a sentence for each fault."""
-    return [
-        f"expect.{name}: no such metric; {there_are(name, METRICS)}"
-        if name not in METRICS
-        else f"expect.{name}: {bound!r} is not a number above 0"
-        for name, bound in expect.items()
-        if name not in METRICS or not _is_bound(bound)
-    ]
-
-
-def _is_bound(bound: object) -> bool:
-    return isinstance(bound, int | float) and not isinstance(bound, bool) and math.isfinite(bound) and bound > 0
-
-
-def _shows_failure(lines: Sequence[Iteration]) -> bool:
-    """Return whether a fault that a gate finds is on the lines: not so where there are none, or where the log ends
-    within the search for a loss scale and nothing else is wrong."""
-    scale = loss_scale(lines)
-    return bool(lines) and (scale.ended or any(line.nan_iterations for line in lines))
+    faults = []
+    for name, bound in expect.items():
+        if name not in METRICS:
+            faults.append(f"expect.{name}: no such metric; {there_are(name, METRICS)}")
+        elif type(bound) not in (int, float) or not (math.isfinite(bound) and bound > 0):
+            faults.append(f"expect.{name}: {bound!r} is not a number above 0")
+    return faults
 
 
 def _contradictions(logs: LogsByNode) -> list[str]:

@@ -145,18 +145,12 @@ def _only(end: JobEnd, expect: Mapping[str, float] | None = None, warmup: int = 
 def watched_counters(desired: DesiredState, state: NodeState, interface: str | None = None) -> dict[str, Any]:
     """Return a node's counters that must not grow: wanted ones (unreadable: unknown) and all readable ones; interfaces
     only if the job uses them."""
-    wanted = {
-        "rdma": desired.rdma.count > 0,
-        "ethtool": desired.rdma.count > 0,
-        "ras": desired.gpu.count > 0,
-        "pcie": desired.gpu.count > 0,
-    }
-    rdma = [] if not isinstance(state.rdma, list) else state.rdma
-    if desired.rdma.count:  # a NIC of another family carries others' traffic, and its errors are not the job's
-        left_out = {device.name for device in others_of(desired.rdma, rdma)}
-        rdma = devices_of(desired.rdma, rdma)
-    else:
-        left_out = set()
+    nics, gpus = desired.rdma.count > 0, desired.gpu.count > 0
+    wanted = {"rdma": nics, "ethtool": nics, "ras": gpus, "pcie": gpus}
+    rdma = state.rdma if isinstance(state.rdma, list) else []
+    # A NIC of another family carries others' traffic, and its errors are not the job's.
+    left_out = {device.name for device in others_of(desired.rdma, rdma)} if nics else set()
+    rdma = devices_of(desired.rdma, rdma) if nics else rdma
     used = {device.netdev for device in rdma if isinstance(device.netdev, str)} | {interface}
     kept: dict[str, Any] = {}
     for name, value in state.counters.items():

@@ -23,23 +23,9 @@ _LOOKED_AT = 1000  # losses whose digits show the resolution
 _FEW = 8  # of fewer losses each one is a level
 
 Word = Literal[
-    "falls",
-    "few",
-    "negative",
-    "no cross-entropy",
-    "zero",
-    "constant",
-    "coarse",
-    "oscillates",
-    "swings",
-    "rises",
-    "jumps",
-    "above its start",
-    "plateau",
-    "flat",
-    "spike at its end",
-    "rise at its end",
-]
+    "falls", "few", "negative", "no cross-entropy", "zero", "constant", "coarse", "oscillates", "swings", "rises",
+    "jumps", "above its start", "plateau", "flat", "spike at its end", "rise at its end",
+]  # fmt: skip
 BAD: frozenset[Word] = frozenset(
     {"negative", "no cross-entropy", "zero", "constant", "oscillates", "rises", "jumps", "above its start", "plateau"}
 )

@@ -23,12 +23,7 @@ from shakedown.state.findings import Verdict
 
 # In this order gates are shown; those of other modules of this package come after them, by the modules' names.
 ORDER = ("job_end", "benchmark", "iterations", "speed", "log_lines", "nodes")
-OF_LINES = {
-    "training",
-    "in_image",
-    "speed",
-    "benchmark",
-}  # groups read from lines: over a part of a log they prove nothing
+OF_LINES = {"training", "in_image", "speed", "benchmark"}  # read from lines: over a part of a log they prove nothing
 # Gates that say whether a job reached its end.
 OF_THE_END = frozenset({"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"})
 

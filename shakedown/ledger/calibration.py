@@ -5,12 +5,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
 
 from shakedown.common.frozen import Frozen
 from shakedown.common.runs_folder import runs_folder
@@ -18,13 +17,12 @@ from shakedown.common.text import printable
 from shakedown.gates.baselines.judge import baseline_of
 from shakedown.gates.baselines.model import Baseline
 from shakedown.ledger import LedgerError
-from shakedown.ledger.compared import Wanted, past_of
+from shakedown.ledger.compared import Wanted, past_of, states_of
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.store import open_ledger
 from shakedown.logs.metrics import METRICS
 from shakedown.runs.directory import RunDirectory, RunRecord
 from shakedown.state.findings import Verdict
-from shakedown.state.node import NodeState
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PASSES = (Verdict.OK.exit_code, Verdict.DRIFT.exit_code)  # what is left of drift says nothing of the training
@@ -101,40 +99,27 @@ def _until(left_s: float) -> str:
 
 def _run(argv: Sequence[str]) -> tuple[int, int]:
     """Run a command in its own process group; return its exit code, and the signal passed on, if any."""
-    with _Signals() as signals:
-        out = sys.stderr.fileno()
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, process_group=0) as child:
-            signals.pass_on_to(child)
-            code = child.wait()
-    return code, signals.seen[0] if signals.seen else 0
+    seen: list[int] = []
+    children: list[subprocess.Popen[bytes]] = []
 
-
-class _Signals:
-    """The signals that end a run, passed on to the process that has it; kept for it until there is one."""
-
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-        self._child: subprocess.Popen[bytes] | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._hear) for number in heard}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def pass_on_to(self, child: subprocess.Popen[bytes]) -> None:
-        self._child = child
-        for number in self.seen:
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        seen.append(number)
+        for child in children:
             child.send_signal(number)
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
-        self.seen.append(number)
-        if self._child is not None:
-            self._child.send_signal(number)
+    heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, pass_on) for number in heard}
+    try:
+        out = sys.stderr.fileno()
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, process_group=0) as child:
+            children.append(child)
+            for number in tuple(seen):  # signals that came before there was a child
+                child.send_signal(number)
+            code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, seen[0] if seen else 0
 
 
 def _read(file: Path) -> RunRecord | None:
@@ -145,7 +130,9 @@ def _read(file: Path) -> RunRecord | None:
 
 def baselines_of(record: RunRecord, folder: Path | None = None) -> list[Row]:
     """Return the baselines of a run's figures after it. Raises CalibrationError for an unreadable ledger."""
-    states = _states(RunDirectory((folder or runs_folder()) / record.run_id), record)
+    states, unread = states_of(RunDirectory((folder or runs_folder()) / record.run_id), record)
+    if unread:
+        raise CalibrationError(unread[0], Verdict.UNKNOWN.exit_code)
     rows = []
     for job in record.jobs:
         if job.trials or job.plan is None:
@@ -158,11 +145,3 @@ def baselines_of(record: RunRecord, folder: Path | None = None) -> list[Row]:
                 found = baseline_of(past, name, metric.direction)
                 rows.append(Row(job=job.name, metric=name, unit=metric.unit, epoch=past.epoch, baseline=found))
     return rows
-
-
-def _states(directory: RunDirectory, record: RunRecord) -> Mapping[str, NodeState]:
-    states = {}
-    for node in record.nodes:
-        with suppress(FileNotFoundError):  # it was never reached
-            states[node.name] = directory.load_state(node.name)
-    return states

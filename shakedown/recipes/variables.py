@@ -40,27 +40,26 @@ def variables() -> _Variables:
 
 def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
     """Refuse among the site's own variables what another place sets: derived values, options, tokens, the script."""
-    for name, value in smoke.environment.items():
-        path = f"smoke.environment.{name}"
-        if name in TOKENS:
-            yield Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
-        elif (reason := _elsewhere(chosen, name, value) or _misspelt(chosen, name)) is not None:
-            yield Problem("smoke", path, repr(value), reason)
+    return _problems(chosen, "smoke", smoke.environment)
 
 
 def layer_problems(chosen: ResolvedOptions, desired: DesiredState) -> Iterator[Problem]:
     """Refuse in the environments of GPU and NIC what the plan or an option sets over them."""
-    own: dict[str, Mapping[str, str]] = {"gpu": desired.gpu.environment, "rdma": desired.rdma.environment}
-    for section, environment in own.items():
-        for name, value in environment.items():
-            path = f"{section}.environment.{name}"
-            if name in TOKENS:
-                yield Problem(section, path, "(not shown)", NO_TOKEN_HERE)
-            elif name in variables().devices:
-                expected = f"smoke.environment.{name}: here the plan's own value wins over it"
-                yield Problem(section, path, repr(value), expected)
-            elif (reason := _elsewhere(chosen, name, value) or _misspelt(chosen, name)) is not None:
-                yield Problem(section, path, repr(value), reason)
+    yield from _problems(chosen, "gpu", desired.gpu.environment)
+    yield from _problems(chosen, "rdma", desired.rdma.environment)
+
+
+def _problems(chosen: ResolvedOptions, section: str, environment: Mapping[str, str]) -> Iterator[Problem]:
+    for name, value in environment.items():
+        path = f"{section}.environment.{name}"
+        if name in TOKENS:
+            yield Problem(section, path, "(not shown)", NO_TOKEN_HERE)
+        elif section != "smoke" and name in variables().devices:
+            yield Problem(
+                section, path, repr(value), f"smoke.environment.{name}: the plan's own value wins over it here"
+            )
+        elif (reason := _elsewhere(chosen, name, value) or _misspelt(chosen, name)) is not None:
+            yield Problem(section, path, repr(value), reason)
 
 
 def _misspelt(chosen: ResolvedOptions, name: str) -> str | None:

@@ -11,6 +11,7 @@ from shakedown.common.text import printable
 from shakedown.desired.models import TOGETHER
 from shakedown.report.formats import Findings, Judged, Run
 from shakedown.report.overview import Action, Overview, overview
+from shakedown.report.page.squares import moment
 from shakedown.service import evidence
 from shakedown.state.findings import Verdict, worst
 
@@ -38,15 +39,16 @@ class _Gauges:
 def metrics(document: Findings | Judged | Run) -> str:
     """Return the metrics of a document."""
     shown = overview(document)
-    gauges = _Gauges(shown.inventory, _source(document))
+    kind = document.record.kind if isinstance(document, Run) else "judge"
+    gauges = _Gauges(shown.inventory, document.source if isinstance(document, Findings) else kind)
     for verdict in (Verdict.OK, Verdict.DRIFT, Verdict.FAIL, Verdict.UNKNOWN):
         gauges.set("shakedown_verdict", shown.verdict == verdict, verdict.value)
     directory = None if isinstance(document, Judged) else document.directory
     run_id = document.record.run_id if isinstance(document, Run) else directory.name if directory else ""
     if run_id:
         gauges.set("shakedown_run_info", 1, run_id, str(directory.absolute()) if directory else "")
-    if shown.finished and (at := _seconds(shown.finished)) is not None:
-        gauges.set("shakedown_finished_timestamp_seconds", at)
+    if at := moment(shown.finished):
+        gauges.set("shakedown_finished_timestamp_seconds", at.timestamp())
     examined = {"examined": document.nodes} if isinstance(document, Findings) else None
     parts = examined or Counter(node.part for node in shown.nodes)
     for part, count in parts.items():
@@ -73,12 +75,6 @@ def _nodes(shown: Overview, counts: Mapping[tuple[str, Verdict], int]) -> Iterat
         yield run.name, "stopped" if run.stopped else str(run.part), run.verdict
     for node in () if shown.nodes else shown.names:
         yield node, "examined", worst([verdict for verdict in COUNTED if counts[node, verdict]])
-
-
-def _source(document: Findings | Judged | Run) -> str:
-    if isinstance(document, Findings):
-        return document.source
-    return document.record.kind if isinstance(document, Run) else "judge"
 
 
 def _set_causes(gauges: _Gauges, document: Findings | Judged | Run, shown: Overview) -> None:
@@ -115,10 +111,3 @@ def _set_figures(gauges: _Gauges, shown: Overview) -> None:
         if recorded.name in FIGURES and recorded.value is not None:
             known = FIGURES[recorded.name]
             gauges.set(known["name"], recorded.value * known["factor"], TOGETHER, "")
-
-
-def _seconds(at: str) -> float | None:
-    try:
-        return datetime.fromisoformat(at).astimezone(UTC).timestamp()
-    except ValueError:  # a record from elsewhere
-        return None

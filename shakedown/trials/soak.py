@@ -307,7 +307,7 @@ def plan_load(
             name=name,
             node_rank=rank,
             command=["python3", "{run_dir}/workload/soak.py", f"{{run_dir}}/{REQUEST}", scratch],
-            files={REQUEST: _json(request, desired, state)},
+            files={REQUEST: json.dumps({**request, "model": desired.gpu.profile, "gpus": count_gpus(state)})},
             upload=["shakedown.trials.workload"],
             needs=[Need(kind="room", size=_LARGEST_FOLDER), *needs],
             cleanup=[["rm", "-rf", "--", scratch]],
@@ -327,7 +327,3 @@ def plan_load(
         unreachable_s=max((state.smoke.unreachable_s for state, _ in nodes.values() if state.smoke), default=20),
         telemetry_s=None if stage == LOOK else data.sample_s,
     )
-
-
-def _json(request: Mapping[str, Any], desired: DesiredState, state: NodeState) -> str:
-    return json.dumps({**request, "model": desired.gpu.profile, "gpus": count_gpus(state)})

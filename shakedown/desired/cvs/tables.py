@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from shakedown.common.data import read_toml
 from shakedown.desired import profiles
 
-_FOLDER = files("shakedown.desired.cvs")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _EXPECTED = {
     "text": "a text",
@@ -69,7 +67,7 @@ class Parameter(_Data):
 @cache
 def known_parameters() -> dict[str, Parameter]:
     """Every known parameter, by name."""
-    rows = tomllib.loads((_FOLDER / "parameters.toml").read_text("utf-8"))
+    rows = read_toml("shakedown.desired.cvs", "parameters.toml")
     return {name: Parameter.model_validate(row) for name, row in rows.items()}
 
 
@@ -157,7 +155,7 @@ class ModelFamily(_Data):
 @cache
 def families() -> dict[str, ModelFamily]:
     """Every family, by the name of its recipes' file."""
-    tables = tomllib.loads((_FOLDER / "families.toml").read_text("utf-8"))
+    tables = read_toml("shakedown.desired.cvs", "families.toml")
     like = {name: tables[table.pop("like")] if "like" in table else {} for name, table in tables.items()}
     return {name: ModelFamily.model_validate({**like[name], **table}) for name, table in tables.items()}
 

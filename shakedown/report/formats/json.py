@@ -7,7 +7,7 @@ from pydantic_core import to_json
 
 from shakedown.desired.cvs.document import Kind
 from shakedown.report import formats
-from shakedown.report.formats import Findings, Plans, SiteLayer, shows
+from shakedown.report.formats import Findings, SiteLayer, shows
 from shakedown.state.findings import Verdict
 
 
@@ -40,24 +40,23 @@ def _service(document: formats.InService) -> dict[str, Any]:
     return {"verdict": board.verdict, "nodes": board.nodes, "marks": marks, "notes": board.notes}
 
 
-def _fields(*names: str) -> Callable[[Any], dict[str, Any]]:
-    return lambda document: {name: getattr(document, name) for name in names}
+def _judged(document: formats.Judged) -> dict[str, Any]:
+    return {name: getattr(document, name) for name in ("verdict", "gates", "recorded", "notes", "diagnosis")}
 
 
-_CONTENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
+_CONTENTS: dict[type, Callable[[Any], Any]] = {
     Findings: _findings,
-    formats.Judged: _fields("verdict", "gates", "recorded", "notes", "diagnosis"),
+    formats.Judged: _judged,
     formats.Desired: _desired,
     SiteLayer: _layer,
     formats.Calibrated: lambda document: {"runs": document.runs, "baselines": document.rows},
     formats.Waivers: lambda document: {"waivers": document.rows},
     formats.InService: _service,
-}
-_MODELS = {
-    formats.Run: "record",
-    formats.Remembered: "history",
-    formats.Compared: "comparison",
-    formats.Reliable: "answer",
+    formats.Run: lambda document: document.record,
+    formats.Remembered: lambda document: document.history,
+    formats.Compared: lambda document: document.comparison,
+    formats.Reliable: lambda document: document.answer,
+    formats.Plans: lambda document: document.plans["together"] if {*document.plans} == {"together"} else document.plans,
 }
 
 
@@ -66,22 +65,5 @@ def _content(document: Any) -> Iterator[str]:
     yield to_json(_CONTENTS[type(document)](document), indent=1, ensure_ascii=True).decode()
 
 
-def _model(document: Any) -> Iterator[str]:
-    yield getattr(document, _MODELS[type(document)]).model_dump_json(indent=1, ensure_ascii=True)
-
-
 for kind in _CONTENTS:
     shows(kind)(_content)
-for kind in _MODELS:
-    shows(kind)(_model)
-
-
-@shows(Plans)
-def plans(document: Plans) -> Iterator[str]:
-    """One plan by itself where it is the only one and over all nodes, as it was before a run could have several."""
-    from shakedown.desired.models import TOGETHER  # 100 ms of models, which few documents need
-
-    if document.plans and set(document.plans) != {TOGETHER}:
-        yield to_json(document.plans, indent=1, ensure_ascii=True).decode()
-    else:
-        yield from (plan.model_dump_json(indent=1, ensure_ascii=True) for plan in document.plans.values())

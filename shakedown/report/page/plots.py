@@ -219,10 +219,7 @@ def _over_weeks(title: str, lines: Mapping[str, Sequence[Run]]) -> Plot:
 MARKS = 6  # iterations that are named above a plot of telemetry, which shows the mean of a node's devices
 
 
-@dataclass(frozen=True)
-class _Moment:
-    at: float  # seconds since the job began
-    words: str
+_Moment = tuple[float, str]  # seconds since the job began, and what happened
 
 
 def of_telemetry(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
@@ -278,11 +275,11 @@ def _moments(shown: Overview, job: JobRecord, timing: Timing) -> Iterator[_Momen
     first = next((sign for sign in shown.signs if sign.at is not None), None)
     if first is not None and isinstance(first.at, datetime):
         where = f" on {printable(first.node, 60)}" if first.node else ""
-        yield _Moment(first.at.timestamp() - timing.started_at, f"{printable(first.name, 40)}{where}")
+        yield first.at.timestamp() - timing.started_at, f"{printable(first.name, 40)}{where}"
     elif timing.finished_at is not None and any(
         gate.verdict == Verdict.FAIL and gate.name in OF_THE_END for gate in shown.gates if gate.job == job.name
     ):
-        yield _Moment(timing.finished_at - timing.started_at, "the job ended")
+        yield timing.finished_at - timing.started_at, "the job ended"
 
 
 def _plot(
@@ -293,8 +290,8 @@ def _plot(
     chart = Chart("seconds since the job began")
     for number, (name, points) in enumerate(lines.items()):
         chart.line([(when, value / channel.divisor) for when, value in points], number, name, marked=len(points) == 1)
-    for failure in moments:
-        chart.mark(failure.at, failure.words)
+    for at, words in moments:
+        chart.mark(at, words)
     if timing.iterations:
         step = max(len(timing.iterations) // MARKS, 1)
         chart.above = [(when - zero, str(number)) for number, when in timing.iterations[step - 1 :: step]]
@@ -302,5 +299,5 @@ def _plot(
     spans = {name: [value / channel.divisor for _, value in points] for name, points in lines.items()}
     ends = [f"{name} {decimal(min(span), 4)} to {decimal(max(span), 4)}" for name, span in spans.items()]
     alt = f"{channel.plot} over time{few}: {'; '.join(ends)}"
-    alt += "".join(f"; {failure.words} at {failure.at:.0f} s" for failure in moments)
+    alt += "".join(f"; {words} at {at:.0f} s" for at, words in moments)
     return Plot(f"{channel.plot}{few}", printable(alt, 2000), chart.image(legend=len(lines) > 1))

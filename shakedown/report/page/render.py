@@ -272,11 +272,8 @@ def environment() -> Environment:
     )
     made.globals["marks"] = {verdict.value: mark for verdict, mark in rows.MARKS.items()}
     made.globals["outcomes"] = {"pass": "ok", "fail": "fail", "unknown": "unknown"}
-    made.filters["text"] = lambda text: printable(str(text), TEXT)
     made.globals["standings"] = STANDINGS | {"warn": "warn", "ok": "ok"}
-    made.filters["counted"] = counted
-    made.filters["decimal"] = decimal
-    made.filters["median"] = median
-    made.filters["local"] = squares.local
+    made.filters |= {"counted": counted, "decimal": decimal, "median": median, "local": squares.local}
+    made.filters["text"] = lambda text: printable(str(text), TEXT)
     made.filters["value"] = lambda value, unit=None: printable(value_text(value, unit), TEXT)
     return made
