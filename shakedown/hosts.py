@@ -47,12 +47,10 @@ def nodes(*patterns: str) -> list[str]:
 def slurm(*conditions: str, allow_allocated: bool = False) -> list[tuple[str, dict[str, object]]]:
     """Return the nodes that Slurm has in service and free. The others are named on standard error with their reason.
 
-    A node comes with its name in Slurm as the host's own layer, so that Slurm is queried again before anything is
-    changed there.
+    A node has its name in Slurm as the host's own layer, so that Slurm is queried again before changes.
 
     + conditions: all of them hold: "partition=mi300x", "reservation=maintenance", "feature=rack7", "nodes=node[01-08]"
-    + allow_allocated: take nodes on which jobs run as well. Nothing is changed there all the same unless the desired
-      state allows it, `slurm.allow_allocated`
+    + allow_allocated: nodes with jobs, too; changes there need `slurm.allow_allocated` as well
 
     Raises ValueError where Slurm does not answer, or has no such node to give.
     """
@@ -61,30 +59,27 @@ def slurm(*conditions: str, allow_allocated: bool = False) -> list[tuple[str, di
 
 
 def kubernetes(*labels: str, context: str | None = None, allow_allocated: bool = False) -> list[str]:
-    """Return the nodes of a cluster that are in service and free, by their names there.
-
-    The others are named on standard error with their reason.
+    """Return a cluster's nodes in service and free. The others are named on standard error with their reason.
 
     + labels: selectors that all hold, as kubectl has them: "amd.com/gpu.product-name=AMD_Instinct_MI300X_OAM"
     + context: one of the kubeconfig; None: its current one, or the account of the pod that this runs in
-    + allow_allocated: take nodes on which jobs run as well
+    + allow_allocated: nodes with jobs, too
 
-    Raises ValueError where the API server does not answer or refuses, and where it has no such node to give.
+    Raises ValueError where the API server refuses or does not answer, or has no such node to give.
     """
     settings = {} if context is None else {"context": context}
     return scheduled("kubernetes", *labels, allow_allocated=allow_allocated, **settings)
 
 
 def scheduled(scheduler: str, *conditions: str, allow_allocated: bool = False, **settings: Any) -> list[str]:
-    """Return the nodes that a scheduler has in service and free, by their names there. The others are left out, and
-    named on standard error with their reason.
+    """Return a scheduler's nodes in service and free; the others are named on standard error with their reason.
 
     + scheduler: the name of its folder in shakedown/schedulers
     + conditions: which nodes, as that scheduler reads them
-    + allow_allocated: take nodes on which jobs run as well
+    + allow_allocated: nodes with jobs, too
     + settings: keys of the scheduler's section in the desired state
 
-    Raise ValueError where the scheduler does not answer or refuses, and where it has no such node to give.
+    Raises ValueError where the scheduler refuses or does not answer, or has no such node to give.
     """
     call = f"{scheduler}({', '.join(map(repr, conditions))})"
     try:

@@ -137,10 +137,6 @@ def every_node() -> CTE:
     return name.union_all(select(following).where(name.c.node.is_not(None)))
 
 
-def _time(seconds: int) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
-
-
 def _rows(connection: Connection, request: Asked, equipment: str | None = None) -> list[Any]:
     return list(connection.execute(_runs(request, equipment)).mappings())
 
@@ -165,7 +161,8 @@ def _runs(request: Asked, equipment: str | None) -> Select[Any]:
     found: Select[Any] = select(runs.c.run_id, runs.c.started)
     times, own = runs, []
     if by_node:
-        times, own = nodes, [nodes.c.node, nodes.c.verdict.label("node_verdict"), nodes.c.part, nodes.c.why]
+        times, own = nodes, [nodes.c.node, nodes.c.verdict.label("node_verdict")]
+        own += [nodes.c.part.label("node_part"), nodes.c.why.label("node_why")]
         found = select(nodes.c.run_id, nodes.c.started, *own).where(*by_node)
         if recipe is not None:
             times = recipes
@@ -195,16 +192,8 @@ def _held(equipment: str | None, node: str | None) -> list[ColumnElement[bool]]:
 
 
 def _run(row: Any, jobs: list[JobRow]) -> RunRow:
-    return RunRow(
-        **{key: row[key] for key in ("run_id", "kind", "verdict", "inventory", "nodes", "wrong", "not_ok", "kept_at")},
-        at=_time(row["started"]),
-        finished_at=None if row["finished"] is None else _time(row["finished"]),
-        jobs=jobs,
-        node=row.get("node"),
-        node_verdict=row.get("node_verdict"),
-        node_part=row.get("part"),
-        node_why=row.get("why"),
-    )
+    own = {key: value for key, value in row.items() if key in RunRow.model_fields}
+    return RunRow(**own, at=row["started"], finished_at=row["finished"], jobs=jobs)
 
 
 def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> dict[str, list[JobRow]]:
@@ -278,7 +267,7 @@ def _stays(connection: Connection, request: Asked, equipment: Mapping[str, str])
             first = connection.execute(_FIRST, within).scalar_one()
             count = connection.execute(_COUNT, within | {"most": COUNTED}).scalar_one()
             place = {key: places[digest][key] for key in ("kind", "serial", "model", "firmware", "slot")}
-            times: dict[str, Any] = {"first": _time(first), "last": _time(at), "runs": count, "more": count == COUNTED}
+            times: dict[str, Any] = {"first": first, "last": at, "runs": count, "more": count == COUNTED}
             _append(stays, Stay(**place, **times, node=equipment[digest]))
         until = since - 1
     return stays

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from shakedown.common.data import read_toml
-from shakedown.recipes.option import RecipeData, Text, Value
+from shakedown.common.section import Section
+from shakedown.recipes.option import Text, Value
 
 MOST = 2**18  # bytes of a site's file: AMD's longest has 6,000
 TRAINER = "pre_trainer"  # the module of an experiment that trains
@@ -20,7 +21,7 @@ _VARIABLE = re.compile(r"\$\{(\w{1,100})(?::([^}$]{0,1000}))?\}")
 _SWITCHES = ("use_torch_fsdp2",)  # written as true, 1 or "true"; the program's arguments take words
 
 
-class Experiment(RecipeData):
+class Experiment(Section):
     """One experiment file: the model, the precision, and the options that the file sets."""
 
     model: Text
@@ -30,14 +31,14 @@ class Experiment(RecipeData):
     source: Text | None = None  # of values that are newer than the commit
 
 
-class Gpu(RecipeData):
+class Gpu(Section):
     """The files of a GPU, and its architecture."""
 
     folder: Text
     arch: Text
 
 
-class Configurations(RecipeData):
+class Configurations(Section):
     """The experiment files of one program, read at one commit."""
 
     source: Text

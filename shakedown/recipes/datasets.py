@@ -7,13 +7,13 @@ from urllib.parse import unquote, urlsplit
 
 from shakedown.common.data import read_toml
 from shakedown.common.nearest import nearest
+from shakedown.common.section import Section
 from shakedown.desired.models import DataFile, Dataset, Image
 from shakedown.desired.problems import Problem
-from shakedown.recipes.option import RecipeData
 from shakedown.recipes.program import gated
 
 
-class Known(RecipeData):
+class Known(Section):
     """One data set of datasets.toml."""
 
     description: str

@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from shakedown.common.data import read_toml
-from shakedown.recipes.option import RecipeData
+from shakedown.common.section import Section
 from shakedown.state.images import Reference, parse
 
 
-class Document(RecipeData):
+class Document(Section):
     """A title that people search for, and a public address."""
 
     title: str
@@ -41,7 +41,7 @@ DocumentName = Annotated[str, AfterValidator(_known)]
 _GB = 10**9
 
 
-class PublishedImage(RecipeData):
+class PublishedImage(Section):
     """One tag: the day on which it was built, its size unpacked in GB, and component -> version."""
 
     built: str | None = None

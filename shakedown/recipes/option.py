@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from shakedown.common.section import Section
 
 Value = bool | int | float | str
 Text = Annotated[str, Field(min_length=1)]
@@ -19,11 +21,7 @@ def as_text(value: Value) -> str:
     return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 
-class RecipeData(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class Option(RecipeData):
+class Option(Section):
     """One documented option of a family: the environment variable of its own name, or an argument."""
 
     type: Literal["flag", "int", "float", "choice", "text", "path"]

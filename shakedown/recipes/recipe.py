@@ -11,14 +11,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from shakedown.common.data import read_toml
+from shakedown.common.section import Section
 from shakedown.desired.layers import Layer, merge
 from shakedown.desired.values import parse_size
 from shakedown.recipes.configurations import entries
 from shakedown.recipes.documents import Document, DocumentName, documents
-from shakedown.recipes.option import Option, RecipeData, Text, Value
+from shakedown.recipes.option import Option, Text, Value
 
 
-class Roles(RecipeData):
+class Roles(Section):
     """Which option carries what a plan reckons with. A role without an option is 1 (or not known)."""
 
     micro_batch: Text
@@ -33,7 +34,7 @@ class Roles(RecipeData):
     heads: Text | None = None
 
 
-class Launch(RecipeData):
+class Launch(Section):
     """The program's own variables for what the plan derives; None: the program has none for it."""
 
     master_address: Text | None = None
@@ -54,7 +55,7 @@ class Launch(RecipeData):
         return {name for name in derived if name is not None}
 
 
-class Rule(RecipeData):
+class Rule(Section):
     """A rule of options. It holds where they have the values of `when`, all of `given` and none of `absent` are given.
     Then `require` wants these values (none given is set), `needs` these given, `excludes` none, `at_least` and `below`
     compare with an option or a number, and none of the job's `variables` may have these values."""
@@ -76,7 +77,7 @@ class Rule(RecipeData):
         return [name for pair in pairs for name in pair if isinstance(name, str)]
 
 
-class Conditional(RecipeData):
+class Conditional(Section):
     """Environment and arguments that go with some values of the options; in an argument, {NAME} is an option's."""
 
     when: dict[Text, Value] = {}
@@ -87,7 +88,7 @@ class Conditional(RecipeData):
     passes: list[Text] = []  # arguments that the program's script itself passes then
 
 
-class Tokenizer(RecipeData):
+class Tokenizer(Section):
     """What the program downloads from Hugging Face when nothing is there."""
 
     option: Text | None = None  # the option that names another, or a folder
@@ -95,7 +96,7 @@ class Tokenizer(RecipeData):
     fixed: dict[Text, Text] = {}  # image -> what the program of that image downloads, whatever the option says
 
 
-class Model(RecipeData):
+class Model(Section):
     """What is known of a model's size, for the values of `when`."""
 
     when: dict[Text, Value] = {}
@@ -107,7 +108,7 @@ class Model(RecipeData):
     expert_parameters: float = 0.0  # of `parameters`, those that are spread over expert parallel ranks
 
 
-class Container(RecipeData):
+class Container(Section):
     """The documented container options."""
 
     image: Text | None = None  # documented; the desired state decides
@@ -125,7 +126,7 @@ class Container(RecipeData):
     privileged: bool = False  # as documented; used only where the desired state asks for it
 
 
-class ProgramLimits(RecipeData):
+class ProgramLimits(Section):
     """Where the program itself ends."""
 
     max_nodes: int | None = None
@@ -135,7 +136,7 @@ class ProgramLimits(RecipeData):
     why: Text
 
 
-class Caution(RecipeData):
+class Caution(Section):
     """A variable that helps on the family's GPUs and hurts on others (profiles)."""
 
     variable: Text
@@ -144,7 +145,7 @@ class Caution(RecipeData):
     why: Text
 
 
-class Expect(RecipeData):
+class Expect(Section):
     """Figures for the recipe's own option values on these GPU models and this number of nodes."""
 
     gpus: list[Text]
@@ -153,7 +154,7 @@ class Expect(RecipeData):
     source: DocumentName
 
 
-class Entry(RecipeData):
+class Entry(Section):
     """One named recipe of a family."""
 
     description: Text
@@ -169,7 +170,7 @@ class Entry(RecipeData):
     sent: dict[Text, str] = {}  # option -> text of a file of the controller that goes with the job in its place
 
 
-class Family(RecipeData):
+class Family(Section):
     """One program with its options, and the recipes that use it."""
 
     description: Text
@@ -252,7 +253,7 @@ class Family(RecipeData):
         return self
 
 
-class Recipe(RecipeData):
+class Recipe(Section):
     """A recipe with its family."""
 
     name: str

@@ -6,27 +6,27 @@ from functools import cache
 from typing import Literal
 
 from shakedown.common.data import read_toml
+from shakedown.common.section import Section
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
-from shakedown.recipes.option import RecipeData
 from shakedown.recipes.options import NO_TOKEN_HERE, TOKENS, ResolvedOptions, condition_of
 from shakedown.recipes.program import HANDED_ON, program, programs, rules_of
 from shakedown.recipes.variable_words import meant
 
 
-class _Derived(RecipeData):
+class _Derived(Section):
     names: list[str]  # with * for the rest of a name
     why: str
 
 
-class Device(RecipeData):
+class Device(Section):
     """What a variable names, and how its list is written."""
 
     what: Literal["interface", "hca", "any", "gid"]
     list: Literal["nccl", "names"]
 
 
-class _Variables(RecipeData):
+class _Variables(Section):
     known: list[str]
     derived: list[_Derived]
     devices: dict[str, Device]

@@ -175,35 +175,14 @@ def _parts(state: NodeState, quoted: str) -> Iterator[str]:
     gpus = [] if is_unreadable(state.gpus) else state.gpus
     rdma = [] if is_unreadable(state.rdma) else state.rdma
     rows = [
-        (
-            part("GPU", gpu.bdf),
-            code(gpu.bdf),
-            _value(gpu.model),
-            _value(gpu.serial),
-            _value(gpu.driver),
-            _firmware(gpu.firmware),
-        )
+        (part("GPU", gpu.bdf), code(gpu.bdf), *map(_value, (gpu.model, gpu.serial, gpu.driver, gpu.firmware)))
         for gpu in gpus
     ]
-    rows += [
-        (
-            part("NIC", nic.name, str(nic.bdf)),
-            _value(nic.bdf),
-            code(nic.name),
-            _value(nic.guid),
-            _value(nic.driver),
-            _value(nic.firmware),
-        )
-        for nic in rdma
-    ]
+    for nic in rdma:
+        place = part("NIC", nic.name, str(nic.bdf)), _value(nic.bdf), code(nic.name)
+        rows.append((*place, *map(_value, (nic.guid, nic.driver, nic.firmware))))
     if rows:
         yield from list(table(("part", "PCI address", "name", "serial number or GUID", "driver", "firmware"), rows))[1:]
-
-
-def _firmware(firmware: object) -> str:
-    if not isinstance(firmware, dict):
-        return _value(firmware)
-    return ", ".join(f"{words(block)} {_value(version)}" for block, version in firmware.items())
 
 
 def _tried(record: RunRecord, node: str) -> Iterator[str]:
@@ -218,4 +197,6 @@ def _tried(record: RunRecord, node: str) -> Iterator[str]:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{words(block)} {_value(version)}" for block, version in value.items())
     return "unknown" if value is None or is_unreadable(value) else words(printable(str(value), 200))

@@ -78,10 +78,6 @@ def _cell(channel: Channel, spread: Spread | None) -> str:
 
 def _of_all(found: Iterable[Spread | None]) -> Spread:
     spreads = [spread for spread in found if spread]
-    return spreads[0].model_copy(
-        update={
-            "min": min(spread.min for spread in spreads),
-            "median": statistics.median(spread.median for spread in spreads),
-            "max": max(spread.max for spread in spreads),
-        }
-    )
+    low, high = min(spread.min for spread in spreads), max(spread.max for spread in spreads)
+    middle = statistics.median(spread.median for spread in spreads)
+    return spreads[0].model_copy(update={"min": low, "median": middle, "max": high})

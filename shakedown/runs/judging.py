@@ -134,42 +134,23 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
         judgement = never_started(job.error or "its plan was never made")
     elif job.trials.startswith(f"{KIND}/") and job.ended_by == "interrupted":
         return Judgement([], [], measure([]), [])  # what is missing of its time, the soak's own gate says
-    elif job.trials and not job.trials.startswith(f"{KIND}/{SMOKE}-"):
-        judgement = judge_measured(
-            job.plan,
-            _logs_of(directory, job, evidence),
-            _end(evidence),
-            copies.watched(directory.path, evidence.logs, evidence.timing),
-        )
     else:
-        judgement = judge(
-            job.plan,
-            LogCopies(_logs_of(directory, job, evidence), copies.changed(directory.path, evidence.logs)),
-            _end(evidence),
-            Counters(evidence.counters_before, evidence.counters_after),
-            Expected(past=evidence.past, alone=evidence.alone),
-            copies.watched(directory.path, evidence.logs, evidence.timing),
-        )
+        logs = {node.name: log_of(directory, node.name, job, evidence) for node in job.plan.nodes}
+        codes, stopped = evidence.exit_codes, evidence.stopped
+        end = JobEnd(codes, stopped=stopped, started=evidence.started, stopped_nodes=evidence.stopped_nodes)
+        watched = copies.watched(directory.path, evidence.logs, evidence.timing)
+        if job.trials and not job.trials.startswith(f"{KIND}/{SMOKE}-"):
+            judgement = judge_measured(job.plan, logs, end, watched)
+        else:
+            whole = LogCopies(logs, copies.changed(directory.path, evidence.logs))
+            counters = Counters(evidence.counters_before, evidence.counters_after)
+            expected = Expected(past=evidence.past, alone=evidence.alone)
+            judgement = judge(job.plan, whole, end, counters, expected, watched)
     of_this = {"job": job.name, "node": job.node}
     judged = list(judgement.gates)
-    if any(evidence.left.values()) or (
-        evidence.left and len(judged) > 1
-    ):  # of what never ran there is one thing to say
+    if any(evidence.left.values()) or (evidence.left and len(judged) > 1):  # one gate: nothing ran
         judged += gates.judge(Observed(end=JobEnd(left=evidence.left)))
     return replace(judgement, gates=[gate.model_copy(update=of_this) for gate in judged])
-
-
-def _end(evidence: Evidence) -> JobEnd:
-    return JobEnd(
-        exit_codes=evidence.exit_codes,
-        stopped=evidence.stopped,
-        started=evidence.started,
-        stopped_nodes=evidence.stopped_nodes,
-    )
-
-
-def _logs_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> dict[str, NodeLog | None]:
-    return {node.name: log_of(directory, node.name, job, evidence) for node in job.plan.nodes} if job.plan else {}
 
 
 def log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:

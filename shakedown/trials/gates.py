@@ -24,9 +24,6 @@ def named_nodes(record: TrialsRecord) -> dict[str, str]:
     return {gate.node: f"trial {gate.name}: {gate.evidence}" for gate in gates(record) if gate.node is not None}
 
 
-# -- trials of one node ------------------------------------------------------------------------------------------------
-
-
 def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
     figures = [judged for judged in record.judged if judged.trial == name]
     named: dict[str, list[Judged]] = defaultdict(list)
@@ -113,9 +110,6 @@ def _incomplete(record: TrialsRecord, figures: Sequence[Judged], named: Collecti
 
 def _label(judged: Judged) -> str:
     return f"{judged.part} {judged.figure}".strip()
-
-
-# -- trials between nodes ----------------------------------------------------------------------------------------------
 
 
 def _pairs(record: TrialsRecord, name: str) -> Iterator[Gate]:

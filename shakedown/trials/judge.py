@@ -126,9 +126,6 @@ def judge_record(record: TrialsRecord, pasts: Mapping[str, Past] | None = None) 
     return record.model_copy(update={"judged": figures, "matrices": matrices, "matrices_again": again})
 
 
-# -- figures of one node -----------------------------------------------------------------------------------------------
-
-
 def _figures(record: TrialsRecord, readings: Sequence[Reading], pasts: Mapping[str, Past]) -> list[Judged]:
     registered = trials()
     single = [reading for reading in readings if reading.trial in registered and registered[reading.trial].on != PAIRS]
@@ -208,10 +205,8 @@ def _standing(
     """Judge a figure by ceiling, floor and peers, in this order."""
     own = median(values)
     if ceiling is not None and max(values) > ceiling:
-        return (
-            "unknown",
-            f"{decimal(max(values))} exceeds the physical limit ({decimal(ceiling)}): the measurement is broken",
-        )
+        beyond_physics = f"{decimal(max(values))} exceeds the physical limit ({decimal(ceiling)})"
+        return "unknown", f"{beyond_physics}: the measurement is broken"
     beyond = floor is not None and (own > floor if lower else own < floor)
     if beyond and not disputed:
         return "named", f"{decimal(own)}, where {'at most' if lower else 'at least'} {decimal(floor)} is wanted"
@@ -277,9 +272,6 @@ def _broken(record: TrialsRecord, readings: Sequence[Reading]) -> Iterator[Judge
             wrong_results=state == "wrong",
             why=reason,
         )
-
-
-# -- figures between nodes ---------------------------------------------------------------------------------------------
 
 
 def _matrices(record: TrialsRecord, readings: Sequence[Reading], nodes: Sequence[str]) -> list[Matrix]:

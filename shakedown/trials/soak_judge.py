@@ -168,9 +168,6 @@ def _figures(name: str, node: _Node) -> Iterator[Figure]:
         )
 
 
-# -- gates -------------------------------------------------------------------------------------------------------------
-
-
 def soak_gates(record: SoakRecord, throttled: Mapping[str, Mapping[str, float]]) -> list[Gate]:
     """Make the gates of a judged soak. `throttled`: node -> reason -> seconds."""
     return [

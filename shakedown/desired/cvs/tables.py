@@ -7,9 +7,10 @@ import re
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from shakedown.common.data import read_toml
+from shakedown.common.section import Section
 from shakedown.desired import profiles
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -26,11 +27,7 @@ _EXPECTED = {
 Value = bool | int | float | str
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class Parameter(_Data):
+class Parameter(Section):
     """One row of parameters.toml, where the fields are explained."""
 
     also: list[str] = []
@@ -108,7 +105,7 @@ def number(value: Any, whole: bool = False) -> int | float | None:
         return None
 
 
-class RecipeChoice(_Data):
+class RecipeChoice(Section):
     """A recipe, for the options of `when`, and for these GPU profiles only where there are `gpus`."""
 
     name: str
@@ -116,7 +113,7 @@ class RecipeChoice(_Data):
     gpus: list[str] = []
 
 
-class ModelFamily(_Data):
+class ModelFamily(Section):
     """One table of families.toml, where the fields are explained."""
 
     models: str
