@@ -51,15 +51,9 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Day = Annotated[str, AfterValidator(_day)]
 Dscp = Annotated[str, AfterValidator(matching(re.compile("[0-9]|[1-5][0-9]|6[0-3]"), "a DSCP as text, 0 to 63"))]
-Congestion = Annotated[
-    str,
-    AfterValidator(
-        matching(
-            re.compile("|".join(map(re.escape, rdma.PARAMETERS))),
-            f"one of those that are read: {', '.join(rdma.PARAMETERS)}",
-        )
-    ),
-]
+_CONGESTION = re.compile("|".join(map(re.escape, rdma.PARAMETERS)))
+_EXPECTED_CONGESTION = f"one of those that are read: {', '.join(rdma.PARAMETERS)}"
+Congestion = Annotated[str, AfterValidator(matching(_CONGESTION, _EXPECTED_CONGESTION))]
 Group = Annotated[str, AfterValidator(_account)]
 Module = Annotated[str, AfterValidator(matching(MODULE, "a name of a kernel module: letters, digits, _ and -"))]
 SysctlKey = Annotated[

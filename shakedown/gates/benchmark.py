@@ -133,13 +133,9 @@ def mlperf_run(mlperf: NodeLog) -> Outcome | None:
     if run.damaged and (open_ended or not run.starts):
         doubtful.append(f"{counted(run.damaged, 'line')} of MLPerf cannot be read")
     verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if doubtful else Verdict.OK
-    return Outcome(
-        verdict=verdict,
-        wanted="success",
-        actual=", ".join(dict.fromkeys(run.statuses)) or None,
-        evidence="; ".join([*failed, *doubtful, *_seen(run)]),
-        remedy=advice("unfinished"),
-    )
+    actual, remedy = ", ".join(dict.fromkeys(run.statuses)) or None, advice("unfinished")
+    evidence = "; ".join([*failed, *doubtful, *_seen(run)])
+    return Outcome(verdict=verdict, wanted="success", actual=actual, evidence=evidence, remedy=remedy)
 
 
 def _seen(run: MlperfRun) -> list[str]:

@@ -291,7 +291,8 @@ def gradient_norm(training: Training) -> Outcome | None:
     verdict, actual, text = Verdict.OK, "", ""
     if bad:
         verdict, actual = Verdict.FAIL, "not finite"
-        text = f"the norm of iteration {ranges(bad)} is no finite number above 0: {_at(_first(norms, bad[0]))}"
+        first = next(norm for norm in norms if norm[0] == bad[0])
+        text = f"the norm of iteration {ranges(bad)} is no finite number above 0: {_at(first)}"
     elif len(norms) >= _FEW:
         verdict, actual, text = _judge(norms)
         if not any(norm for _, norm in norms) and curve(_points(lines), training.shape.vocabulary).word == "falls":
@@ -300,13 +301,9 @@ def gradient_norm(training: Training) -> Outcome | None:
     if not text:
         last = f", the last is {_at(norms[-1])}" if norms else ": the search for a loss scale did not end"
         text = f"{counted(len(norms), 'finite norm')}{last}"
-    return Outcome(
-        verdict=verdict if norms else Verdict.UNKNOWN,
-        wanted="finite, and not exploding",
-        actual=actual or "finite",
-        evidence=text,
-        remedy=None if norms and verdict is Verdict.OK else advice("loss" if norms else "loss_scale"),
-    )
+    verdict, remedy = verdict if norms else Verdict.UNKNOWN, advice("loss" if norms else "loss_scale")
+    wanted = "finite, and not exploding"
+    return Outcome(verdict=verdict, wanted=wanted, actual=actual or "finite", evidence=text, remedy=remedy)
 
 
 def _judge(norms: Sequence[Norm]) -> tuple[Verdict, str, str]:
@@ -323,22 +320,14 @@ def _judge(norms: Sequence[Norm]) -> tuple[Verdict, str, str]:
     lowest = max(best, threshold("gradient.clipped") / threshold("gradient.rise"))
     if end >= threshold("gradient.rise") * lowest:
         first = next(at for at, norm in reversed(norms) if norm <= best)
-        at_end = f"around {decimal(end, 4)} at the end"
-        before = (
-            f"{decimal(end / best, 3)} times the level of {decimal(best, 4)} around iteration"
-            if best
-            else "and 0 around"
-        )
-        return Verdict.FAIL, "exploded", f"{at_end}, {before} {first}"
+        level = f"{decimal(end / best, 3)} times the level of {decimal(best, 4)} around iteration" if best else ""
+        text = f"around {decimal(end, 4)} at the end, {level or 'and 0 around'} {first}"
+        return Verdict.FAIL, "exploded", text
     if values[-1] >= threshold("gradient.rise") * max(lowest, statistics.median_low(values[-width - 1 : -1])):
         level = f"the level before {decimal(end, 4)}"
         text = f"the last norm is {_at(norms[-1])}, {level}; whether it comes back is not in the log"
         return Verdict.UNKNOWN, "spike at its end", text
     return Verdict.OK, "", ""
-
-
-def _first(norms: Sequence[Norm], iteration: int) -> Norm:
-    return next(norm for norm in norms if norm[0] == iteration)
 
 
 def _at(norm: Norm) -> str:

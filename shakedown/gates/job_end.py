@@ -20,15 +20,11 @@ def ran_to_its_end(end: JobEnd) -> Outcome | None:
     """No job was stopped, or failed to start; skipped for a job that ended by itself."""
     if not end.stopped:
         return None
-    return Outcome(
-        verdict=Verdict.FAIL,
-        wanted="the job ends by itself",
-        actual="stopped" if end.started else "never started",
-        evidence=end.stopped,
-        remedy="see the first node and line; the node's whole log is in the run directory"
-        if end.started
-        else "repair what is named, and run again",
-    )
+    actual, remedy = "never started", "repair what is named, and run again"
+    if end.started:
+        actual, remedy = "stopped", "see the first node and line; the node's whole log is in the run directory"
+    wanted = "the job ends by itself"
+    return Outcome(verdict=Verdict.FAIL, wanted=wanted, actual=actual, evidence=end.stopped, remedy=remedy)
 
 
 @gate
@@ -50,13 +46,9 @@ def exit_codes(end: JobEnd) -> Outcome | None:
         texts.append(f"no exit code of {some(unseen)}")
     if not codes and not unseen and not stopped:
         texts.append("no exit codes")
-    return Outcome(
-        verdict=verdict,
-        wanted=0,
-        actual={name: codes.get(name) for name in [*codes, *unseen]},
-        evidence="; ".join(texts) or f"all {len(codes)} ended with 0",
-        remedy=advice("unfinished"),
-    )
+    actual = {name: codes.get(name) for name in [*codes, *unseen]}
+    evidence = "; ".join(texts) or f"all {len(codes)} ended with 0"
+    return Outcome(verdict=verdict, wanted=0, actual=actual, evidence=evidence, remedy=advice("unfinished"))
 
 
 def after_origin(gate: Gate, origin: Collection[str]) -> Gate:

@@ -61,13 +61,9 @@ class Threshold:
 @cache
 def thresholds() -> dict[str, Threshold]:
     """Return every threshold by its name, such as `loss.rise`."""
-    return {
-        (full := f"{section}.{name}"): Threshold(
-            full, float(entry["value"]), entry["unit"], entry["why"], entry["source"]
-        )
-        for section, entries in read_toml("shakedown.gates", "thresholds.toml").items()
-        for name, entry in entries.items()
-    }
+    sections = read_toml("shakedown.gates", "thresholds.toml")
+    names = {f"{section}.{name}": entry for section, entries in sections.items() for name, entry in entries.items()}
+    return {name: Threshold(name, **{**entry, "value": float(entry["value"])}) for name, entry in names.items()}
 
 
 def threshold(name: str) -> float:

@@ -48,19 +48,14 @@ def counters(counters: Counters) -> Outcome:
     risen = {label: change for label, change in risen.items() if label not in usual}
     verdict = Verdict.FAIL if risen else Verdict.UNKNOWN if unseen or reset or not compared else Verdict.OK
     texts = [f"risen: {some([f'{label} {change}' for label, change in risen.items()])}"] if risen else []
-    texts += (
-        [f"risen as on other ports: {some([f'{label} {change}' for label, change in usual.items()])}"] if usual else []
-    )
+    grown = [f"{label} {change}" for label, change in usual.items()]
+    texts += [f"risen as on other ports: {some(grown)}"] if grown else []
     texts += [f"reset during the run: {some(reset)}"] if reset else []
     texts += [f"not read: {some(unseen)}"] if unseen else []
     texts += ["no counter was read"] if not compared and not unseen else []
-    return Outcome(
-        verdict=verdict,
-        wanted="none higher than before",
-        actual=risen,
-        evidence="; ".join(texts) or f"{compared} counters, none higher than before",
-        remedy=advice("counters"),
-    )
+    wanted, remedy = "none higher than before", advice("counters")
+    evidence = "; ".join(texts) or f"{compared} counters, {wanted}"
+    return Outcome(verdict=verdict, wanted=wanted, actual=risen, evidence=evidence, remedy=remedy)
 
 
 def _is_usual(label: str, growth: Mapping[str, Mapping[str, int]]) -> bool:
@@ -101,13 +96,9 @@ def no_throttling(watch: NodeWatch) -> Outcome | None:
     texts = [f"throttled: {some(seen)}"] if seen else []
     texts += [f"not known: {some(unseen)}"] if unseen else []
     verdict = Verdict.FAIL if seen else Verdict.UNKNOWN if unseen or not watch.telemetry else Verdict.OK
-    return Outcome(
-        verdict=verdict,
-        wanted=f"none by {', '.join(watch.not_throttled)}",
-        actual=len(seen),
-        evidence="; ".join(texts) or f"{counted(gpus, 'GPU')}, none throttled",
-        remedy=advice("throttled"),
-    )
+    wanted, remedy = f"none by {', '.join(watch.not_throttled)}", advice("throttled")
+    evidence = "; ".join(texts) or f"{counted(gpus, 'GPU')}, none throttled"
+    return Outcome(verdict=verdict, wanted=wanted, actual=len(seen), evidence=evidence, remedy=remedy)
 
 
 _ORDER = ("fail", "unknown", "warn")
@@ -145,14 +136,9 @@ def no_kernel_fault(watch: NodeWatch) -> Outcome | None:
     read = any(window and (window.unreadable or window.incomplete) for window in (watch.kernel or {}).values())
     unread = advice("kernel_log" if read else "kernel_log_lost")
     remedy = (first.line.remedy or advice("kernel_log_line")) if first else unread
-    return Outcome(
-        verdict=verdict,
-        wanted="no line of a fault",
-        actual=len(reports["fail"]) + len(reports["unknown"]),
-        evidence="; ".join(shown)
-        or f"{counted(lines, 'line')} of {counted(len(watch.kernel or ()), 'node')} while the job ran",
-        remedy=remedy,
-    )
+    looked = f"{counted(lines, 'line')} of {counted(len(watch.kernel or ()), 'node')} while the job ran"
+    wanted, bad, evidence = "no line of a fault", len(reports["fail"]) + len(reports["unknown"]), "; ".join(shown)
+    return Outcome(verdict=verdict, wanted=wanted, actual=bad, evidence=evidence or looked, remedy=remedy)
 
 
 def _verdict(reports: Mapping[str, Collection[object]], unseen: bool) -> Verdict:
@@ -179,13 +165,8 @@ def no_straggler(stragglers: Stragglers) -> Outcome:
     if slower := stragglers.named("warn", "notice"):
         texts.append(f"reported: {some([sentence(straggler) for straggler in slower])}")
     texts.append(f"{counted(stragglers.ranks, 'rank')} over {counted(stragglers.windows, 'window')}; {NOT_SEEN}")
-    return Outcome(
-        verdict=verdict,
-        wanted="none",
-        actual=", ".join(straggler.node for straggler in failed) or None,
-        evidence="; ".join(texts),
-        remedy=advice("straggler"),
-    )
+    slow, evidence, remedy = ", ".join(straggler.node for straggler in failed), "; ".join(texts), advice("straggler")
+    return Outcome(verdict=verdict, wanted="none", actual=slow or None, evidence=evidence, remedy=remedy)
 
 
 @gate
@@ -195,13 +176,7 @@ def nothing_left(end: JobEnd) -> Outcome | None:
     if end.left is None:
         return None
     there = [f"{node}: {process}" for node, processes in end.left.items() for process in processes]
-    return Outcome(
-        verdict=Verdict.UNKNOWN if there else Verdict.OK,
-        wanted=0,
-        actual=len(there),
-        evidence="; ".join(there)
-        or f"all processes and containers of {counted(len(end.left), 'node')} were seen to be gone",
-        remedy="look on the nodes named for processes and containers of the run, end them, and run again"
-        if there
-        else None,
-    )
+    gone = f"all processes and containers of {counted(len(end.left), 'node')} were seen to be gone"
+    remedy = "look on the nodes named for processes and containers of the run, end them, and run again"
+    verdict, evidence = Verdict.UNKNOWN if there else Verdict.OK, "; ".join(there) or gone
+    return Outcome(verdict=verdict, wanted=0, actual=len(there), evidence=evidence, remedy=remedy)

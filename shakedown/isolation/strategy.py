@@ -175,19 +175,12 @@ def _end(knowledge: Knowledge, reason: str, systemic: bool = False) -> Result:
     if systemic:
         undecided |= dict.fromkeys(knowledge.named, "suspect, as too many are")
     if not systemic and (doubt := _may_have_missed(knowledge)):
-        reason, undecided, cleared = (
-            f"{reason}; {doubt}" if reason else doubt,
-            dict.fromkeys(cleared, doubt) | undecided,
-            [],
-        )
+        reason = f"{reason}; {doubt}" if reason else doubt
+        undecided, cleared = dict.fromkeys(cleared, doubt) | undecided, []
     if reason and not systemic and not undecided and not suspects:
         undecided, cleared = dict.fromkeys(cleared, reason), []
-    if reason:
-        conclusion = reason
-    elif suspects:
-        conclusion = f"the run passes without {', '.join(map(str, suspects))}"
-    else:
-        conclusion = "no node is bad: all train together"
+    names = ", ".join(map(str, suspects))
+    conclusion = reason or (f"the run passes without {names}" if names else "no node is bad: all train together")
     return Result(suspects=suspects, cleared=cleared, undecided=undecided, conclusion=conclusion, systemic=systemic)
 
 

@@ -68,13 +68,11 @@ def configurations(name: str) -> Configurations:
 
 def entries(name: str) -> dict[str, dict[str, Any]]:
     """Return one recipe for each experiment. Its values are those of the GPU's file, so the recipe alone has none."""
-    return {
-        f"{name}-{experiment.lower().replace('_v0.1', '').replace('_', '-')}": {
-            "description": title,
-            "experiment": experiment,
-        }
-        for experiment, title in configurations(name).titles.items()
-    }
+    made = {}
+    for experiment, title in configurations(name).titles.items():
+        short = experiment.lower().replace("_v0.1", "").replace("_", "-")
+        made[f"{name}-{short}"] = {"description": title, "experiment": experiment}
+    return made
 
 
 def read_experiment(text: str, keys: Callable[[str], bool]) -> Experiment:

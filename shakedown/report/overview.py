@@ -197,22 +197,13 @@ def _of_run(document: Run) -> Overview:
     if result is not None and not record.gates:
         held = f"; {printable(result.conclusion, TEXT).rstrip('.')}"
     well = f"{_all(len(record.nodes))} in the desired state{held}"
-    actions = _worst_first(
-        [
-            *_suspects(result),
-            *_diagnosed(record.diagnosis, record),
-            *_of_nodes(record),
-            *_of_gates(own),
-            *_of_causes(record.findings, record.inventory),
-        ]
-    )
+    named = [*_suspects(result), *_diagnosed(record.diagnosis, record), *_of_nodes(record)]
+    actions = _worst_first([*named, *_of_gates(own), *_of_causes(record.findings, record.inventory)])
     return Overview(
         title=f"Run {printable(record.run_id)}",
         verdict=record.verdict,
         sentence=_sentence(record.verdict, parts, well),
-        headline=None
-        if record.ended_by or record.finished_at is None
-        else _headline(record.diagnosis, actions, result),
+        headline=_headline(record.diagnosis, actions, result) if record.finished_at and not record.ended_by else None,
         besides=besides,
         inventory=printable(record.inventory),
         started=record.started_at,

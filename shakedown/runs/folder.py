@@ -186,11 +186,7 @@ def _there_are(root: Path) -> str:
     except OSError as error:  # another user's, most likely: a run is its owner's alone
         return f"{root} cannot be read: {error.strerror}"
     found = run_ids(root)
-    return (
-        f"In {root} there are {some(found)}"
-        if found
-        else f"In {root} there are none ($SHAKEDOWN_RUNS names the folder)"
-    )
+    return f"In {root} there are {some(found) if found else 'none ($SHAKEDOWN_RUNS names the folder)'}"
 
 
 def earlier_of(path: Path) -> Rolling:

@@ -116,11 +116,8 @@ class Suspect(Frozen):
     def __str__(self) -> str:
         if self.kind == "node":
             return self.nodes[0]
-        return (
-            f"uplink of {self.racks[0]}"
-            if self.kind == "uplink"
-            else f"{self.kind} {' - '.join(self.nodes or self.racks)}"
-        )
+        ends = " - ".join(self.nodes or self.racks)
+        return f"uplink of {ends}" if self.kind == "uplink" else f"{self.kind} {ends}"
 
 
 class Result(Frozen):

@@ -133,13 +133,8 @@ def _recipe(smoke: Smoke, torch: bool) -> Recipe:
         "launch": Launch(),
         "limits": None,
     }
-    return recipe.model_copy(
-        update={
-            "name": "trials",
-            "family": recipe.family.model_copy(update=change),
-            "entry": Entry(description="trials"),
-        }
-    )
+    family, entry = recipe.family.model_copy(update=change), Entry(description="trials")
+    return recipe.model_copy(update={"name": "trials", "family": family, "entry": entry})
 
 
 def count_gpus(desired: DesiredState, state: NodeState) -> int:

@@ -177,15 +177,9 @@ def import_named(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem
     try:
         wanted = _Named.model_validate(chosen.values["cvs"])
     except ValidationError as error:
-        return None, [
-            Problem(
-                chosen.origin_of("cvs"),
-                ".".join(("cvs", *map(str, item["loc"]))),
-                repr(item["input"]),
-                'cvs = {"file": PATH}, with "model", "gpu", "run" and "thresholds" where the file leaves a choice',
-            )
-            for item in error.errors()
-        ]
+        where, form = chosen.origin_of("cvs"), 'cvs = {"file": PATH}, with "model", "gpu", "run" and "thresholds"'
+        found = [(".".join(("cvs", *map(str, item["loc"]))), repr(item["input"])) for item in error.errors()]
+        return None, [Problem(where, *place, f"{form} where the file leaves a choice") for place in found]
     path = Path(wanted.file).expanduser()
     changed = path.stat().st_mtime_ns if path.exists() else 0
     return _import(wanted, changed)

@@ -127,13 +127,8 @@ def of_trials(record: TrialsRecord) -> list[Plot]:
 
 
 def _pairs(matrix: Matrix, which: str) -> Plot:
-    rows = [
-        [
-            median(values) if (values := matrix.cells.get(sender, {}).get(receiver)) else None
-            for receiver in matrix.nodes
-        ]
-        for sender in matrix.nodes
-    ]
+    middle = {(a, b): median(values) for a, row in matrix.cells.items() for b, values in row.items() if values}
+    rows = [[middle.get((sender, receiver)) for receiver in matrix.nodes] for sender in matrix.nodes]
     title = f"{matrix.trial}: {matrix.figure}{f' over {matrix.rail}' if matrix.rail else ''} [{matrix.unit}]{which}"
     slow = ", ".join(f"{a} to {b}" for a, b in matrix.slow[:8]) or "no pair"
     alt = f"{title}, sender by receiver, {counted(len(matrix.nodes), 'node')}; slow in every repetition: {slow}"

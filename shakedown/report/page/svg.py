@@ -82,10 +82,8 @@ class Chart:
         bottom = top + _HEIGHT
 
         def place(x: float, y: float) -> Point:
-            return (
-                _LEFT + (x - left) / (right - left) * (_RIGHT - _LEFT),
-                bottom - (y - low) / (high - low) * _HEIGHT,
-            )
+            across, up = (x - left) / (right - left), (y - low) / (high - low)
+            return _LEFT + across * (_RIGHT - _LEFT), bottom - up * _HEIGHT
 
         end = bottom + (32 if self.x_label else 18)
         keys = [item for item in self._items if item["kind"] != "mark"] if legend else []
@@ -185,11 +183,8 @@ def _numbers(low: float, high: float, most: int, least: float = 0.0) -> Iterator
     large = max(abs(low), abs(high))
     for number in range(math.ceil(low / step), math.floor(high / step) + 1):
         value = number * step
-        fixed = digits < 6 and large < 1e7
-        yield (
-            value,
-            f"{value:.{digits}f}" if fixed else decimal(value, max(math.floor(math.log10(large / step)), 0) + 2),
-        )
+        shown = max(math.floor(math.log10(large / step)), 0) + 2
+        yield value, f"{value:.{digits}f}" if digits < 6 and large < 1e7 else decimal(value, shown)
 
 
 def _times(low: float, high: float) -> Iterator[tuple[float, str]]:

@@ -145,13 +145,8 @@ def of_run(
     """State a finished run directory. Raises OSError; ValueError for what is no file or folder."""
     files, folders = contents(directory.path)
     bounds = Bounds()
-    more: dict[str, Any] = {
-        "form": "run",
-        "folders": folders,
-        "previous": _previous(directory.path),
-        "packed": None,
-        "inventory_sha256": digest(inventory) if inventory is not None and inventory.is_file() else None,
-    }
+    more: dict[str, Any] = {"form": "run", "folders": folders, "previous": _previous(directory.path), "packed": None}
+    more["inventory_sha256"] = digest(inventory) if inventory is not None and inventory.is_file() else None
     digests = {name: digest(directory.path / name, bounds) for name in files}
     return _made(digests, record, evidence, states, more)
 
@@ -171,13 +166,9 @@ def of_archive(
         evidence = copy.load_evidence()
     except OSError:
         evidence = {}
-    more: dict[str, Any] = {
-        "form": "archive",
-        "folders": [],
-        "previous": None,
-        "packed": Before(run_id=run.predicate.run_id, sha256=sha256),
-        "inventory_sha256": None if anonym else run.predicate.inventory_sha256,
-    }
+    packed = Before(run_id=run.predicate.run_id, sha256=sha256)
+    more: dict[str, Any] = {"form": "archive", "folders": [], "previous": None, "packed": packed}
+    more["inventory_sha256"] = None if anonym else run.predicate.inventory_sha256
     return _made({archive.name: digest(archive)}, record, evidence, states, more)
 
 

@@ -72,10 +72,8 @@ def read_counters(counters: list[dict[str, Any]]) -> dict[str, tuple[int, bool]]
             match = re.search(counter["value"], text)
             if match:
                 kind = "uncorrectable" if counter["uncorrectable"] else "correctable"
-                values[f"{counter['name']} {part_of(counter['path'], str(path))} {kind}"] = (
-                    int(match[1]),
-                    counter["uncorrectable"],
-                )
+                name = f"{counter['name']} {part_of(counter['path'], str(path))} {kind}"
+                values[name] = int(match[1]), counter["uncorrectable"]
     return values
 
 

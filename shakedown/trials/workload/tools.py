@@ -189,15 +189,11 @@ _P2P = re.compile(
 def gst(text: str) -> list[Stress]:
     """Read TFLOPS: the last line of an action on a GPU; earlier lines are intervals."""
     last = {(match["action"], match["gpu"]): match for match in _GST.finditer(text)}
-    return [
-        Stress(
-            action,
-            gpu,
-            float(match["value"]) / 1000,
-            "" if match["met"] == "TRUE" else f"{float(match['target']) / 1000:g} TFLOPS",
-        )
-        for (action, gpu), match in last.items()
-    ]
+    found = []
+    for key, match in last.items():
+        missed = "" if match["met"] == "TRUE" else f"{float(match['target']) / 1000:g} TFLOPS"
+        found.append(Stress(*key, float(match["value"]) / 1000, missed))
+    return found
 
 
 def iet(text: str) -> list[Stress]:
