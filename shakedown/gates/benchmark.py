@@ -38,13 +38,9 @@ def figures_finite(benchmark: Results) -> Outcome:
     bad = [figure for figure in reported if not (math.isfinite(figure.value) and figure.value > 0)]
     verdict = Verdict.FAIL if bad else Verdict.OK if reported else Verdict.UNKNOWN
     shown = ", ".join(f"{figure.metric} = {figure.value} ({figure.source})" for figure in bad)
-    return Outcome(
-        verdict=verdict,
-        wanted="finite and above 0",
-        actual=f"{len(bad)} that are not" if bad else counted(len(reported), "figure"),
-        evidence=shown or ", ".join(figure.source for figure in reported) or "there is no figure",
-        remedy=advice("benchmark"),
-    )
+    wanted, actual = "finite and above 0", f"{len(bad)} that are not" if bad else counted(len(reported), "figure")
+    evidence = shown or ", ".join(figure.source for figure in reported) or "there is no figure"
+    return Outcome(verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=advice("benchmark"))
 
 
 @gate
@@ -55,13 +51,10 @@ def steps_complete(benchmark: Results) -> Outcome | None:
         return None
     last = steps[-1].step if steps else None
     verdict = Verdict.UNKNOWN if total_steps is None else Verdict.OK if last == total_steps else Verdict.FAIL
-    return Outcome(
-        verdict=verdict,
-        wanted=counted(total_steps, "step") if total_steps is not None else "an unknown number of steps",
-        actual=f"step {last}" if last is not None else "no step",
-        evidence=counted(len(steps), "step line") + ("" if total_steps else "; the log does not state the total"),
-        remedy=advice("benchmark"),
-    )
+    wanted = counted(total_steps, "step") if total_steps is not None else "an unknown number of steps"
+    actual, remedy = f"step {last}" if last is not None else "no step", advice("benchmark")
+    evidence = counted(len(steps), "step line") + ("" if total_steps else "; the log does not state the total")
+    return Outcome(verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy)
 
 
 @gate(stands=True)
@@ -72,13 +65,10 @@ def loss_finite(benchmark: Results) -> Outcome | None:
         return None
     bad = [step.step for step in steps if step.loss is None or not math.isfinite(step.loss)]
     verdict = Verdict.UNKNOWN if not steps else Verdict.FAIL if bad else Verdict.OK
-    return Outcome(
-        verdict=verdict,
-        wanted="a finite loss on every step line",
-        actual=f"{len(steps) - len(bad)} of {len(steps)}",
-        evidence=f"not finite at step {bad[0]}" if bad else counted(len(steps), "step line"),
-        remedy=advice("loss" if bad else "benchmark"),
-    )
+    wanted, actual = "a finite loss on every step line", f"{len(steps) - len(bad)} of {len(steps)}"
+    evidence = f"not finite at step {bad[0]}" if bad else counted(len(steps), "step line")
+    remedy = advice("loss" if bad else "benchmark")
+    return Outcome(verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy)
 
 
 @gate(names="each expected metric", stands=True)

@@ -151,15 +151,10 @@ def loss_finite(training: Training) -> Outcome:
     good = wanted - len(silent) - len(infinite)
     if not texts and not wanted:
         verdict, texts = Verdict.FAIL, ["every iteration was skipped"]
-    skipped = f"; {counted(len(barren), 'line')} without one, which the loss scaler skipped" if barren else ""
-    return Outcome(
-        verdict=verdict,
-        wanted=wanted,
-        actual=good,
-        unit="iterations",
-        evidence=("; ".join(texts) or f"a finite loss on each of {counted(wanted, 'line')}") + skipped,
-        remedy=advice("loss" if readable or not omitted else "log_form"),
-    )
+    unit, evidence = "iterations", "; ".join(texts) or f"a finite loss on each of {counted(wanted, 'line')}"
+    evidence += f"; {counted(len(barren), 'line')} without one, which the loss scaler skipped" if barren else ""
+    remedy = advice("loss" if readable or not omitted else "log_form")
+    return Outcome(verdict=verdict, wanted=wanted, actual=good, unit=unit, evidence=evidence, remedy=remedy)
 
 
 @gate(stands=True)
@@ -187,14 +182,9 @@ def no_skipped_or_nan(training: Training) -> Outcome:
         texts.append(f"the line of iteration {ranges(silent)} does not say")
     unseen = silent or not iterations
     verdict = Verdict.FAIL if bad or many or not scale.ended else Verdict.UNKNOWN if unseen else Verdict.OK
-    return Outcome(
-        verdict=verdict,
-        wanted=0,
-        actual=max(skipped - scale.skipped, len(scale.later)) + nan if iterations else None,
-        unit="iterations",
-        evidence="; ".join(texts),
-        remedy=advice("loss" if scale.ended else "loss_scale"),
-    )
+    actual = max(skipped - scale.skipped, len(scale.later)) + nan if iterations else None
+    unit, evidence, remedy = "iterations", "; ".join(texts), advice("loss" if scale.ended else "loss_scale")
+    return Outcome(verdict=verdict, wanted=0, actual=actual, unit=unit, evidence=evidence, remedy=remedy)
 
 
 @gate
@@ -210,24 +200,19 @@ def loss_falling(training: Training) -> Outcome:
     iterations = training.iterations
     points = _points(iterations)
     holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
-    unfit = ("", "")
+    wanted = "a loss that falls"
     if training.shape.reinforced:
-        unfit = "the job learns by reinforcement: its loss is no cross-entropy, and need not fall", "flat_loss"
-    elif len({point.iteration for point in points}) < len(points):
-        unfit = "iterations are in the log twice", "unfinished"
-    if unfit[0]:
-        evidence, remedy = unfit[0], advice(unfit[1])
-        return Outcome(verdict=Verdict.UNKNOWN, wanted="a loss that falls", evidence=evidence, remedy=remedy)
+        evidence = "the job learns by reinforcement: its loss is no cross-entropy, and need not fall"
+        return Outcome(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence, remedy=advice("flat_loss"))
+    if len({point.iteration for point in points}) < len(points):
+        evidence = "iterations are in the log twice"
+        return Outcome(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence, remedy=advice("unfinished"))
     seen = curve(points, training.shape.vocabulary)
     verdict = Verdict.FAIL if seen.word in BAD else Verdict.UNKNOWN if seen.word != "falls" or holes else Verdict.OK
     missing = f"; no finite loss in {counted(holes, 'iteration')}, so the curve proves nothing" if holes else ""
-    return Outcome(
-        verdict=verdict,
-        wanted="a loss that falls",
-        actual=f"{seen.word}: {-seen.share:+.1%}" if seen.share else seen.word,
-        evidence=seen.text + missing,
-        remedy=advice("loss" if verdict is Verdict.FAIL else "flat_loss"),
-    )
+    actual, evidence = f"{seen.word}: {-seen.share:+.1%}" if seen.share else seen.word, seen.text + missing
+    remedy = advice("loss" if verdict is Verdict.FAIL else "flat_loss")
+    return Outcome(verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy)
 
 
 def _points(iterations: Sequence[Iteration]) -> list[Point]:

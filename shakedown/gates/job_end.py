@@ -131,14 +131,11 @@ def image_versions(in_image: InImage) -> Outcome | None:
     silent = f"; no container printed {', '.join(unseen)}" if unseen else ""
     silent += f"; no version from {some(in_image.silent)}" if in_image.silent else ""
     verdict = Verdict.FAIL if others else Verdict.UNKNOWN if in_image.silent else Verdict.OK
-    return Outcome(
-        verdict=verdict,
-        wanted=", ".join(f"{name} {version}" for name, version in listed.items()),
-        actual=", ".join(f"{name} {' or '.join(sorted(printed[name]))}" for name in listed),
-        evidence=(f"{in_image.image} has {'; '.join(others)}" if others else f"as the page of {in_image.image} lists")
-        + silent,
-        remedy=advice("image") if others or in_image.silent else None,
-    )
+    wanted = ", ".join(f"{name} {version}" for name, version in listed.items())
+    actual = ", ".join(f"{name} {' or '.join(sorted(printed[name]))}" for name in listed)
+    evidence = f"{in_image.image} has {'; '.join(others)}" if others else f"as the page of {in_image.image} lists"
+    evidence, remedy = evidence + silent, advice("image")
+    return Outcome(verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy)
 
 
 @gate
@@ -147,10 +144,6 @@ def recipe(expected: Expected) -> Outcome | None:
     unknown."""
     if not expected.recipe:
         return None
-    return Outcome(
-        verdict=Verdict.UNKNOWN,
-        wanted=expected.recipe,
-        actual="another job",
-        evidence=f"the recipe has {', '.join(expected.differences)}",
-        remedy="judge the log of a run of this recipe, or leave out --recipe and give the bounds with --expect",
-    )
+    wanted, evidence = expected.recipe, f"the recipe has {', '.join(expected.differences)}"
+    remedy = "judge the log of a run of this recipe, or leave out --recipe and give the bounds with --expect"
+    return Outcome(verdict=Verdict.UNKNOWN, wanted=wanted, actual="another job", evidence=evidence, remedy=remedy)

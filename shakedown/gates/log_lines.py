@@ -29,31 +29,25 @@ def ended_well(logs: Logs, end: JobEnd | None = None) -> Outcome:
     job that was stopped is unknown as well. Of a log without iterations the last lines count.
     """
     if end and end.stopped:  # what ranks print when they are ended accuses none of them
-        return Outcome(
-            verdict=Verdict.UNKNOWN, evidence="the job was stopped before its end", remedy=advice("unfinished")
-        )
+        evidence = "the job was stopped before its end"
+        return Outcome(verdict=Verdict.UNKNOWN, evidence=evidence, remedy=advice("unfinished"))
     by_node = {name: log for name, log in logs.by_node.items() if log}
     codes = end.exit_codes if end else None
     failed = [f"{name}: {log.end.failed}" for name, log in by_node.items() if log.end.failed]
     doubtful = [f"{name}: {log.end.doubtful}" for name, log in by_node.items() if log.end.doubtful]
-    doubtful += [
-        f"{name}: the part behind the last iteration is too long to be read"
-        for name, log in by_node.items()
-        if log.end.cut
-    ]
+    too_long = "the part behind the last iteration is too long to be read"
+    doubtful += [f"{name}: {too_long}" for name, log in by_node.items() if log.end.cut]
     missing = [name for name, log in logs.by_node.items() if log is None]
     unseen = [f"no log of {some(missing)}"] if missing else []
     unseen += [f"{name}: {log.incomplete}" for name, log in by_node.items() if log.incomplete]
     unseen += [f"{logs_of(logs.by_node, logs.unlogged)}: the end of the other logs is unknown"] if logs.unlogged else []
     exited = bool(codes) and all(code == 0 for code in (codes or {}).values())
     unknown = bool(unseen) or (bool(doubtful) and not exited) or not line_count(logs.by_node)
-    texts = failed or [*doubtful, *unseen]
-    return Outcome(
-        verdict=Verdict.FAIL if failed else Verdict.UNKNOWN if unknown else Verdict.OK,
-        wanted="no failure behind the last iteration",
-        evidence=some(texts) if texts else f"none in the ends of {counted(len(by_node), 'log')}",
-        remedy=advice("unlogged" if logs.unlogged and not failed else "unfinished") if failed or unknown else None,
-    )
+    verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if unknown else Verdict.OK
+    evidence = some(failed or [*doubtful, *unseen]) or f"none in the ends of {counted(len(by_node), 'log')}"
+    wanted = "no failure behind the last iteration"
+    remedy = advice("unlogged" if logs.unlogged and not failed else "unfinished")
+    return Outcome(verdict=verdict, wanted=wanted, evidence=evidence, remedy=remedy)
 
 
 @gate

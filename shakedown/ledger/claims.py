@@ -252,9 +252,7 @@ def end(ledger: Ledger, step: Step, holder: Holder, also: Collection[str] = ()) 
     with ledger.writing() as connection:
         _serialise(connection)
         nodes = [name(node) for node in (step.node, *also)]
-        held = set(
-            connection.execute(select(claims.c.node).where(_is_mine(holder), claims.c.node.in_(nodes))).scalars()
-        )
+        held = set(connection.scalars(select(claims.c.node).where(_is_mine(holder), claims.c.node.in_(nodes))))
         if name(step.node) not in held:
             return False
         connection.execute(claims.delete().where(claims.c.node.in_(held)))

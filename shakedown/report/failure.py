@@ -106,10 +106,8 @@ def _again(record: RunRecord, nodes: Sequence[str]) -> str:
     inventory = shlex.quote(printable(record.inventory))
     if record.deploy in ("", "megatron"):
         return f"shakedown run {inventory}{f' --limit {shlex.quote(few(nodes))}' if nodes else ''}"
-    limits = [f" --limit {shlex.quote(node)}" for node in nodes]  # pyinfra reads globs, no ranges
-    return (
-        f"pyinfra {inventory} deploy/{printable(record.deploy)}.py{''.join(limits) if len(limits) <= _LIMITS else ''}"
-    )
+    limits = "".join(f" --limit {shlex.quote(node)}" for node in nodes)  # pyinfra reads globs, no ranges
+    return f"pyinfra {inventory} deploy/{printable(record.deploy)}.py{limits if len(nodes) <= _LIMITS else ''}"
 
 
 def _suspects(record: RunRecord) -> list[str]:

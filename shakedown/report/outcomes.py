@@ -92,9 +92,8 @@ def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool
     rows: dict[tuple[str, ...], list[str]] = {}
     for node, node_gates in of_node.items():
         wrong = [gate.name for gate in node_gates if not gate.verdict.passes]
-        count = f"{len(node_gates) - len(wrong)} of {len(node_gates)} ok" + (
-            f", not {', '.join(wrong)}" if wrong else ""
-        )
+        count = f"{len(node_gates) - len(wrong)} of {len(node_gates)} ok"
+        count += f", not {', '.join(wrong)}" if wrong else ""
         own_row = "" if len(of_node) > FEW and not show_all else node
         rows.setdefault((verdict_text(verdict_of(node_gates)), safe(count), own_row), []).append(node)
     for (verdict, count, _), nodes in rows.items():

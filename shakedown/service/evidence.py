@@ -31,9 +31,8 @@ def incidents(record: RunRecord) -> list[Incident]:
 
 def from_findings(findings: Iterable[Finding], at: int) -> list[Incident]:
     """List the incidents of an examination outside a run, at this time (seconds since 1970 UTC)."""
-    return [
-        incident.model_copy(update={"at": at}) for incident in _from_findings(findings) if escalation().counts(incident)
-    ]
+    found = (incident for incident in _from_findings(findings) if escalation().counts(incident))
+    return [incident.model_copy(update={"at": at}) for incident in found]
 
 
 def _from_findings(findings: Iterable[Finding]) -> Iterator[Incident]:

@@ -35,9 +35,7 @@ class Mark:
     def __str__(self) -> str:
         if self.what == "leave":
             return f"{self.node}: left as it is in the scheduler: {self.why}"
-        return f"{self.node}: {self.what} in the scheduler" + (
-            f": {self.reason}" if self.what == "drain" else f": {self.why}"
-        )
+        return f"{self.node}: {self.what} in the scheduler: {self.reason if self.what == 'drain' else self.why}"
 
 
 def drain_reason(incident: Incident) -> str:
@@ -160,9 +158,8 @@ def _resumed(
         return Mark(host, "leave", node.name, why="the load that cleared the node is older than the drain")
     if node.down:
         return Mark(host, "leave", node.name, why=f"cleared, and {node.why_not()}")
-    cleared = (
-        f"cleared by {history.cleared.load} with {counted(history.cleared.others, 'other')} in {history.cleared.run_id}"
-    )
+    partners = counted(history.cleared.others, "other")
+    cleared = f"cleared by {history.cleared.load} with {partners} in {history.cleared.run_id}"
     return Mark(host, "resume", node.name, node.reason, why=cleared)
 
 

@@ -30,17 +30,12 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
     for judged in figures:
         if judged.standing == "named":
             named[judged.node].append(judged)
+    same: dict[str, Any] = {"name": name, "job": NODES}
     for node, of_node in named.items():
-        yield Gate(
-            name=name,
-            verdict=Verdict.FAIL,
-            wanted="as its peers",
-            actual=some([_label(judged) for judged in of_node]),
-            evidence=some([f"{_label(judged)}: {judged.why}" for judged in of_node]),
-            remedy=f"run shakedown trials INVENTORY --only {name} again; then take {node} out of the job",
-            job=NODES,
-            node=node,
-        )
+        slow, why = [_label(judged) for judged in of_node], [f"{_label(judged)}: {judged.why}" for judged in of_node]
+        same |= {"actual": some(slow), "evidence": some(why)}
+        remedy = f"run shakedown trials INVENTORY --only {name} again; then take {node} out of the job"
+        yield Gate(**same, verdict=Verdict.FAIL, wanted="as its peers", remedy=remedy, node=node)
     absent = (reading for reading in record.readings if reading.trial == name and not reading.figure)
     if not figures and any(reading.state == "absent" for reading in absent):
         return  # no node has the parts that this trial measures
@@ -52,15 +47,8 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
     ]
     unsure += _incomplete(record, figures, set(named))
     if unsure:
-        yield Gate(
-            name=name,
-            verdict=Verdict.UNKNOWN,
-            wanted="every figure judged",
-            actual=f"{len(unsure)} are not",
-            evidence=some(unsure),
-            remedy=_remedy(name, rest),
-            job=NODES,
-        )
+        same |= {"actual": f"{len(unsure)} are not", "evidence": some(unsure)}
+        yield Gate(**same, verdict=Verdict.UNKNOWN, wanted="every figure judged", remedy=_remedy(name, rest))
     elif rest:
         parts = counted(len({(judged.node, judged.part) for judged in rest}), "part")
         nodes = counted(len({judged.node for judged in rest}), "node")
