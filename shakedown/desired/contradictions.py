@@ -94,14 +94,10 @@ def _of_files(state: DesiredState) -> Iterator[Problem]:
     files += [("source.patches", file) for file in (state.source.patches if state.source else ())]
     files += [("rdma.provider.source", state.rdma.provider.source)] if state.rdma.provider else []
     passwords = [(f"{path}.password_file", registry.password_file) for path, registry in registries]
-    tokens = [
-        (f"{section}.hf_token_file", wanted.hf_token_file)
-        for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark))
-        if wanted
-    ]
-    of_bmc = (
-        [("service.bmc.password_file", state.service.bmc.password_file)] if state.service and state.service.bmc else []
-    )
+    sections = {"smoke": state.smoke, "benchmark": state.benchmark}
+    tokens = [(f"{name}.hf_token_file", wanted.hf_token_file) for name, wanted in sections.items() if wanted]
+    bmc = state.service.bmc if state.service else None
+    of_bmc = [("service.bmc.password_file", bmc.password_file)] if bmc else []
     read = [] if os.environ.get("HF_TOKEN") else tokens  # exported, it is used and no file is read
     for path, file in (*files, *passwords, *read):
         if file and not Path(file).expanduser().is_file():

@@ -83,19 +83,13 @@ def expected_figures(benchmark: Results, expected: Expected) -> dict[str, Outcom
 def _expected(name: str, bound: float, figures: Sequence[Figure]) -> Outcome:
     metric = METRICS_OF["mad"][name]
     if not figures:
-        evidence = "neither the report nor the log has this figure"
-        remedy = advice("benchmark")
-        return Outcome(verdict=Verdict.UNKNOWN, wanted=bound, unit=metric.unit, evidence=evidence, remedy=remedy)
+        evidence, remedy, unit = "neither the report nor the log has this figure", advice("benchmark"), metric.unit
+        return Outcome(verdict=Verdict.UNKNOWN, wanted=bound, unit=unit, evidence=evidence, remedy=remedy)
     worst = min(figures, key=lambda figure: metric.meets(figure.value, bound))
-    met = metric.meets(worst.value, bound)
-    return Outcome(
-        verdict=Verdict.OK if met else Verdict.FAIL,
-        wanted=f"{metric.direction} {decimal(bound)}",
-        actual=worst.value,
-        unit=metric.unit,
-        evidence=f"wanted {metric.direction} {decimal(bound)}: {decimal(worst.value)}, {worst.source}",
-        remedy=None if met else advice("slow"),
-    )
+    verdict = Verdict.OK if metric.meets(worst.value, bound) else Verdict.FAIL
+    wanted, unit, remedy = f"{metric.direction} {decimal(bound)}", metric.unit, advice("slow")
+    evidence = f"wanted {wanted}: {decimal(worst.value)}, {worst.source}"
+    return Outcome(verdict=verdict, wanted=wanted, actual=worst.value, unit=unit, evidence=evidence, remedy=remedy)
 
 
 @gate

@@ -36,14 +36,10 @@ def expected_figures(expected: Expected, speed: Speed) -> dict[str, Outcome]:
 def _expected(name: str, bound: float, figures: Figures) -> Outcome:
     metric, figure = METRICS[name], figures.get(name)
     met = figure is not None and metric.meets(figure.mean, bound)
-    return Outcome(
-        verdict=Verdict.OK if met else Verdict.FAIL,
-        wanted=bound,
-        actual=figure.mean if figure else None,
-        unit=metric.unit,
-        evidence=f"wanted {metric.direction} {decimal(bound)}: {_evidence(figure, figures)}",
-        remedy=None if met else _remedy(name, figure),
-    )
+    verdict, actual = Verdict.OK if met else Verdict.FAIL, figure.mean if figure else None
+    evidence = f"wanted {metric.direction} {decimal(bound)}: {_evidence(figure, figures)}"
+    remedy = advice("no_figure" if figure is None else "memory" if name == "mem_usage" else "slow")
+    return Outcome(verdict=verdict, wanted=bound, actual=actual, unit=metric.unit, evidence=evidence, remedy=remedy)
 
 
 def recorded(
@@ -69,12 +65,6 @@ def _evidence(figure: Figure | None, figures: Figures) -> str:
     derived = ", derived from batch, sequence length and time" if figure.derived else ""
     mean = f"mean {decimal(figure.mean)} of {counted(figure.count, 'steady iteration')}"
     return f"{mean}, median {decimal(figure.value)}{spread}{derived}"
-
-
-def _remedy(name: str, figure: Figure | None) -> str:
-    if figure is None:
-        return advice("no_figure")
-    return advice("memory" if name == "mem_usage" else "slow")
 
 
 _ON_LINES = ("elapsed_time_per_iteration", "throughput_per_gpu", "tokens_per_gpu")
@@ -105,15 +95,11 @@ def possible_throughput(speed: Speed) -> Outcome | None:
     lies = impossible(speed.timed)
     failed = bool(lies) or top > most
     where = f", at iteration {ranges(beyond)}" if beyond else ""
-    evidence = f"{decimal(top)} TFLOP/s/GPU {source}{where}; at most {limit}"
-    return Outcome(
-        verdict=Verdict.FAIL if failed else Verdict.OK,
-        wanted=f"at most {decimal(limit.tflops)}",  # a bound of physics, which nothing is to reach
-        actual=top,
-        unit="TFLOP/s/GPU",
-        evidence="; ".join([*([f"no machine has {some(lies)}"] if lies else []), evidence]),
-        remedy=advice("impossible") if failed else None,
-    )
+    evidence = f"no machine has {some(lies)}; " if lies else ""
+    evidence += f"{decimal(top)} TFLOP/s/GPU {source}{where}; at most {limit}"
+    wanted, unit = f"at most {decimal(limit.tflops)}", "TFLOP/s/GPU"  # a bound of physics, which nothing is to reach
+    verdict, remedy = Verdict.FAIL if failed else Verdict.OK, advice("impossible")
+    return Outcome(verdict=verdict, wanted=wanted, actual=top, unit=unit, evidence=evidence, remedy=remedy)
 
 
 def impossible(lines: Sequence[Iteration]) -> list[str]:
@@ -154,13 +140,10 @@ def steady(speed: Speed) -> Outcome | None:
         return None
     texts += [f"fewer than {threshold('steady.least'):g} judged lines fail no run"] if few else []
     verdict = Verdict.OK if even else Verdict.FAIL if seen.word in BAD and not few else Verdict.UNKNOWN
-    return Outcome(
-        verdict=verdict,
-        wanted=f"at most {threshold('steady.share'):.0%} slow",
-        actual=f"{seen.word}: {seen.share:.0%}" if seen.slow else seen.word,
-        evidence="; ".join(texts),
-        remedy=advice("slow" if verdict is Verdict.FAIL else "clock" if clock else "uneven"),
-    )
+    wanted, evidence = f"at most {threshold('steady.share'):.0%} slow", "; ".join(texts)
+    actual = f"{seen.word}: {seen.share:.0%}" if seen.slow else seen.word
+    remedy = advice("slow" if verdict is Verdict.FAIL else "clock" if clock else "uneven")
+    return Outcome(verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy)
 
 
 PREFIX = "baseline."
@@ -266,11 +249,7 @@ def scaling_efficiency(expected: Expected, speed: Speed) -> Outcome | None:
     runs = dict.fromkeys(run for one in alone.nodes.values() if one for run in one.runs)
     texts += missing or ([] if shares else ["no node has a figure of its own"])
     texts += [f"alone in {some(list(runs))}"] if runs else []
-    return Outcome(
-        verdict=Verdict.FAIL if short else Verdict.UNKNOWN if unknown else Verdict.OK,
-        wanted=alone.share,
-        actual=min(shares.values(), default=None),
-        unit="of the sum alone",
-        evidence="; ".join(texts),
-        remedy=advice("scaling") if short else advice("not_alone") if unknown else None,
-    )
+    verdict = Verdict.FAIL if short else Verdict.UNKNOWN if unknown else Verdict.OK
+    lowest, unit, evidence = min(shares.values(), default=None), "of the sum alone", "; ".join(texts)
+    remedy = advice("scaling" if short else "not_alone")
+    return Outcome(verdict=verdict, wanted=alone.share, actual=lowest, unit=unit, evidence=evidence, remedy=remedy)

@@ -241,11 +241,8 @@ def _may_try(knowledge: Knowledge, nodes: frozenset[str]) -> bool:
 
 
 def _group(knowledge: Knowledge, nodes: tuple[str, ...], name: str) -> Group:
-    around = [
-        training
-        for training in knowledge.trainings
-        if training.outcome == "fail" and frozenset(nodes) <= training.nodes
-    ]
+    failed = (training for training in knowledge.trainings if training.outcome == "fail")
+    around = [training for training in failed if frozenset(nodes) <= training.nodes]
     parent = min(around, key=lambda training: len(training.nodes)).group.id if around else None
     again = any(training.nodes == frozenset(nodes) for training in knowledge.trainings)
     return Group(id=name, nodes=nodes, purpose="again" if again else "across", parent=parent)

@@ -95,10 +95,8 @@ class ResolvedOptions:
         for name, option in {**self.recipe.family.options, **self.extra}.items():
             if option.argument and self.is_given(name):
                 value = as_text(self.given[name])
-                words += [
-                    option.argument,
-                    *([] if option.type == "flag" else value.split() if option.many else [value]),
-                ]
+                own = [] if option.type == "flag" else value.split() if option.many else [value]
+                words += [option.argument, *own]
         for part in self.conditions():
             if not any(word.removeprefix("--") in self.given for word in part.arguments):
                 words += [self._filled(word) for word in part.arguments]
@@ -164,9 +162,8 @@ def choose(recipe: Recipe, smoke: Smoke) -> tuple[ResolvedOptions, list[Problem]
             chosen.changed.append(name)
     for name, option in family.options.items():
         if option.required and chosen.value(name) is None and name not in wanted:
-            problems.append(
-                Problem("smoke", f"smoke.options.{name}", "nothing", f"{option.expected()}: {option.description}")
-            )
+            expected = f"{option.expected()}: {option.description}"
+            problems.append(Problem("smoke", f"smoke.options.{name}", "nothing", expected))
     problems += _iterations(chosen, smoke)
     problems += _apply_rules(chosen, {*own, *wanted})
     for name in family.role_options.values():

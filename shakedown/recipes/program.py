@@ -55,12 +55,7 @@ def of_image(family: Family, reference: str | None) -> list[Program]:
 
 def further_option(family: Family, name: str) -> Option | None:
     """Return an argument or a variable that the family leaves to the program, at any of the commits that were read."""
-    if (
-        name in family.refused
-        or name in family.names
-        or name in family.launch.variables()
-        or name.startswith(ENVIRONMENT)
-    ):
+    if name in {*family.refused, *family.names, *family.launch.variables()} or name.startswith(ENVIRONMENT):
         return None
     rows = [known.arguments[name] for known in programs(family) if name in known.arguments]
     if rows:

@@ -52,16 +52,8 @@ def history(document: Remembered) -> Iterator[RenderableType]:
         yield Text("no such run in the ledger")
         return
     has_nodes = any(row.node for row in found.runs)
-    made = table(
-        "started (UTC)",
-        "run",
-        "verdict",
-        "nodes",
-        *(("node", "its verdict") if has_nodes else ()),
-        "recipe",
-        *(METRICS[metric].unit for metric in _FIGURES),
-        "what differs",
-    )
+    own, units = ("node", "its verdict") if has_nodes else (), (METRICS[metric].unit for metric in _FIGURES)
+    made = table("started (UTC)", "run", "verdict", "nodes", *own, "recipe", *units, "what differs")
     for row in found.runs:
         job = _job(row)
         node = (Text(row.node or "-"), _verdict(row.node_verdict)) if has_nodes else ()

@@ -79,10 +79,8 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
     text = json.dumps(redacted).encode()
     target = target or Path(f"capture-{hashlib.sha256(text).hexdigest()[:8]}{CAPTURE}")
     beside = target.with_name(f"{target.name}.names.json")
-    for path, content in (
-        (target, gzip.compress(text, mtime=0)),
-        (beside, json.dumps(names.mapping, indent=1).encode()),
-    ):
+    contents = {target: gzip.compress(text, mtime=0), beside: json.dumps(names.mapping, indent=1).encode()}
+    for path, content in contents.items():
         with private.create(path) as file:
             file.write(content)
     return target, beside

@@ -49,9 +49,8 @@ def find_run(name: str, root: Path | None = None) -> Path:
     if (path / "run.json").is_file():
         return path
     if path.is_dir():
-        raise ValueError(
-            f"{name}: no run directory, for it has no run.json; of logs that lie in it give each. {_there_are(root)}"
-        )
+        why = "no run directory, for it has no run.json; of logs that lie in it give each"
+        raise ValueError(f"{name}: {why}. {_there_are(root)}")
     if path.exists():
         raise ValueError(f"{name}: a file and no run; a log is judged with: shakedown judge {name}. {_there_are(root)}")
     raise ValueError(f"{name}: no such file, and no such run{_meant(name, found)}. {_there_are(root)}")
@@ -197,7 +196,6 @@ def earlier_of(path: Path) -> Rolling:
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
     if record.rolling is None:
-        raise ValueError(
-            f"{path}: it was no run in batches (--batch), so there is nothing to go on with: leave out --resume"
-        )
+        why = "it was no run in batches (--batch), so there is nothing to go on with: leave out --resume"
+        raise ValueError(f"{path}: {why}")
     return record.rolling

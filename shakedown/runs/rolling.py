@@ -91,9 +91,8 @@ def why_stop(rolling: Rolling, run: str, batch: Collection[str] = ()) -> str:
     if rolling.max_failed is not None:
         most = nodes_in(rolling.max_failed, len(rolling.turns))
         if len(failed) > most:
-            return (
-                f"{len(failed)} of {counted(len(rolling.turns), 'node')} failed ({named(failed)}), max_failed is {most}"
-            )
+            total = counted(len(rolling.turns), "node")
+            return f"{len(failed)} of {total} failed ({named(failed)}), max_failed is {most}"
     elif batch and set(batch) <= set(failed) and (len(batch) > 1 or not rolling.names("done")):
         return f"every node of the batch failed ({named(list(batch))})"
     return ""

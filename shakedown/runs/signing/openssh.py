@@ -90,9 +90,8 @@ class KnownHosts:
         with opened(file) as source:
             content = source.read(_LARGEST_FILE + 1)
         if len(content) > _LARGEST_FILE:
-            raise ValueError(
-                f"{file}: it has more than {_LARGEST_FILE} bytes: give a known_hosts file with the nodes alone"
-            )
+            more = f"it has more than {_LARGEST_FILE} bytes"
+            raise ValueError(f"{file}: {more}: give a known_hosts file with the nodes alone")
         self._names: dict[str, dict[str, bool]] = defaultdict(dict)  # name or patterns -> key -> whether it is revoked
         for words in (line.split() for line in content.decode("utf-8", "replace").splitlines()):
             marker = words.pop(0) if words and words[0].startswith("@") else ""
