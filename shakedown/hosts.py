@@ -112,8 +112,7 @@ _MISLEADING = re.compile(r"""[][,"'\s]|^$""")
 
 
 def folded(names: Iterable[str]) -> str:
-    """Return the names folded to ranges: "node[001-127,129],head"; what cannot fold stands behind, quoted if
-    ambiguous."""
+    """Return the names folded to ranges: "node[001-127,129],head"; others stand behind, quoted if ambiguous."""
     return _folded(tuple(dict.fromkeys(names)))
 
 

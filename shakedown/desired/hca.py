@@ -22,8 +22,7 @@ def of_family(wanted: Rdma, device: RdmaDevice) -> bool:
 
 
 def devices_of(wanted: Rdma, devices: Sequence[RdmaDevice]) -> list[RdmaDevice]:
-    """Return the meant devices in order. A virtual function, which shares a port, counts only without its physical
-    one."""
+    """Return the meant devices in order. A virtual function counts only without its physical one."""
     here = {device.bdf for device in devices if device.bdf}
     return [device for device in devices if device.physical_function not in here and of_family(wanted, device)]
 
@@ -60,8 +59,7 @@ def libraries_of(provider: Provider, verbs: Verbs) -> list[ProviderLibrary]:
 
 
 def library_of(provider: Provider, verbs: Verbs) -> ProviderLibrary | None:
-    """Return the library for a container: of libibverbs' own ABI, at the wanted path; None where either is not
-    known."""
+    """Return the container's library: of libibverbs' own ABI, at the wanted path; None: not known."""
     if is_unreadable(verbs.abi):
         return None
     path = expected_path(provider, verbs.abi)

@@ -29,8 +29,7 @@ _QUOTES = "no_failure_signature"  # the gate that quotes the lines which a diagn
 
 
 def split(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> tuple[list[Gate], list[Gate]]:
-    """Return gates that fail on their own account, and those that follow from their job's early end, of which without a
-    diagnosis the first stands for itself."""
+    """Return gates that fail on their own account, and those that only follow from their job's early end."""
     own: list[Gate] = []
     following: list[Gate] = []
     of_job: dict[str, list[Gate]] = {}  # as many as nodes, where each node had one for itself

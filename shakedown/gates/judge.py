@@ -1,5 +1,4 @@
-"""A job's logs as evidence, and every gate over it. A family names its parser in `PARSERS`; a program with a report of
-its own is another entry."""
+"""A job's logs as evidence, and every gate over it. A family names its parser in `PARSERS`."""
 
 import math
 from collections.abc import Callable, Collection, Mapping

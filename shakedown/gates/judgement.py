@@ -143,8 +143,7 @@ def _only(end: JobEnd, expect: Mapping[str, float] | None = None, warmup: int = 
 
 
 def watched_counters(desired: DesiredState, state: NodeState, interface: str | None = None) -> dict[str, Any]:
-    """Return a node's counters that must not grow: wanted ones (unreadable: unknown) and all readable ones; interfaces
-    only if the job uses them."""
+    """Return a node's counters that must not grow: wanted and readable ones; of interfaces those that the job uses."""
     nics, gpus = desired.rdma.count > 0, desired.gpu.count > 0
     wanted = {"rdma": nics, "ethtool": nics, "ras": gpus, "pcie": gpus}
     rdma = state.rdma if isinstance(state.rdma, list) else []

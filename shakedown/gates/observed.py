@@ -1,5 +1,4 @@
-"""What one job is judged by, read once, in groups of evidence; a group of None was not observed, and its gates are
-skipped."""
+"""What one job is judged by, read once, in groups; a group of None was not observed, and its gates are skipped."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

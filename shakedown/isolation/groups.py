@@ -44,8 +44,7 @@ def parts(nodes: Sequence[str], count: int) -> list[list[str]]:
 
 
 def next_groups(knowledge: Knowledge, number: int) -> list[Group]:
-    """Form a round's groups over all open nodes, filled with cleared nodes. The nodes of a group that would show
-    nothing new are mixed anew, or wait."""
+    """Form groups over all open nodes, filled with cleared ones; a group that shows nothing new is mixed or waits."""
     if not knowledge.rounds:
         return _numbered(
             _filled(knowledge, [_Wanted(part, "groups", None) for part in _by_hints(knowledge)], f"{number}"), number
@@ -154,8 +153,7 @@ def _divided(knowledge: Knowledge, nodes: list[str], least: int) -> list[list[st
 
 
 def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] = frozenset()) -> list[Group]:
-    """Fill each group: cleared nodes first, then the least frequent partners. One without partners joins another, or
-    waits."""
+    """Fill groups: cleared nodes first, then the least frequent partners; without partners one joins or waits."""
     smallest = knowledge.problem.smallest
     busy = {node for group in wanted for node in group.nodes} | held | knowledge.given_up.keys()
     spare = [node for node in knowledge.problem.nodes if node not in busy and node not in knowledge.named]
@@ -258,8 +256,7 @@ def gain(post: Posterior, divisions: Labels, noise: Noise) -> Floats:
 
 
 def _masses(post: Posterior, divisions: Labels) -> tuple[Floats, Floats]:
-    """Sum, for each division and set of its groups (a bit each), the causes' probability: of those that fail a group
-    nearly always, and of those that do now and then."""
+    """Sum the causes' probability by division and set of touched groups (bits): failing always, and at times."""
     shape, count = post.shape, len(divisions)
     hard, soft = np.zeros((count, 1 << _GROUPS)), np.zeros((count, 1 << _GROUPS))
     spans, sizes = np.zeros((count, len(shape.racks)), np.int64), np.zeros((count, len(shape.sizes)), np.int64)

@@ -1,5 +1,4 @@
-"""Hints against nodes from cheaper evidence: an examination, and a run that failed. A hint names no node: the search
-tries the node first."""
+"""Hints against nodes from an examination and a failed run. A hint names no node: the search tries it first."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -69,8 +68,7 @@ def from_stragglers(stragglers: Stragglers) -> Iterator[Hint]:
 
 
 def from_telemetry(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Hint]:
-    """Take hints from nodes whose samples differ from those of at least three peers in a job, by the channels whose bad
-    direction `channels.toml` names: clocks, throttling, errors, pressure."""
+    """Take hints from samples unlike those of three or more peers, by channels with a bad direction (channels.toml)."""
     for channel in channels().values():
         if channel.odd is None:
             continue
@@ -97,8 +95,7 @@ def from_trials(trials: TrialsRecord) -> Iterator[Hint]:
 
 
 def strongest(hints: Iterable[Hint], nodes: Sequence[str]) -> list[Hint]:
-    """Keep each node's strongest hint, as they are seldom independent; none where over a third of the nodes have
-    any."""
+    """Keep each node's strongest hint, since they are dependent; none where over a third of the nodes have any."""
     by_node: dict[str, Hint] = {}
     for hint in hints:
         if hint.node in nodes and (hint.node not in by_node or hint.odds > by_node[hint.node].odds):

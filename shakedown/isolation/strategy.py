@@ -224,8 +224,7 @@ def search(
     keep: Callable[[Isolation], None] = lambda isolation: None,
     interrupted: Callable[[], str | None] = lambda: None,
 ) -> Isolation:
-    """Run a search until it has a result. `keep` is called after each round, when slow trainings are judged, and at the
-    end. A resumed search repeats an interrupted round."""
+    """Run a search until it has a result; `keep` is called after each round. A resumed one repeats the last round."""
     while isolation.result is None:
         step = next_step(isolation)
         if step.result is not None:

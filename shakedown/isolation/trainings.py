@@ -25,8 +25,7 @@ ITERATIONS = 10
 
 
 def scale_to_group(desired: Mapping[str, DesiredState], nodes: int) -> dict[str, DesiredState]:
-    """Scale the desired states to a short job over `nodes`, with the same work for each: a site's global batch is
-    shared."""
+    """Scale the desired states to a short job over `nodes`, the same work for each: the global batch is shared."""
     return {name: _scale(state, len(desired), nodes) for name, state in desired.items()}
 
 

@@ -32,8 +32,7 @@ _PAGE = 500  # nodes that are asked for at once
 
 
 def known_of(ledger: Ledger, nodes: Iterable[str], now: int | None = None) -> dict[str, Known]:
-    """Return the service of these nodes, each in the order of time; of one that the ledger does not know nothing. Where
-    there is no ledger yet it knows none. Raises LedgerError."""
+    """Return these nodes' service in the order of time; unknown nodes have none. Raises LedgerError."""
     wanted = {node: name(node) for node in nodes}
     if not ledger.exists():
         return {node: Known() for node in wanted}

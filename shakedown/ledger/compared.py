@@ -1,5 +1,4 @@
-"""A job's history: its key in the ledger, earlier passes, its nodes alone; and keeping a run at its end, which changes
-no verdict."""
+"""A job's history: its key in the ledger, earlier passes, its nodes alone; and keeping a run when it ends."""
 
 from __future__ import annotations
 

@@ -24,8 +24,7 @@ LEVEL = 0.95  # two-sided
 
 
 def poisson_below(count: int, mean: float) -> float:
-    """Return the odds of fewer than `count` events where `mean` are expected. For 2 * count degrees of freedom, 1 minus
-    this is the distribution of chi-squared at 2 * mean."""
+    """Return the odds of fewer than `count` events of `mean`: 1 minus chi-squared (2 * count freedom) at 2 * mean."""
     if count <= 0 or mean < 0:
         return 0.0 if count <= 0 else 1.0
     if mean == 0:
@@ -39,8 +38,7 @@ def chi2_quantile(share: float, count: int) -> float:
 
 
 def mtbf_interval(hours: float, failures: int) -> tuple[float, float | None]:
-    """Return the two-sided interval of the mean time between failures: 2T/chi2(.975, 2k+2) to 2T/chi2(.025, 2k).
-    Without a failure there is no upper end."""
+    """Return the 95 % interval of the time between failures: 2T/chi2(.975, 2k+2) to 2T/chi2(.025, 2k), if k > 0."""
     tail = (1 - LEVEL) / 2
     high = 2 * hours / chi2_quantile(tail, failures) if failures else None
     return 2 * hours / chi2_quantile(1 - tail, failures + 1), high

@@ -1,5 +1,4 @@
-"""AMD's experiment files for each GPU, as data: one toml per program here, written by
-tests/primus_configurations.py."""
+"""AMD's experiment files for each GPU: one toml per program here, by tests/primus_configurations.py."""
 
 from __future__ import annotations
 

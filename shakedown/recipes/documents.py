@@ -1,5 +1,4 @@
-"""The documents that recipes, figures and the benchmark follow (documents.toml), and images' versions and room
-(images.toml)."""
+"""The documents that recipes follow (documents.toml), and the versions in images with their room (images.toml)."""
 
 import re
 from functools import cache

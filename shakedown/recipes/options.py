@@ -308,8 +308,7 @@ def model_parallel(chosen: ResolvedOptions) -> int:
 
 
 def documented(recipe: Recipe, nodes: int | None = None) -> Documented:
-    """Return the document's batch as steps: batch / (micro batch x data parallel), of `nodes` if not the recipe's
-    own."""
+    """Return the document's batch as steps: batch / (micro batch x data parallel), of `nodes` or the recipe's."""
     option = recipe.family.options[recipe.family.batch_option]
     own, _ = choose(recipe, Smoke(recipe=recipe.name))
     batch = own.value(recipe.family.batch_option)

@@ -164,8 +164,7 @@ def figures_table(
     node: str | None = None,
     baselines: Mapping[str, Baseline] | None = None,
 ) -> Table:
-    """Return the measured figures, of a `node` by itself or of all: the median of the steady iterations, whether
-    anybody expected one, and what earlier runs say of it where they were asked."""
+    """Return the measured figures of one `node` or all: steady medians, their bounds, and earlier runs if requested."""
 
     known = baselines or {}
     first = "figure" if node is None else safe(f"figure of {node} alone")

@@ -87,8 +87,7 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
 
 
 def _ambiguous(named: Mapping[str, str], document: Mapping[str, Any]) -> Iterator[set[str]]:
-    """Yield the names to leave where they may be another word: the keys, then each name of one word, then all of
-    them. A node may be called `docker`, `linux` or `off`."""
+    """Yield ever more names to leave: keys, one-word names, then all. A node may be called `docker` or `off`."""
     own = named.keys() & {*keys(document)}
     words = [name for name, kind in named.items() if kind != "serial" and _WORD.fullmatch(name) and name not in own]
     yield own

@@ -21,8 +21,7 @@ _CHUNK = 1 << 18
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return a file of a run directory by the path that its record has. Raises ValueError where that leads out of the
-    directory, or is no file."""
+    """Return a file of a run directory by its recorded path. Raises ValueError outside of it, and for no file."""
     parts = PurePosixPath(name).parts
     path = folder.joinpath(*parts)
     if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
@@ -97,8 +96,7 @@ def why_changed(folder: Path, kept: KeptLog) -> str:
 
 
 def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
-    """Return a copy as it was fetched. Raises ValueError with its path where it is not there, was changed since, or has
-    more than `limit` bytes."""
+    """Return a copy as fetched. Raises ValueError where it is missing, changed, or above `limit` bytes."""
     if kept.kept > limit:
         raise ValueError(f"{kept.path}: {kept.kept} bytes, where at most {limit} are read")
     try:

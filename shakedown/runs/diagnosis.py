@@ -51,8 +51,7 @@ class KeptLogs:
         return log_of(self._directory, node, job, self._evidence.get(job.name, Evidence()))
 
     def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
-        """Return a further file of a node. Raises ValueError where the file is missing, was changed since it was
-        fetched, or is above the limit in bytes."""
+        """Return another file of a node. Raises ValueError where it is missing, changed, or above `limit` bytes."""
         return copies.whole(self._directory.path, kept, limit)
 
 

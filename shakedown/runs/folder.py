@@ -155,8 +155,7 @@ def run_ids(root: Path | None = None) -> list[str]:
 
 
 def nodes_read(name: str = "", inventory: str = "") -> list[str]:
-    """Return the nodes that a run has read, by their files; without its name those of the newest runs, or of the newest
-    run of an inventory. None where there is no such run."""
+    """Return the nodes that a run has read; without its name those of the newest runs, or an inventory's newest."""
     root, place = runs_folder(), place_of_inventory(inventory)
     try:
         found = [find_run(name, root)] if name else [root / run for run in run_ids(root)[:_NEWEST]]

@@ -21,8 +21,7 @@ _NODES = 20_000
 
 
 class Hint(Frozen):
-    """Cheaper evidence against a node: a finding, an outlier, a straggler, a trial. A hint names no node: the search
-    only tries the node sooner and in a smaller group."""
+    """Cheaper evidence against a node, as a finding or a straggler: the search only tries that node sooner."""
 
     node: Name
     source: Annotated[str, StringConstraints(max_length=100)]  # "finding pcie.width", "straggler", "trial gemm"

@@ -28,8 +28,7 @@ def judge_run(
     evidence: Mapping[str, Evidence],
     judgements: Sequence[Judgement] | None = None,
 ) -> list[Gate]:
-    """Apply all gates again to a run directory. `judgements`: of its jobs, where the caller has them. Raises ValueError
-    for a run that ended before any plan."""
+    """Judge a run directory again. `judgements`: of its jobs, if known. Raises ValueError for a run without plan."""
     of_jobs = judge_jobs(directory, record, evidence) if judgements is None else judgements
     judged = [gate for judgement in of_jobs for gate in judgement.gates]
     judged += trial_gates(trials) if (trials := judge_trials(directory, record, evidence)) else []
@@ -117,8 +116,7 @@ def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
 
 
 def judged_again(directory: RunDirectory, record: RunRecord) -> tuple[Verdict, list[Gate] | None]:
-    """Return what a run comes to by its evidence alone, and its gates as they are judged now. None: it has none that
-    can be judged, so its record and findings decide."""
+    """Return a run's verdict by its evidence alone, and its gates now; None: the record and findings decide."""
     try:
         judged = judge_run(directory, record, directory.load_evidence())
     except (OSError, ValueError):  # a check, a run that ended before any plan was made, or one without its evidence

@@ -66,8 +66,7 @@ LONGEST_PAUSE_S = 120.0  # a node that reboots takes minutes
 
 
 def turns(digests: Mapping[str, str], earlier: Rolling | None = None) -> list[Turn]:
-    """Make a turn for each node of `digests` (node -> digest of its desired state), in order. A turn that an `earlier`
-    run did stays done for the same digest; failed ones are repeated."""
+    """Make a turn for each node of `digests` (node -> digest of its state); what `earlier` did for it stays done."""
     done = {turn.node: turn for turn in earlier.turns if turn.status == "done"} if earlier else {}
     kept = {node: turn for node, turn in done.items() if digests.get(node) == turn.desired_digest}
     return [kept.get(node) or Turn(node=node, desired_digest=digest) for node, digest in digests.items()]

@@ -160,8 +160,7 @@ def _escalate(node: str, history: History, known: Known, facts: Facts, allowed: 
 
 
 def _is_present(incident: Incident, facts: Facts) -> bool:
-    """Return whether the fault may be present. One that the check no longer finds needs a load, no repair; drift
-    counts: its operations are harmless."""
+    """Return whether the fault may be present. What a check no longer finds needs a load; drift counts always."""
     if facts.found is None or incident.drift or incident.source not in ("finding", "unread"):
         return True
     return (incident.source, incident.name) in facts.found

@@ -206,8 +206,7 @@ class History:
 
 
 def history(known: Known, alone: bool = False) -> History:
-    """Replay a node's events. Within a second a step comes before a run, and a load before an incident: an unknown
-    order clears no node."""
+    """Replay a node's events. In one second steps come before runs, loads before incidents: doubt clears no node."""
     found = History()
     events: Iterable[Step | PassedLoad | Incident] = sorted(
         (*known.steps, *known.passed_loads, *known.incidents), key=lambda event: (event.at, _ORDER[type(event)])

@@ -69,8 +69,7 @@ def _remedy(name: str, figures: Sequence[Judged]) -> str:
 
 
 def _incomplete(record: TrialsRecord, figures: Sequence[Judged], named: Collection[str]) -> Iterator[str]:
-    """Write which nodes lack a part (that most nodes of their GPU model have) or a repetition: it could be the slow
-    one."""
+    """Write which nodes lack a part that most of their GPU model have, or a repetition: it could be the slow one."""
     incomplete = record.incomplete.get(NODES, {})
     present: dict[str, set[tuple[str, str]]] = {node: set() for node in record.groups}
     for judged in figures:

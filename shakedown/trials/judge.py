@@ -225,8 +225,7 @@ def _history(past: Past | None, name: str, value: float, lower: bool) -> Baselin
 
 
 def _with_history(standing: Standing, reason: str, before: Baseline | None) -> tuple[Standing, str]:
-    """Add the comparison with earlier runs. They decide where peers cannot; else they only raise doubt, since a change
-    on all nodes is not a fault of a part."""
+    """Add earlier runs: they decide where peers cannot; else they only raise doubt, as all nodes may have changed."""
     if before is None or standing == "named":
         return standing, reason
     own = f"against its own {counted(before.count, 'earlier run')}: {before}"

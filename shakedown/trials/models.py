@@ -1,5 +1,4 @@
-"""The trials of a run (`RunRecord.trials`): readings, bounded in number and size, and judged figures. References are in
-`references.toml`."""
+"""The trials of a run (`RunRecord.trials`): readings, bounded in number and size; judged figures; references."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

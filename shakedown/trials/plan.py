@@ -110,8 +110,7 @@ def count_rails(
 
 
 def ceilings(desired: Collection[DesiredState], rails: Mapping[str, int]) -> dict[str, float]:
-    """Return TRIAL.FIGURE -> the most that a link between nodes carries by the wanted RDMA rate, in the trial's
-    unit."""
+    """Return TRIAL.FIGURE -> the most that a link between nodes carries by the wanted RDMA rate, in its unit."""
     rates = [state.rdma.rate_gbps for state in desired if state.rdma.rate_gbps]
     if not rates:
         return {}

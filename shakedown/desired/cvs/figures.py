@@ -114,8 +114,7 @@ def _of_results(path: str, results: Mapping[str, Any], notes: Imported) -> dict[
 def _of_thresholds(
     path: str, cell: Mapping[str, Any], notes: Imported, per_gpu: Callable[[float], float | None]
 ) -> dict[str, float]:
-    """Metric -> bound of one cell of a threshold file. `per_gpu`: the tokens/s/GPU of a scaling efficiency in percent,
-    None where the file has no baseline for it."""
+    """Return metric -> bound of a threshold cell. `per_gpu`: tokens/s/GPU of a percentage; None: no baseline."""
     expect: dict[str, float] = {}
     for key, rule in cell.items():
         name = key.removeprefix("training.")

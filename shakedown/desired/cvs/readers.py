@@ -241,8 +241,7 @@ def take_variable(draft: LayerDraft, given: Given) -> None:
 
 
 def _volume_pairs(volumes: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, str], list[str]]:
-    """Return host -> container path (with docker's mode) of an object or a list of HOST:CONTAINER[:MODE], and the
-    rest."""
+    """Return host -> container path (with docker's mode) of an object or a list, and what is neither."""
     if isinstance(volumes, Mapping):
         items: Iterable[tuple[str, Any]] = volumes.items()
     else:

@@ -39,8 +39,7 @@ def peers_of(pasts: Mapping[str, Past]) -> dict[str, dict[str, PeersNoise]]:
 
 
 def prior_of(past: Past, metric: str) -> Prior:
-    """Return the noise that is assumed before this job's own runs count: that of the other nodes, as far as it goes;
-    the rest is the prior that every baseline begins with."""
+    """Return the noise assumed before the job's own runs: that of other nodes as far as it goes, else the prior."""
     peers = past.peers.get(metric)
     if peers is None:
         return PRIOR
@@ -56,8 +55,7 @@ _SIGN = {"at least": 1, "at most": -1}
 def judge_against(
     history: Sequence[tuple[datetime, float]], value: float, direction: Direction, prior: Prior = PRIOR
 ) -> Baseline:
-    """Judge a value against passes of the same job, in any order, alone and as one of the last runs. A worse value is
-    never judged better. Raises ValueError for a value that is not finite."""
+    """Judge a value against the same job's passes, alone and with the last runs. Raises ValueError if not finite."""
     return _judged(tuple(figure for _at, figure in sorted(history, key=lambda run: run[0])), value, direction, prior)
 
 

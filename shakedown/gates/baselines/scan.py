@@ -71,8 +71,7 @@ _STEPS = 40  # more than Newton's method ever needs: each doubles the digits
 
 @lru_cache(maxsize=4096)
 def student_quantile(freedom: float, chance: float) -> float:
-    """Return Student's t quantile of a chance up to 0.02, by Newton's method on the tail's nearly straight
-    logarithm."""
+    """Return Student's t quantile of a chance up to 0.02, by Newton's method on the logarithm of the tail."""
     value = -NormalDist().inv_cdf(chance)
     for _ in range(_STEPS):
         density, ratio = _density(value, freedom), _tail_to_density(value, freedom)
@@ -89,8 +88,7 @@ def _density(value: float, freedom: float) -> float:
 
 
 def _tail_to_density(value: float, freedom: float) -> float:
-    """Return the chance of more than `value`, relative to the density: the incomplete beta's continued fraction (DLMF
-    8.17.22), from its far end."""
+    """Return the chance of more than `value` over the density: the beta's continued fraction (DLMF 8.17.22)."""
     half, x = freedom / 2, freedom / (freedom + value * value)
     fraction = 1.0
     for m in range(_DEPTH, 0, -1):

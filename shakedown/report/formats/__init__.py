@@ -173,8 +173,7 @@ def shows(
 
 
 def shows_by(form: str, place: str, *kinds: type) -> None:
-    """Register a function of another module, "module:function", as the one that shows these kinds of documents. The
-    module is loaded when it is needed: rich, jinja2, junitparser and prometheus_client cost 50 to 100 ms each."""
+    """Register "module:function" for these kinds, loaded at its first use: rich or jinja2 cost 50 to 100 ms."""
 
     def show(document: Any) -> Iterable[Part]:
         module, _, function = place.partition(":")

@@ -1,5 +1,4 @@
-"""OpenSSH's own forms: signatures of `ssh-keygen -Y sign`, as PROTOCOL.sshsig has them, verified without the program,
-and the host keys of a known_hosts file, with the patterns, hashed names and markers that sshd(8) describes."""
+"""OpenSSH's forms: signatures by PROTOCOL.sshsig, verified here, and host keys of known_hosts as in sshd(8)."""
 
 import base64
 import hashlib

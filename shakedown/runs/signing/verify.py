@@ -26,8 +26,7 @@ _SHOWN = 5  # of many files that differ
 
 @dataclass(frozen=True)
 class Verified:
-    """A run whose signature and files hold. `again`: the verdict of the judgement from the evidence; `changes`: what it
-    judges otherwise than the statement."""
+    """A verified run. `again`: the verdict judged anew; `changes`: differences from the statement."""
 
     statement: Statement
     sha256: str  # of the statement's file
@@ -52,8 +51,7 @@ def file_of(name: str) -> tuple[Path, Path]:
 
 @contextmanager
 def verified(name: str, key: EllipticCurvePublicKey, keys: nodes.Keys = None) -> Iterator[Verified]:
-    """Verify a run or an archive. `keys`: as in `nodes.check`. Raises NotSigned; ValueError and OSError for no run, or
-    no statement."""
+    """Verify a run or an archive. `keys`: as in `nodes.check`. Raises NotSigned, ValueError, OSError."""
     path, file = file_of(name)
     signed, sha256 = signature(file, key)
     if path.is_file():
@@ -151,8 +149,7 @@ def _judged(
 
 
 def make_signed(directory: RunDirectory, output: Path, pseudonyms: bool, key: EllipticCurvePrivateKey) -> Made:
-    """Pack a signed run, and write the archive's statement beside it. Raises what `make` raises, and NotSigned where
-    the run's own statement does not hold: nothing is packed then."""
+    """Pack a signed run, and state the archive. Raises as `make`, and NotSigned before anything is packed."""
     _, file = file_of(str(directory.path))
     run, sha256 = signature(file, key.public_key())
     check_files(directory.path, run)

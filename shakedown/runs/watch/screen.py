@@ -1,5 +1,4 @@
-"""A run's picture while it goes on: the whole screen of a terminal; elsewhere there are lines of what has changed. It
-is only read, so that the run goes on whatever becomes of the watcher."""
+"""A run's picture while it goes on: a terminal's whole screen, else lines of changes. Watching changes nothing."""
 
 import math
 import time

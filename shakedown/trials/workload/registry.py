@@ -40,8 +40,7 @@ LOWER = frozenset({"us", "ms", "s"})
 
 @dataclass(frozen=True)
 class Measured:
-    """One figure of one repetition. `wrong`: the number of wrong results; None: no result was checked. `part`: for a
-    tool that measures several parts. `missed`: the tool reports a missed target."""
+    """A figure. `wrong`: count of wrong results; None: unchecked. `part`: of several. `missed`: a tool's target."""
 
     figure: str
     value: float
@@ -99,8 +98,7 @@ class Place:
             torch.cuda.synchronize(self.device)
 
     def time_of(self, call: Callable[[], Any], least: int = 2) -> float:
-        """Return the mean seconds of a call over the time: the first is no measurement, the second decides the
-        count."""
+        """Return the mean seconds of a call: the first does not count, the second decides how many fit the time."""
         call()
         self.wait()
         began = time.perf_counter()

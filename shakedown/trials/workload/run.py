@@ -202,8 +202,7 @@ def between(request: dict[str, Any]) -> None:
 
 
 def list_rails(request: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return a trial's rails, or one without a device. Trials in torch use devices only with GPUs, RDMA tools
-    always."""
+    """Return a trial's rails, or one without device: torch uses devices only with GPUs, RDMA tools always."""
     devices = request["rails"] if request["gpus"] or not trials()[name].needs_torch else []
     numbered = [{"number": n, "device": device, "name": f"rail{n}"} for n, device in enumerate(devices)]
     return numbered or [{"number": 0, "device": None, "name": None}]

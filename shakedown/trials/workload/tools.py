@@ -102,8 +102,7 @@ def babelstream(text: str) -> tuple[dict[str, float], int]:
 
 
 def fio(text: str) -> tuple[float, float]:
-    """Read GB/s and the 99th percentile in us; NaN where a job reports an error. Lines may precede the JSON (fio
-    3.33)."""
+    """Read GB/s and the 99th percentile in us; NaN for a job's error. Lines may precede the JSON (fio 3.33)."""
     job = json.loads(text[max(text.find("{"), 0) :])["jobs"][0]
     if job["error"]:
         return math.nan, math.nan

@@ -44,8 +44,7 @@ def perftest(place: Place) -> Iterator[Measured]:
 
 
 def _measure(link: Link, name: str, path: str, is_client: bool) -> float | None:
-    """Run one program in one direction, first shortly while its rate is unknown. Returns None on the server. Raises
-    Failed."""
+    """Run one program in one direction, first shortly where its rate is unknown; None on the server. Raises Failed."""
     common = [path, "-d", str(link.device), "-F", "-p", "{port}"]
     common += ["-x", str(link.gid_index)] if link.gid_index is not None else []
     key = f"{link.rank if is_client else 1 - link.rank}/{name}"
