@@ -155,10 +155,8 @@ def _expected(
         return {}, []
     entries = chosen.recipe.entry.expect
     if not any(request.gpu in entry.gpus for entry in entries):
-        gpus = sorted({name for entry in entries for name in entry.gpus})
-        raise ValueError(
-            f"--recipe {request.recipe}: no figures for {request.gpu} (there are for {', '.join(gpus) or 'none'})"
-        )
+        gpus = ", ".join(sorted({name for entry in entries for name in entry.gpus})) or "none"
+        raise ValueError(f"--recipe {request.recipe}: no figures for {request.gpu} (there are for {gpus})")
     for role, value in (("seq_length", request.seq_length), ("global_batch", batch)):
         own = _recipe_size(chosen, role)
         if own is not None and value is not None and value != own:

@@ -266,22 +266,14 @@ class Estimate:
         if self.nodes < LEAST_NODES:
             return [f"{counted(self.nodes, 'node')}: a search needs at least {LEAST_NODES} to tell which is bad"]
         kinds = (("if no node is bad", self.good), ("if one is", self.one_bad))
-        costs = [
-            f"{text}: about {counted(rounds, 'round')} and {counted(trainings, 'training')},"
-            f" {duration(rounds * self.seconds)}"
-            for text, (rounds, trainings) in kinds
-        ]
+        found = [f"{counted(self.nodes, 'node')}; the first round trains {counted(self.first_round, 'group')} at once"]
+        for text, (rounds, trainings) in kinds:
+            cost = f"{counted(rounds, 'round')} and {counted(trainings, 'training')}"
+            found.append(f"{text}: about {cost}, {duration(rounds * self.seconds)}")
         bound = f"at most {counted(self.at_most, 'round')} of up to {counted(self.most_groups, 'training')}"
-        if self.at_most_s is not None:
-            bound += f" and {duration(self.at_most_s)}"
-        else:
-            bound += f", {duration(self.at_most * self.seconds)}"
-        groups = counted(self.first_round, "group")
-        return [
-            f"{counted(self.nodes, 'node')}; the first round trains {groups} at once",
-            *costs,
-            f"{bound} (assuming {duration(self.seconds)} for a training)",
-        ]
+        limit = f", {duration(self.at_most * self.seconds)}"
+        limit = limit if self.at_most_s is None else f" and {duration(self.at_most_s)}"
+        return [*found, f"{bound}{limit} (assuming {duration(self.seconds)} for a training)"]
 
 
 @dataclass

@@ -130,9 +130,8 @@ def _versions(one: _Run, two: _Run) -> Iterator[Difference]:
 
 def _not_equals(one: _Run, two: _Run) -> Iterator[str]:
     keys = [_keyed(one), _keyed(two)]
-    unlike = [
-        name for name in ("gpu", "recipe", "parameters", "nodes", "scope") if keys[0].get(name) != keys[1].get(name)
-    ]
+    names = ("gpu", "recipe", "parameters", "nodes", "scope")
+    unlike = [name for name in names if keys[0].get(name) != keys[1].get(name)]
     if unlike and all(keys):
         yield f"the figures are not of equals: another {', '.join(unlike)}"
 

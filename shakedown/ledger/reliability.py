@@ -83,9 +83,8 @@ def false_discovery(odds: Sequence[float]) -> list[float]:
 def lemon_odds(hours: Mapping[str, float], failures: Mapping[str, int]) -> dict[str, tuple[float, float]]:
     """Return p and q of each unit: whether its share of all failures is what its share of all hours explains."""
     total, count = math.fsum(hours.values()), sum(failures.values())
-    odds = [
-        binomial_least(failures.get(unit, 0), count, held / total) if total else 1.0 for unit, held in hours.items()
-    ]
+    seen = ((failures.get(unit, 0), held) for unit, held in hours.items())
+    odds = [binomial_least(failed, count, held / total) if total else 1.0 for failed, held in seen]
     return dict(zip(hours, zip(odds, false_discovery(odds), strict=True), strict=True))
 
 

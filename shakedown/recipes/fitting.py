@@ -111,13 +111,8 @@ def _with(
     facts = {"arch": archs.pop()} if len(archs) == 1 else {}
     if experiment:
         facts |= {"model": experiment.model, "precision": experiment.precision}
-    change = {
-        "options": {**options, CONFIG: config},
-        "nodes": experiment.nodes if experiment else None,
-        "facts": facts,
-        "origin": dict.fromkeys(options, origin),
-        "sent": {CONFIG: text} if text else {},
-    }
+    change = {"options": {**options, CONFIG: config}, "facts": facts, "origin": dict.fromkeys(options, origin)}
+    change |= {"nodes": experiment.nodes if experiment else None, "sent": {CONFIG: text} if text else {}}
     return recipe.model_copy(update={"entry": recipe.entry.model_copy(update=change)})
 
 

@@ -51,10 +51,8 @@ def put_expected(draft: LayerDraft) -> None:
     draft.put("smoke.expect_nodes", nodes)
     planned = draft.parsed.get("config.nnodes")
     if planned is not None and planned != nodes and draft.job.distributed:
-        draft.notes.flag(
-            draft.given["config.nnodes"],
-            f"a comment in the file says that its figures are for {counted(nodes, 'node')}",
-        )
+        reason = f"a comment in the file says that its figures are for {counted(nodes, 'node')}"
+        draft.notes.flag(draft.given["config.nnodes"], reason)
 
 
 def _unjudged(draft: LayerDraft) -> str:
@@ -141,9 +139,8 @@ def _of_rule(given: Given, name: str, notes: Imported) -> float | None:
     kind = rule.get("kind") if isinstance(rule, dict) else None
     known = name in METRICS or name == SCALING
     if kind == "info":
-        notes.refuse(
-            given, "it is recorded, as every metric is" if known else "it is no bound, and is not measured here"
-        )
+        reason = "it is recorded, as every metric is" if known else "it is no bound, and is not measured here"
+        notes.refuse(given, reason)
         return None
     if not known:
         notes.wrong(given, f"no such metric ({there_are(name, [*METRICS, SCALING])})")

@@ -68,9 +68,8 @@ def _topology(draft: LayerDraft) -> None:
         draft.notes.derive(draft.given["config.distributed_training"], f"{job.path} says the same")
     if job.distributed:
         draft.put("smoke.scope", TOGETHER)
-        draft.notes.derive(
-            Given("model_params", job.path, "several nodes"), "all nodes of the inventory train as one job"
-        )
+        several = Given("model_params", job.path, "several nodes")
+        draft.notes.derive(several, "all nodes of the inventory train as one job")
     else:
         draft.put("smoke.scope", EACH)
         reason = "every node of the inventory runs it alone, at the same time, and is judged alone (smoke.scope)"
@@ -131,10 +130,8 @@ def _batch(draft: LayerDraft) -> None:
     if nodes == CVS_GPUS // CVS_GPUS_PER_NODE:
         return
     theirs = f"{batch // CVS_GPUS * CVS_GPUS_PER_NODE * nodes}" if nodes else f"{batch // CVS_GPUS * 8} for each node"
-    reason = (
-        f"trained as it stands; CVS itself takes it for {CVS_GPUS} GPUs and trains with {theirs}, as did its figures"
-    )
-    draft.notes.flag(draft.given["model.batch_size"], reason)
+    cvs = f"CVS itself takes it for {CVS_GPUS} GPUs and trains with {theirs}"
+    draft.notes.flag(draft.given["model.batch_size"], f"trained as it stands; {cvs}, as did its figures")
 
 
 def _data(draft: LayerDraft) -> None:

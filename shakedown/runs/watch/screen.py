@@ -224,11 +224,9 @@ def _watch(reader: NotesReader, picture: Picture, record: RunRecord, console: Co
             if over or picture.verdict is not None:
                 break
             if gone:
-                raise Gone(
-                    f"run {record.run_id}: its controller has ended without a verdict (killed, or the machine went "
-                    f"down), {reader.silent_s():.0f} s after its last sign of life. Jobs on the nodes end by "
-                    "themselves; shakedown report shows what was kept"
-                )
+                why = "its controller has ended without a verdict (killed, or the machine went down)"
+                rest = "Jobs on the nodes end by themselves; shakedown report shows what was kept"
+                raise Gone(f"run {record.run_id}: {why}, {reader.silent_s():.0f} s after its last sign of life. {rest}")
             time.sleep(poll_s)
     finally:
         if live is not None:
