@@ -6,21 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
+import sqlalchemy as sa
 from pydantic import AfterValidator
-from sqlalchemy import (
-    CTE,
-    ColumnElement,
-    Connection,
-    ScalarSelect,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    func,
-    or_,
-    select,
-    tuple_,
-)
 
 from shakedown import hosts
 from shakedown.common.frozen import Frozen
@@ -117,31 +104,31 @@ def history(ledger: Ledger, request: Asked) -> History:
         return History(runs=runs[: request.limit], stays=_stays(connection, request, holders))
 
 
-def _nodes(connection: Connection, words: str) -> list[str]:
+def _nodes(connection: sa.Connection, words: str) -> list[str]:
     """Return the nodes that the words choose: one by its name at once, others out of all that the ledger has."""
     column = schema.nodes.c.node
-    if connection.execute(select(column).where(column == name(words)).limit(1)).first():
+    if connection.execute(sa.select(column).where(column == name(words)).limit(1)).first():
         return [words]
     node = every_node().c.node
     try:
-        return hosts.select([words], list(connection.scalars(select(node).where(node.is_not(None)))))
+        return hosts.select([words], list(connection.scalars(sa.select(node).where(node.is_not(None)))))
     except ValueError as error:
         raise LedgerError(f"node {error}") from error
 
 
-def every_node() -> CTE:
+def every_node() -> sa.CTE:
     """Name every node once, in order: from each name an index leads to the next, past all rows between."""
     node = schema.nodes.c.node
-    name = select(func.min(node).label("node")).cte("every_node", recursive=True)
-    following = select(func.min(node)).where(node > name.c.node).correlate(name).scalar_subquery()
-    return name.union_all(select(following).where(name.c.node.is_not(None)))
+    name = sa.select(sa.func.min(node).label("node")).cte("every_node", recursive=True)
+    following = sa.select(sa.func.min(node)).where(node > name.c.node).correlate(name).scalar_subquery()
+    return name.union_all(sa.select(following).where(name.c.node.is_not(None)))
 
 
-def _rows(connection: Connection, request: Asked, equipment: str | None = None) -> list[Any]:
+def _rows(connection: sa.Connection, request: Asked, equipment: str | None = None) -> list[Any]:
     return list(connection.execute(_runs(request, equipment)).mappings())
 
 
-def _with_part(connection: Connection, request: Asked, equipment: Mapping[str, int]) -> list[Any]:
+def _with_part(connection: sa.Connection, request: Asked, equipment: Mapping[str, int]) -> list[Any]:
     """Return the newest runs with any of these part sets: by index, skipping sets last seen before the runs in hand."""
     rows: list[Any] = []
     for which, last in equipment.items():
@@ -152,41 +139,41 @@ def _with_part(connection: Connection, request: Asked, equipment: Mapping[str, i
     return rows
 
 
-def _runs(request: Asked, equipment: str | None) -> Select[Any]:
+def _runs(request: Asked, equipment: str | None) -> sa.Select[Any]:
     """Return the newest runs. What comes first is what narrows most, by an index that has them in order of time."""
     runs, nodes, jobs, recipes = schema.runs, schema.nodes, schema.jobs, schema.recipes
     by_node = [nodes.c.node == name(request.node)] if request.node else []
     by_node = by_node if equipment is None else [nodes.c.equipment == equipment]  # which one node has
     recipe = name(request.recipe) if request.recipe else None
-    found: Select[Any] = select(runs.c.run_id, runs.c.started)
+    found: sa.Select[Any] = sa.select(runs.c.run_id, runs.c.started)
     times, own = runs, []
     if by_node:
         times, own = nodes, [nodes.c.node, nodes.c.verdict.label("node_verdict")]
         own += [nodes.c.part.label("node_part"), nodes.c.why.label("node_why")]
-        found = select(nodes.c.run_id, nodes.c.started, *own).where(*by_node)
+        found = sa.select(nodes.c.run_id, nodes.c.started, *own).where(*by_node)
         if recipe is not None:
             times = recipes
-            same = and_(nodes.c.run_id == recipes.c.run_id, nodes.c.node == recipes.c.node)
-            found = select(recipes.c.run_id, recipes.c.started, *own).join(nodes, same)
+            same = sa.and_(nodes.c.run_id == recipes.c.run_id, nodes.c.node == recipes.c.node)
+            found = sa.select(recipes.c.run_id, recipes.c.started, *own).join(nodes, same)
             found = found.where(recipes.c.recipe == recipe, *by_node, *_held(equipment, request.node))
     elif recipe is not None:
         times = jobs
-        found = select(jobs.c.run_id, jobs.c.started).where(jobs.c.recipe == recipe).distinct()
+        found = sa.select(jobs.c.run_id, jobs.c.started).where(jobs.c.recipe == recipe).distinct()
     if request.since is not None:
         found = found.where(times.c.started >= int(request.since.timestamp()))
     few = found.order_by(times.c.started.desc(), times.c.run_id.desc()).limit(request.limit).subquery()
-    whole = select(runs, *(few.c[column.name] for column in own)).join(few, few.c.run_id == runs.c.run_id)
+    whole = sa.select(runs, *(few.c[column.name] for column in own)).join(few, few.c.run_id == runs.c.run_id)
     return whole.order_by(runs.c.started.desc(), runs.c.run_id.desc())
 
 
-def _held(equipment: str | None, node: str | None) -> list[ColumnElement[bool]]:
+def _held(equipment: str | None, node: str | None) -> list[sa.ColumnElement[bool]]:
     """Return which rows of `recipes` are worth a look: of the node, or of the part set's owner, between its runs."""
     recipes, seen = schema.recipes.c, schema.nodes.alias()
     if equipment is None:
         return [recipes.node == name(node)]
     holder, first, last = (
-        select(what).where(seen.c.equipment == equipment).limit(1).scalar_subquery()
-        for what in (seen.c.node, func.min(seen.c.started), func.max(seen.c.started))
+        sa.select(what).where(seen.c.equipment == equipment).limit(1).scalar_subquery()
+        for what in (seen.c.node, sa.func.min(seen.c.started), sa.func.max(seen.c.started))
     )
     return [recipes.node == holder, recipes.started >= first, recipes.started <= last]
 
@@ -196,7 +183,7 @@ def _run(row: Any, jobs: list[JobRow]) -> RunRow:
     return RunRow(**own, at=row["started"], finished_at=row["finished"], jobs=jobs)
 
 
-def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> dict[str, list[JobRow]]:
+def _jobs(connection: sa.Connection, wanted: Sequence[tuple[str, str | None]]) -> dict[str, list[JobRow]]:
     """Return the jobs over all nodes, and of each node that is asked for its own, by the runs' ids."""
     jobs, figures = schema.jobs, schema.figures
     if not wanted:
@@ -204,11 +191,11 @@ def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> d
     nodes = {node for _, node in wanted}
     which = [
         jobs.c.run_id.in_([run_id for run_id, _ in wanted]),
-        or_(jobs.c.node.is_(None), jobs.c.node.in_([node for node in nodes if node])),
+        sa.or_(jobs.c.node.is_(None), jobs.c.node.in_([node for node in nodes if node])),
     ]
-    same = and_(figures.c.run_id == jobs.c.run_id, figures.c.job == jobs.c.job)
+    same = sa.and_(figures.c.run_id == jobs.c.run_id, figures.c.job == jobs.c.job)
     columns = (jobs.c.run_id, jobs.c.job, jobs.c.recipe, jobs.c.verdict, jobs.c.nodes)
-    query = select(*columns, figures.c.metric, figures.c.value, figures.c.unit).join(figures, same, isouter=True)
+    query = sa.select(*columns, figures.c.metric, figures.c.value, figures.c.unit).join(figures, same, isouter=True)
     found: dict[str, dict[str, JobRow]] = {}
     for run_id, job, recipe, verdict, count, metric, value, unit in connection.execute(query.where(*which)):
         row = found.setdefault(run_id, {}).setdefault(job, JobRow(job=job, recipe=recipe, verdict=verdict, nodes=count))
@@ -217,22 +204,22 @@ def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> d
     return {run_id: list(of_run.values()) for run_id, of_run in found.items()}
 
 
-def _equipment(connection: Connection, part: str) -> dict[str, int]:
+def _equipment(connection: sa.Connection, part: str) -> dict[str, int]:
     """Return the sets of parts that hold a part, and when each was seen last; the newest."""
     parts, last = schema.parts, _last().label("last")
-    found = select(parts.c.equipment, last).where(parts.c.number == name(plain(part))).order_by(last.desc())
+    found = sa.select(parts.c.equipment, last).where(parts.c.number == name(plain(part))).order_by(last.desc())
     return {which: at for which, at in connection.execute(found.limit(_PLACES)) if at is not None}
 
 
-def _holder(connection: Connection, equipment: str) -> str:
+def _holder(connection: sa.Connection, equipment: str) -> str:
     nodes = schema.nodes.c
-    return str(connection.execute(select(nodes.node).where(nodes.equipment == equipment).limit(1)).scalar_one())
+    return str(connection.execute(sa.select(nodes.node).where(nodes.equipment == equipment).limit(1)).scalar_one())
 
 
-def _last(until: Any = None) -> ScalarSelect[int]:
+def _last(until: Any = None) -> sa.ScalarSelect[int]:
     """When a set of parts was seen last, up to a time: one look into an index."""
     nodes = schema.nodes
-    found = select(func.max(nodes.c.started)).where(nodes.c.equipment == schema.parts.c.equipment)
+    found = sa.select(sa.func.max(nodes.c.started)).where(nodes.c.equipment == schema.parts.c.equipment)
     return (found if until is None else found.where(nodes.c.started <= until)).correlate(schema.parts).scalar_subquery()
 
 
@@ -240,19 +227,20 @@ _EVER = 1 << 40  # seconds since 1970
 _SEEN = schema.nodes.c
 # Made once: to make a statement costs more than its answer. The first is the end of an index, and only the count reads
 # what is between, up to COUNTED.
-_WITHIN = _SEEN.equipment == bindparam("digest"), _SEEN.started.between(bindparam("since"), bindparam("until"))
-_FIRST = select(func.min(_SEEN.started)).where(*_WITHIN)
-_COUNT = select(func.count()).select_from(select(_SEEN.started).where(*_WITHIN).limit(bindparam("most")).subquery())
+_WITHIN = _SEEN.equipment == sa.bindparam("digest"), _SEEN.started.between(sa.bindparam("since"), sa.bindparam("until"))
+_FIRST = sa.select(sa.func.min(_SEEN.started)).where(*_WITHIN)
+_SOME = sa.select(_SEEN.started).where(*_WITHIN).limit(sa.bindparam("most")).subquery()
+_COUNT = sa.select(sa.func.count()).select_from(_SOME)
 
 
-def _stays(connection: Connection, request: Asked, equipment: Mapping[str, str]) -> list[Stay]:
+def _stays(connection: sa.Connection, request: Asked, equipment: Mapping[str, str]) -> list[Stay]:
     """Return where a part sat, newest first, by first and last runs of part sets: runs between are never read."""
     parts, until = schema.parts, _EVER
     if not equipment or request.part is None:
         return []
     where = parts.c.number == name(plain(request.part)), parts.c.equipment.in_(equipment)
-    places = {row["equipment"]: row for row in connection.execute(select(parts).where(*where)).mappings()}
-    last = select(_last(bindparam("until")), parts.c.equipment).where(parts.c.equipment.in_(equipment)).distinct()
+    places = {row["equipment"]: row for row in connection.execute(sa.select(parts).where(*where)).mappings()}
+    last = sa.select(_last(sa.bindparam("until")), parts.c.equipment).where(parts.c.equipment.in_(equipment)).distinct()
     stays: list[Stay] = []
     while len(stays) < STAYS:
         seen = connection.execute(last, {"until": until})
@@ -299,11 +287,11 @@ def export(ledger: Ledger) -> Iterator[str]:
         after = (page[-1]["started"], page[-1]["run_id"])
 
 
-def _page(connection: Connection, after: tuple[int, str] | None) -> list[dict[str, Any]]:
+def _page(connection: sa.Connection, after: tuple[int, str] | None) -> list[dict[str, Any]]:
     runs = schema.runs
-    place = tuple_(runs.c.started, runs.c.run_id)
-    query = select(runs).order_by(runs.c.started, runs.c.run_id).limit(_PAGE)
-    query = query if after is None else query.where(place > tuple_(*after))
+    place = sa.tuple_(runs.c.started, runs.c.run_id)
+    query = sa.select(runs).order_by(runs.c.started, runs.c.run_id).limit(_PAGE)
+    query = query if after is None else query.where(place > sa.tuple_(*after))
     found = [dict(row) for row in connection.execute(query).mappings()]
     ids = [run["run_id"] for run in found]
     tables = (schema.jobs, schema.nodes, schema.figures, schema.findings, schema.accusations, schema.proofs)
@@ -323,21 +311,21 @@ def _page(connection: Connection, after: tuple[int, str] | None) -> list[dict[st
     return found
 
 
-def _of(connection: Connection, table: Table, ids: list[str]) -> dict[str, list[dict[str, Any]]]:
+def _of(connection: sa.Connection, table: sa.Table, ids: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of these runs by their ids, in the order of the table's key."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    query = select(table).where(table.c.run_id.in_(ids)).order_by(*table.primary_key.columns)
+    query = sa.select(table).where(table.c.run_id.in_(ids)).order_by(*table.primary_key.columns)
     for row in connection.execute(query).mappings():
         found[row["run_id"]].append({key: value for key, value in row.items() if key != "run_id"})
     return found
 
 
-def _parts(connection: Connection, equipment: list[str]) -> dict[str | None, list[dict[str, Any]]]:
+def _parts(connection: sa.Connection, equipment: list[str]) -> dict[str | None, list[dict[str, Any]]]:
     table = schema.parts
     found: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
     for at in range(0, len(equipment), 500):
         query = (
-            select(table).where(table.c.equipment.in_(equipment[at : at + 500])).order_by(table.c.kind, table.c.slot)
+            sa.select(table).where(table.c.equipment.in_(equipment[at : at + 500])).order_by(table.c.kind, table.c.slot)
         )
         for row in connection.execute(query).mappings():
             kept = {key: value for key, value in row.items() if key not in ("equipment", "number")}
@@ -365,11 +353,11 @@ def fleet(ledger: Ledger, since: datetime | None = None) -> list[list[Seen]]:
     runs, nodes, newest, name = schema.runs, schema.nodes, schema.nodes.alias(), every_node().c.node
     columns = nodes.c.node, nodes.c.run_id, nodes.c.started, nodes.c.verdict, nodes.c.part, nodes.c.why
     times = newest.c.started.desc(), newest.c.run_id.desc()
-    few = select(newest.c.run_id).where(newest.c.node == name).order_by(*times).limit(RUNS)
+    few = sa.select(newest.c.run_id).where(newest.c.node == name).order_by(*times).limit(RUNS)
     if since is not None:
         few = few.where(newest.c.started >= int(since.timestamp()))
-    of_it = and_(nodes.c.node == name, nodes.c.run_id.in_(few.correlate(name.table)))
-    found = select(*columns, runs.c.inventory).select_from(name.table).join(nodes, of_it)
+    of_it = sa.and_(nodes.c.node == name, nodes.c.run_id.in_(few.correlate(name.table)))
+    found = sa.select(*columns, runs.c.inventory).select_from(name.table).join(nodes, of_it)
     found = found.join(runs, runs.c.run_id == nodes.c.run_id)
     found = found.order_by(nodes.c.started.desc(), nodes.c.run_id.desc())
     of_node: dict[str, list[Seen]] = {}

@@ -2,43 +2,29 @@
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    inspect,
-    select,
-    text,
-)
+import sqlalchemy as sa
 
 from shakedown.common.data import read_toml
 from shakedown.common.text import DIGEST, NAME, TEXT, VERDICT
 
-metadata = MetaData()
+metadata = sa.MetaData()
 _TABLES = read_toml("shakedown.ledger", "schema.toml")
 _LENGTHS = {"id": NAME, "name": NAME, "text": TEXT, "line": 4 * TEXT, "verdict": VERDICT, "stage": VERDICT + 10}
 _LENGTHS |= {"digest": DIGEST}
-_NUMBERS: dict[str, Any] = {"number": Integer, "large": BigInteger, "time": BigInteger, "real": Double}
+_NUMBERS: dict[str, Any] = {"number": sa.Integer, "large": sa.BigInteger, "time": sa.BigInteger, "real": sa.Double}
 
 
-def _table(name: str) -> Table:
+def _table(name: str) -> sa.Table:
     described = _TABLES[name]
-    columns: list[Column[Any]] = []
+    columns: list[sa.Column[Any]] = []
     for column, what in described["columns"].items():
         kind, is_key = what.removesuffix("?"), what == "id" or column in described.get("key", ())
-        sort = String(_LENGTHS[kind]) if kind in _LENGTHS else _NUMBERS[kind]
-        of_run = [ForeignKey("runs.run_id", ondelete="CASCADE")] if kind == "id" else []
-        columns.append(Column(column, sort, *of_run, primary_key=is_key, nullable=what.endswith("?")))
-    made = Table(name, metadata, *columns)
+        sort = sa.String(_LENGTHS[kind]) if kind in _LENGTHS else _NUMBERS[kind]
+        of_run = [sa.ForeignKey("runs.run_id", ondelete="CASCADE")] if kind == "id" else []
+        columns.append(sa.Column(column, sort, *of_run, primary_key=is_key, nullable=what.endswith("?")))
+    made = sa.Table(name, metadata, *columns)
     for index, names in described.get("index", {}).items():
-        Index(index, *(made.c[column] for column in names))
+        sa.Index(index, *(made.c[column] for column in names))
     return made
 
 
@@ -51,17 +37,17 @@ VERSION = 4  # of the tables; a ledger of another version is made again from the
 _LOCK = 0x5AAC  # PostgreSQL: of two that make the tables at once the second waits, and finds them
 
 
-def version_of(connection: Connection) -> int:
+def version_of(connection: sa.Connection) -> int:
     """Return the version of the tables that are there; 0: none are."""
-    if not inspect(connection).has_table("ledger_version"):
+    if not sa.inspect(connection).has_table("ledger_version"):
         return 0
-    return int(connection.execute(select(version.c.version)).scalar_one())
+    return int(connection.execute(sa.select(version.c.version)).scalar_one())
 
 
-def make_tables(connection: Connection) -> None:
+def make_tables(connection: sa.Connection) -> None:
     """Make the tables where there are none, inside the caller's transaction."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     if version_of(connection) == 0:
         metadata.create_all(connection)
         connection.execute(version.insert().values(version=VERSION))

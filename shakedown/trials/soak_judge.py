@@ -11,17 +11,7 @@ from shakedown.common.text import counted, decimal, load_sound, printable, some
 from shakedown.gates import Gate
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import Reading, read_log
-from shakedown.trials.soak import (
-    KIND,
-    Figure,
-    Growth,
-    SoakRecord,
-    SoakStage,
-    catalogue,
-    length,
-    stage_of,
-    tools_of,
-)
+from shakedown.trials.soak import KIND, Figure, Growth, SoakRecord, SoakStage, catalogue, length, stage_of, tools_of
 from shakedown.trials.workload.soak import MARK
 
 LINES = 100_000  # of one node's log that are read
