@@ -243,17 +243,15 @@ def shown(
 def _next(proposal: Proposal | None) -> str:
     if proposal is None:
         return ""
-    if proposal.kind == "repair":
-        return proposal.repair
-    if proposal.kind == "load":
-        return f"under load: {', '.join(proposal.loads) or 'a training, or trials, with other nodes'} ({proposal.why})"
-    if proposal.kind == "hand over":
-        return f"hand over to a person: {proposal.why}"
-    if proposal.kind == "drain":
-        return f"drain, and wait: {proposal.why}"
-    if proposal.kind == "wait":
-        return f"{proposal.repair} from {when(proposal.until)} on"
-    return proposal.why
+    loads = ", ".join(proposal.loads) or "a training, or trials, with other nodes"
+    words: dict[str, str] = {
+        "repair": proposal.repair,
+        "load": f"under load: {loads} ({proposal.why})",
+        "hand over": f"hand over to a person: {proposal.why}",
+        "drain": f"drain, and wait: {proposal.why}",
+        "wait": f"{proposal.repair} from {when(proposal.until)} on",
+    }
+    return words.get(proposal.kind, proposal.why)
 
 
 def when(seconds: int | None) -> str:
