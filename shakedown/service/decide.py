@@ -16,7 +16,7 @@ LOADS = 2  # loads in a row without a result, after which a person has to look
 
 @dataclass(frozen=True)
 class Facts:
-    """A node's facts. `job`: its job, or why unknown. `unmanaged`: another user's drain reason. `managed`: ours."""
+    """A node's facts. `job`: its job, or why unknown. `unmanaged`: another user's drain; `managed`: shakedown's."""
 
     reached: bool = True
     job: str = ""

@@ -142,7 +142,7 @@ def of_run(
     states: Iterable[tuple[str, NodeState]],
     inventory: Path | None,
 ) -> Statement:
-    """State a finished run directory. Raises OSError; ValueError for what is no file or folder."""
+    """Make the statement on a finished run directory. Raises OSError; ValueError for what is no file or folder."""
     files, folders = contents(directory.path)
     bounds = Bounds()
     more: dict[str, Any] = {"form": "run", "folders": folders, "previous": _previous(directory.path), "packed": None}
