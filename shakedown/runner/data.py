@@ -3,7 +3,6 @@
 from pyinfra.context import host as current_host
 
 from shakedown.desired.models import TOGETHER
-from shakedown.jobs.plan.container import cache_folder
 from shakedown.operations import dataset, shared_folder
 from shakedown.recipes.datasets import files_of, known, variables_of
 from shakedown.recipes.options import choose
@@ -51,6 +50,10 @@ def shared_cache() -> None:
         return
     if len(taking_part) < 2 or name not in taking_part:
         return
+    from shakedown.jobs.plan.container import (
+        cache_folder,
+    )  # the plan of a job, which a deploy without one does not need
+
     chosen, _problems = choose(recipes()[smoke.recipe], smoke)
     folder = cache_folder(chosen, smoke.volumes)
     if folder is None or invocation.dry:

@@ -28,11 +28,13 @@ from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runs.directory import RunRecord, distinct, new_run_id
 from shakedown.runs.signing import nodes as signatures
 from shakedown.state.findings import Finding
+from shakedown.state.images import parse
 from shakedown.state.node import NodeState
 
 log = logging.getLogger("shakedown")
 
-
+PULL = "images.pull"  # as findings name the operation
+PREFLIGHT = "preflight."  # what the names of findings about a job's needs begin with
 _IN_WORDS = (OSError, EOFError, SSHException, PyinfraError, signatures.WrongSignature)
 
 
@@ -167,3 +169,16 @@ def show_findings(out: Console, examination: Examination, fixable: Mapping[str, 
     if few := [name for name, own in fixable.items() if len(own) < len(examination.fixable(name))]:
         out.print(f"{named(few)}: not root there, so what needs root stays (set _sudo)", markup=False)
     out.print()
+
+
+def arguments_of(examination: Examination, finding: Finding) -> dict[str, Any]:
+    """Return the arguments of a finding's operation. The site says more of a pull: how many at once, and the mirror of
+    the image's registry."""
+    assert finding.remedy is not None
+    arguments = finding.remedy.arguments
+    if finding.remedy.operation != PULL:
+        return arguments
+    pulls = examination.desired[finding.node].pulls
+    mirror = pulls.mirrors.get(parse(arguments["reference"]).registry)
+    more = {"mirror": mirror.model_dump(exclude_none=True)} if mirror else {}
+    return {**arguments, "at_once": pulls.at_once, **more}

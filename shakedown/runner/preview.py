@@ -3,7 +3,6 @@ node. Nothing is changed by it."""
 
 import statistics
 from collections.abc import Iterator
-from typing import Any
 
 from gevent.pool import Pool
 
@@ -18,17 +17,14 @@ from shakedown.operations import images
 from shakedown.operations.smoke import Remote
 from shakedown.recipes.recipe import recipes
 from shakedown.report.preview import Duration, Preview, changes_of, gaps, lines
-from shakedown.runner.examine import logs_in
+from shakedown.runner.examine import PREFLIGHT, PULL, arguments_of, logs_in
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runner.training import preview_of
 from shakedown.state.findings import Finding, FixedBy, Remedy, Risk, Verdict
-from shakedown.state.images import parse
 from shakedown.state.mounts import host_path
 
-PULL = "images.pull"  # as findings name the operation
-PREFLIGHT = "preflight."  # what the names of findings about a job's needs begin with
 _RUNS = 5  # earlier runs whose median is expected
 _ASKED = 200  # runs of the ledger that are looked through for them
 
@@ -146,22 +142,9 @@ def _lacking(current: Session, plan: LaunchPlan, node: NodePlan) -> Iterator[Fin
             yield _finding(node.name, lack.kind, lack.text)
     for finding in fixable:
         pulls = finding.remedy is not None and finding.remedy.operation == PULL
-        if pulls and not images.pullable(current.state, host, **arguments_of(current, finding)):
+        if pulls and not images.pullable(current.state, host, **arguments_of(current.examination, finding)):
             reason = progress(current.state).hosts[node.name].message
             yield _finding(node.name, finding.name, reason or "the image cannot be pulled")
-
-
-def arguments_of(current: Session, finding: Finding) -> dict[str, Any]:
-    """Return the arguments of a finding's operation. The site says more of a pull: how many at once, and the mirror of
-    the image's registry."""
-    assert finding.remedy is not None
-    arguments = finding.remedy.arguments
-    if finding.remedy.operation != PULL:
-        return arguments
-    pulls = current.examination.desired[finding.node].pulls
-    mirror = pulls.mirrors.get(parse(arguments["reference"]).registry)
-    more = {"mirror": mirror.model_dump(exclude_none=True)} if mirror else {}
-    return {**arguments, "at_once": pulls.at_once, **more}
 
 
 def _finding(node: str, kind: str, text: str, verdict: Verdict = Verdict.FAIL) -> Finding:

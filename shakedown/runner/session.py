@@ -4,11 +4,13 @@
 others wait; nothing later reads the inventory or the nodes again unless something was changed.
 """
 
+from __future__ import annotations
+
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import gevent
@@ -30,7 +32,6 @@ from shakedown.logs.kept_logs import LogQuota
 from shakedown.report import terminal
 from shakedown.report.files import write_reports
 from shakedown.report.formats import Findings, Run
-from shakedown.report.preview import Preview
 from shakedown.runner.examine import examine, secret_values, show_findings, without_secrets
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.progress import HostRun, RunEnd, progress
@@ -44,6 +45,9 @@ from shakedown.runs.signing.statement import sign
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState
+
+if TYPE_CHECKING:
+    from shakedown.report.preview import Preview
 
 SAVING = 50.0
 """What a save waits for others to come, in what the last one took: it takes a fiftieth of a run at most."""

@@ -17,13 +17,11 @@ from shakedown.operations import images as image_operations
 from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
-from shakedown.runner import preview
-from shakedown.runner.examine import logs_in, reread
+from shakedown.runner.examine import PREFLIGHT, arguments_of, logs_in, reread
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
-from shakedown.runner.training import UNDECIDED, came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
 from shakedown.state.findings import Finding, FixedBy, Risk, Verdict, worst
 
 
@@ -32,9 +30,11 @@ def examine() -> None:
     current = session()
     name = current_host.name
     if invocation.dry and (invocation.changes or invocation.trains):
+        from shakedown.runner import preview  # the plan of a job, which a deploy without one does not need
+
         current.once("preview", lambda: preview.show(current))
     # What a node lacks for the job alone, the end of a dry run says.
-    unfit = any(not finding.name.startswith(preview.PREFLIGHT) for finding in current.examination.blockers(name))
+    unfit = any(not finding.name.startswith(PREFLIGHT) for finding in current.examination.blockers(name))
     if name in current.examination.readings and current.examination.state_of(name) is None:
         _fail_here(current, "could not be examined")
     elif unfit and not current.fixable(name):
@@ -122,15 +122,17 @@ def smoke() -> None:
     smoke = current.examination.desired[current_host.name].smoke
     if smoke is None:
         return
-    current.once("show the plan", lambda: start_run(current))
+    from shakedown.runner import preview, training  # 150 ms that a deploy without a job does not need
+
+    current.once("show the plan", lambda: training.start_run(current))
     if invocation.dry:
         current.once("preview", lambda: preview.show(current))
-    training = [job for job in current.jobs if not job.trials]
+    trainings = [job for job in current.jobs if not job.trials]
     where = where_of(current, via_of(current))
-    if alone := [job for job in training if job.node is not None]:
+    if alone := [job for job in trainings if job.node is not None]:
         smoke_operations.run(name="Smoke run, each node alone", jobs=alone, where=where)
-        call_once("Judge each node alone", judge_each)  # one that failed is reported at the end
-    if together := [job for job in training if job.node is None]:
+        call_once("Judge each node alone", training.judge_each)  # one that failed is reported at the end
+    if together := [job for job in trainings if job.node is None]:
         smoke_operations.run(name="Smoke run", jobs=together, where=where)
         if smoke.isolate:
             from shakedown.runner import isolation  # numpy, which it needs, is optional
@@ -153,7 +155,7 @@ def fix(operation: PyinfraOperation[...]) -> None:
     name = _known(current, operation)
     for finding in current.fixable(current_host.name):
         if finding.remedy and finding.remedy.operation == name:
-            _declare(current, operation, finding, finding.remedy.text, preview.arguments_of(current, finding))
+            _declare(current, operation, finding, finding.remedy.text, arguments_of(current.examination, finding))
 
 
 def _known(current: Session, operation: PyinfraOperation[...]) -> str:
@@ -272,7 +274,7 @@ def _fix_now(current: Session, host: Host, finding: Finding) -> bool:
     operation = current.remediations[finding.remedy.operation]
     _note_change(current, finding)
     try:
-        operation(name=f"{finding.name}: {finding.remedy.text}", **preview.arguments_of(current, finding))
+        operation(name=f"{finding.name}: {finding.remedy.text}", **arguments_of(current.examination, finding))
     except NestedOperationError:
         return False  # pyinfra has said why
     except Exception as error:  # of an operation's own check of its arguments: pyinfra would show a traceback
@@ -282,14 +284,16 @@ def _fix_now(current: Session, host: Host, finding: Finding) -> bool:
 
 
 def _conclude(state: State, host: Host) -> bool:
+    from shakedown.runner import training
+
     current = session()
-    current.once("judge the run", lambda: conclude_run(current))
-    why, run = shortfall(current, host.name), current.run_of(host.name)
-    if why and (other := elsewhere(current, host.name)):
+    current.once("judge the run", lambda: training.conclude_run(current))
+    why, run = training.shortfall(current, host.name), current.run_of(host.name)
+    if why and (other := training.elsewhere(current, host.name)):
         host.log_styled(f"smoke run: {other}", fg="yellow")
-        run.settle("unknown" if other.endswith(UNDECIDED) else "stopped", other)
+        run.settle("unknown" if other.endswith(training.UNDECIDED) else "stopped", other)
         return True
     if why:  # pyinfra knows of failed hosts alone; what is not known is no failure in our own verdict
         host.log_styled(f"smoke run: {why}", fg="red", log_func=logger.error)
-        run.verdict = run.verdict or came_to(current, host.name)
+        run.verdict = run.verdict or training.came_to(current, host.name)
     return not why

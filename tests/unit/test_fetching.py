@@ -10,7 +10,7 @@ import pytest
 
 from shakedown.operations import images, registries
 from shakedown.operations.registries import Registry, Wish, fetch
-from shakedown.runner import preview
+from shakedown.runner.examine import PULL, arguments_of
 from shakedown.state.images import parse
 from tests.states import desired
 
@@ -89,10 +89,10 @@ def test_the_digest_of_the_inventory_is_pulled_whoever_answers(
 
 def test_what_a_node_holds_under_a_tag_is_no_part_of_another_node_s_pull(monkeypatch: pytest.MonkeyPatch) -> None:
     state = desired(images={"it": "registry.lab/train:v1"})
-    current: Any = SimpleNamespace(examination=SimpleNamespace(desired={"a": state}))  # no reading is looked at
+    examination: Any = SimpleNamespace(desired={"a": state})  # no reading is looked at
     reference = {"reference": "registry.lab/train:v1"}
-    finding: Any = SimpleNamespace(node="a", remedy=SimpleNamespace(operation=preview.PULL, arguments=reference))
-    assert preview.arguments_of(current, finding) == {**reference, "at_once": 8}
+    finding: Any = SimpleNamespace(node="a", remedy=SimpleNamespace(operation=PULL, arguments=reference))
+    assert arguments_of(examination, finding) == {**reference, "at_once": 8}
 
 
 def test_a_look_for_an_image_asks_the_registry_and_pulls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+DEPLOYS = Path(__file__).parents[2] / "deploy"
 WORK = """
 import sys
 from shakedown.runner.pyinfra.lazily import lazily
@@ -78,6 +79,23 @@ def test_a_deploy_that_keeps_nothing_loads_neither_the_ledger_s_database_nor_num
     loaded = set(done.stdout.split())
     assert {"loaded:", "shakedown.runner.session"} <= loaded, done.stderr
     assert not {"sqlalchemy", "numpy", "scipy", "matplotlib"} & loaded
+
+
+@pytest.mark.parametrize("deploy", ["bringup", "drift"])
+def test_a_deploy_without_a_job_loads_no_plan_and_no_judgement_of_one(deploy: str) -> None:
+    text = (DEPLOYS / f"{deploy}.py").read_text("utf-8")
+    imports = "\n".join(line for line in text.splitlines() if line.startswith("from "))
+    show = "import sys; print('loaded:', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", f"{imports}\n{show}"], capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert {"loaded:", "shakedown.runner.session"} <= loaded, done.stderr
+    of_jobs = (
+        "shakedown.runner.training",
+        "shakedown.runs.judging",
+        "shakedown.gates.judgement",
+        "shakedown.jobs.plan",
+    )
+    assert not loaded.intersection(of_jobs)
 
 
 BUILT = """
