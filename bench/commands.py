@@ -44,8 +44,8 @@ _LINE = (
     " grad norm: {norm:.3f} | num zeros: 0 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
 )
 _OTHERS = (
-    "node01:{p}:{q} [{g}] NCCL INFO Channel {c:02d}/0 : {g}[{g}] -> {h}[{h}] via P2P/IPC\n",
-    "node01:{p}:{q} [{g}] NCCL INFO Ring {c:02d} : {g} -> {h} -> {k}\n",
+    "node01:421{g}:531{g} [{g}] NCCL INFO Channel {c:02d}/0 : {g}[{g}] -> {h}[{h}] via P2P/IPC\n",
+    "node01:421{g}:531{g} [{g}] NCCL INFO Ring {c:02d} : {g} -> {h} -> {k}\n",
     "[rank{g}]: torch/distributed/c10d_logger.py:79: FutureWarning: `all_gather_base` is a private function\n",
     "[2026-11-20 10:{c:02d}:{k:02d}] INFO  megatron.core.datasets: building sample index {p} of {q}, window {k}\n",
     "  time (ms) | forward-backward ...: ({p}.21, {q}.10)\n",

@@ -144,12 +144,14 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
     found = record.diagnosis
     result = record.isolation.result if record.isolation else None
     searched = [f"  search: {line}" for line in result_lines(result)][:_SEARCH] if result else []
+    outcomes = [replace(outcome, why=own_reason(outcome.why, found)) for outcome in summary.outcomes]
+    signs = "; ".join(words.grounds(found, 1)) if found else ""
     decided = "" if record.ended_by else of_gates(record.gates, record.verdict)
     return replace(
         summary,
         headline=_named_by_search(record) or (words.headline(found) if found else decided),
-        grounds=[*searched, *(f"  {line}" for line in (words.grounds(found, 1) if found else ()))],
-        outcomes=[replace(outcome, why=own_reason(outcome.why, found)) for outcome in summary.outcomes],
+        grounds=[*searched, *([f"  {signs}"] if signs else [])],
+        outcomes=[outcome for outcome in outcomes if found is None or outcome.why or outcome.node not in found.origin],
         next_steps=next_steps(record) if record.jobs and record.trials is None else (),
         gates=list(gate_lines(record.gates, found)),
         report=_where(directory, run) if directory else "",
@@ -184,4 +186,5 @@ def own_reason(why: str, found: Diagnosis | None) -> str:
 def _where(directory: Path, run: str) -> str:
     """Return the last line: the file of the report, the command that shows the evidence, and the page on what to do."""
     files = [directory / FILES[form] for form in ("html", "markdown") if (directory / FILES[form]).is_file()]
-    return f"report: {files[0] if files else directory}, evidence: shakedown report{run} -v, help: {PAGE}"
+    file = f"{files[0] if files else directory}, evidence: " if files or str(directory) not in run else ""
+    return f"report: {file}shakedown report{run} -v, help: {PAGE}"

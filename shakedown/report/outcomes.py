@@ -30,7 +30,7 @@ from shakedown.report.trials import of_trials
 from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict, worst
 
-SEEN = 14  # lines of an end below findings that say already which nodes took no part, and what was changed
+SEEN = 11  # lines of an end below findings that say already which nodes took no part, and what was changed
 CUT = 60  # characters of the evidence of a gate that passed
 _SEEN = 24  # characters of what a gate that passed has seen
 _WHY = 60  # characters of the causes why nodes did not take part

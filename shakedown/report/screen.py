@@ -146,6 +146,7 @@ class _Form:
     word: int
     name: int
     nodes: int
+    first: Cause | None  # that needs a person: of the others a command stands where it takes no line of its own
 
     @classmethod
     def of(cls, found: Sequence[Cause], view: View) -> _Form:
@@ -156,6 +157,7 @@ class _Form:
             word=max(len(cause.verdict.value) for cause in found),
             name=max(names, default=NAME),
             nodes=max((length for length in nodes if length <= view.nodes), default=view.nodes),
+            first=next((cause for cause in found if cause.person), None),
         )
 
     def block(self, cause: Cause, inventory: str, most: int) -> list[Text]:
@@ -165,7 +167,8 @@ class _Form:
         if self._advises(cause):
             command = command_after(cause, inventory) if self.view.advises and cause.person else ""
             width, many = self.view.width - len(margin), REMEDY * 10 if self.view.whole else most
-            lines += [_line(margin + line) for line in _remedy(cause.remedy, command, width, many)]
+            apart = self.view.whole or cause is self.first
+            lines += [_line(margin + line) for line in _remedy(cause.remedy, command, width, many, apart)]
         if self.view.evidence:
             cut = not any(cause.text in line.plain for line in lines)
             lines += [_line(margin + line) for line in self._details(cause, len(margin), cut)]
@@ -242,12 +245,13 @@ def _cut(text: str, width: int) -> str:
 # ---------------------------------------------------------------------------------------------------------- what next
 
 
-def _remedy(remedy: str, command: str, width: int, most: int) -> list[str]:
-    """Return a remedy and the command that comes after it, in at most `most` lines."""
+def _remedy(remedy: str, command: str, width: int, most: int, apart: bool) -> list[str]:
+    """Return a remedy and the command that comes after it, in at most `most` lines; `apart`: that may be a line."""
     then = [f"Then: {command}"] if command and len(command) + len("Then: ") <= width else []
     lines = textwrap.wrap(remedy, width, break_on_hyphens=False)
     if then and lines and len(lines[-1]) + 1 + len(then[0]) <= width and len(lines) <= most:
         return [*lines[:-1], f"{lines[-1]} {then[0]}"]
+    then = then if apart else []
     kept = lines[: max(most - len(then), min(most, 1))]
     if len(lines) > len(kept) > 0:
         kept[-1] = _cut(f"{kept[-1]} ...", width) if len(kept[-1]) + 4 <= width else f"{kept[-1][: width - 3]}..."

@@ -257,5 +257,5 @@ def test_the_demo_is_watched_as_a_run_is(tmp_path: Path, fault: str) -> None:
     if not known:
         assert set(picture.nodes.values()) == {Cell.DONE} and picture.verdict is Verdict.OK
     text = shown(picture, 80, 24)
-    assert text[0].startswith("run ") and "SIMULATED-rack.py, for 0:0" in text[0]
+    assert text[0].startswith("run ") and "SIMULATED.py, for 0:0" in text[0]
     assert [row for row in text if row.startswith("gates: ")]

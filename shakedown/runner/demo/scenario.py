@@ -22,7 +22,7 @@ from shakedown.runner.features import resolve
 from shakedown.state.node import NodeState
 
 SIMULATED = "SIMULATED"
-INVENTORY = f"{SIMULATED}-rack.py"  # in commands; there is no such file
+INVENTORY = f"{SIMULATED}.py"  # in commands; there is no such file
 ITERATIONS = 20
 EXPECT = {"throughput_per_gpu": 580.0}
 """What the simulated site expects of its rack, TFLOP/s: no figure is published for most sizes."""
