@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +99,9 @@ def _raised_in(error: Exception, inventory: str) -> str:
     cause = getattr(error, "exception", error)
     if isinstance(cause, SyntaxError) and cause.filename:
         return cause.filename
-    frames = traceback.extract_tb(cause.__traceback__)
-    run = [after.filename for frame, after in pairwise(frames) if frame.name == "exec_file"]
-    return run[-1] if run else inventory
+    frames = (frame for frame, _line in traceback.walk_tb(cause.__traceback__))
+    run = [frame.f_locals["filename"] for frame in frames if frame.f_code.co_name == "exec_file"]
+    return str(run[-1]) if run else inventory
 
 
 def choose(inventory: Inventory, words: Sequence[str], where: str) -> list[str]:

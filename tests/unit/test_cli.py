@@ -329,6 +329,8 @@ def test_a_broken_file_of_group_data_is_named(tmp_path: Path) -> None:
         (tmp_path / "group_data/rack.py").write_text(text)
         said = refused(tmp_path, 'rack = ["n1"]\n', "drift")
         assert f"group_data/rack.py: {words}" in said
+    (tmp_path / "group_data/rack.py").write_bytes(b'name = "n\xf6rd"\n')
+    assert "group_data/rack.py: UnicodeDecodeError" in refused(tmp_path, 'rack = ["n1"]\n', "drift")
 
 
 def test_a_limit_that_leaves_none_names_those_that_there_are(tmp_path: Path) -> None:
