@@ -145,12 +145,11 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
     result = record.isolation.result if record.isolation else None
     searched = [f"  search: {line}" for line in result_lines(result)][:_SEARCH] if result else []
     outcomes = [replace(outcome, why=own_reason(outcome.why, found)) for outcome in summary.outcomes]
-    signs = "; ".join(words.grounds(found, 1)) if found else ""
     decided = "" if record.ended_by else of_gates(record.gates, record.verdict)
     return replace(
         summary,
         headline=_named_by_search(record) or (words.headline(found) if found else decided),
-        grounds=[*searched, *([f"  {signs}"] if signs else [])],
+        grounds=[*searched, *(f"  {words.evidence(sign)}" for sign in (found.evidence[:1] if found else ()))],
         outcomes=[outcome for outcome in outcomes if found is None or outcome.why or outcome.node not in found.origin],
         next_steps=next_steps(record) if record.jobs and record.trials is None else (),
         gates=list(gate_lines(record.gates, found)),

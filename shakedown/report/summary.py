@@ -4,8 +4,10 @@ each node and why, what was changed, and where the evidence is."""
 import re
 import shutil
 import textwrap
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Literal, get_args
 
 from shakedown.common.lists import grouped
@@ -110,10 +112,10 @@ def _course(summary: Summary, headline: bool) -> Iterator[str]:
 
 def fitted(lines: Iterable[str], width: int = 0, most: int = LINES) -> Iterator[str]:
     """Yield the lines for a screen, a narrow one too: each wrapped between words, the first on four lines at most and
-    the others on three. Where they are too many, the ones before the last are left out. The files and the command of
-    the report are never cut: a person copies them."""
+    the others on three. Where they are too many, the ones before the last are left out, each of them whole. The files
+    and the command of the report are never cut: a person copies them."""
     width = width or max(40, min(WIDTH, shutil.get_terminal_size((WIDTH, LINES)).columns))
-    shown: list[str] = []
+    shown: list[list[str]] = []
     where: list[str] = []
     for line in lines:
         if line.startswith("report: "):
@@ -121,7 +123,7 @@ def fitted(lines: Iterable[str], width: int = 0, most: int = LINES) -> Iterator[
             continue
         indent = line[: len(line) - len(line.lstrip())]
         cut = " ".join(word if len(word) < width - 10 else f"{word[: width - 13]}..." for word in line.split())
-        shown += textwrap.wrap(
+        wrapped = textwrap.wrap(
             cut,
             width,
             initial_indent=indent,
@@ -131,12 +133,15 @@ def fitted(lines: Iterable[str], width: int = 0, most: int = LINES) -> Iterator[
             max_lines=3 if shown else 4,
             placeholder=" ...",
         )
-    if not where:
-        shown, where = shown[:-1], shown[-1:]
-    if len(shown) + len(where) > most:
-        room = most - len(where) - 1
-        shown = [*shown[:room], f"  and {counted(len(shown) - room, 'more line')} in the report"]
-    yield from (*shown, *where)
+        shown.append(wrapped)
+    if not where and shown:
+        where = shown.pop()
+    ends = list(accumulate(map(len, shown)))
+    if ends and ends[-1] + len(where) > most:
+        kept = bisect_right(ends, most - len(where) - 1)
+        more = f"  and {counted(ends[-1] - sum(map(len, shown[:kept])), 'more line')} in the report"
+        shown = [*shown[:kept], [more]]
+    yield from (*chain.from_iterable(shown), *where)
 
 
 def _outcomes(summary: Summary) -> Iterator[str]:

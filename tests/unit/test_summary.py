@@ -172,6 +172,11 @@ def test_a_screen_takes_lines_between_words_and_keeps_the_last_one() -> None:
     assert len(lines) == 25 and max(map(len, lines)) <= 100
     assert lines[0].startswith(f"  failed: {name}: word") and lines[3].endswith(" ...")
     assert lines[-1] == "report: runs/1" and lines[-2] == "  and 72 more lines in the report"
+    assert list(fitted(["a", "word " * 30, "c", "report: runs/1"], most=3)) == [
+        "a",
+        "  and 3 more lines in the report",
+        "report: runs/1",
+    ]  # no line ends in its middle
     long = f"report: runs/{'1' * 80}, evidence: shakedown report -v, help: docs/failed.md"
     lines = list(fitted([*["z"] * 90, long]))
     assert lines[-3:] == ["  and 68 more lines in the report", *long.replace(", evi", "\nevi").split("\n")]
