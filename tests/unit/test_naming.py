@@ -108,8 +108,11 @@ class Views:
         page = self.report("html").partition('aria-label="Nodes"')[2].partition("</table>")[0].splitlines()
         metrics = re.findall(r'node_verdict\{.*node="(\w+)",.*verdict="(?:fail|unknown)"', self.report("prometheus"))
         past = {name: self.shown(history, "--node", name) for name in NODES}
+        first = re.match(r": (node\d(?:, node\d)*) \(", self.closing[0])  # the nodes that the verdict names
         return {
-            "closing lines": self.closed("failed") | self.closed("unknown"),
+            "closing lines": self.closed("failed")
+            | self.closed("unknown")
+            | set(first[1].split(", ") if first else ()),
             "run.json": {each["name"] for each in self.record["nodes"] if each["verdict"] != "ok"},
             "json": {each["name"] for each in json.loads(self.report("json"))["nodes"] if each["verdict"] != "ok"},
             "table": {name for line in table if " ok " not in line for name in nodes(line.split()[0])},
