@@ -70,6 +70,24 @@ def test_a_line_that_says_that_the_program_goes_on_is_none(line: str) -> None:
     assert calls.read_call(line, weak=True) is None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Exception: worker failed: Command '['/opt/env/bin/python', 'a.py']' returned non-zero exit status 1.",
+        "RuntimeError: rank 0 died (exit code: -3). If exit code is -9 (SIGKILL), a common cause is the OOM killer.",
+        "A worker process has failed. This could be caused by a segmentation fault.",
+        "Error executing job with overrides: ['data=a.parquet']",
+        "  Error:       No such file or directory (errno 2)",
+        "Read -1, expected 10024, errno =1",
+        "PSM3 can't open nic unit: 0 (err=23)",
+        "No hostfile exists at /job/hostfile, failed",
+        "SystemError: <built-in function load> returned NULL without setting an exception",
+    ],
+)
+def test_a_number_a_guess_or_a_topic_alone_is_none(line: str) -> None:
+    assert calls.read_call(line, weak=True) is None
+
+
 def test_a_reading_respects_what_speaks_against_its_entry() -> None:
     assert calls.read_call("rocBLAS error: No hipBLASLt solution found", True) is None
 
