@@ -175,7 +175,7 @@ def fill(ledger: Ledger, runs: int, nodes: int = NODES) -> None:
         for shift in range(nodes):
             equipment[shift] = [f"{digest([node, shift])}" for node in range(nodes)]
             rows = [
-                {"equipment": equipment[shift][node], **part.model_dump(), "number": part.number}
+                {"equipment": equipment[shift][node], **part._asdict(), "number": part.number}
                 for node in range(nodes)
                 for part in parts(node, nodes, shift)
             ]
@@ -195,8 +195,8 @@ def parts(node: int, nodes: int, shift: int) -> list[Part]:
     numbers = [node * 8 + index for index in range(8)]
     if shift and node in (0, shift):
         numbers[0] = (shift - node) * 8
-    kept = {"kind": "gpu", "model": "AMD Instinct MI300X", "firmware": "smc 85.121.0"}
-    return [Part(slot=f"0000:{index:02x}:00.0", serial=serial(n), **kept) for index, n in enumerate(numbers)]
+    model, firmware = "AMD Instinct MI300X", "smc 85.121.0"
+    return [Part("gpu", f"0000:{index:02x}:00.0", serial(n), model, firmware) for index, n in enumerate(numbers)]
 
 
 def one_run(page: dict[str, list[dict[str, Any]]], number: int, equipment: list[str], chance: random.Random) -> None:

@@ -101,6 +101,7 @@ class Examination:
             if node in self.readings:
                 self.judge_alone(node)
         name_missing(states, groups, self.findings)
+        self._first.clear()  # a later reading brings values of its own
         self.uncompared = False
 
     def _accepted(self, found: list[Finding], groups: Mapping[str, str]) -> list[Finding]:

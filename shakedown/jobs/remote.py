@@ -120,7 +120,8 @@ def description(plan: LaunchPlan, node: NodePlan, secrets: dict[str, str], times
     """Describe the node's part of the job for the launcher. `times`: the lease and the grace, in seconds."""
     files = {name: _compressed(text.encode()) for name, text in node.files.items()}
     for dotted in node.upload:
-        files |= _tree(resources.files(dotted), upload_folder(dotted))
+        top, *rest = dotted.split(".")  # no import of the package itself: it may need torch
+        files |= _tree(resources.files(top).joinpath(*rest), upload_folder(dotted))
     sampler = None
     if plan.telemetry_s is not None:
         sampler = {"interval": plan.telemetry_s, "interface": node.interface}
@@ -211,7 +212,8 @@ class Node:
         return read(Status, self._call("go"))
 
     def poll(self, offset: int, devices: int = 0) -> Status:
-        """Return the status, at most a megabyte of the leader's log, the events of devices, and renew the lease."""
+        """Return the status, at most a megabyte of the leader's log from `offset`, and the events of devices from
+        `devices`. Renew the lease."""
         answer = self._call("poll", "--devices", str(devices), "--offset", str(offset))
         piece = read_piece(answer, offset)
         events = answer.get("devices")

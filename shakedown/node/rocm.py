@@ -2,8 +2,8 @@
 
 Up to 7.2: /opt/rocm, or /opt/rocm-7.2.0 without the link. From 7.13: /opt/rocm/core-10.0, with alternatives but none
 for `.info`, and RVS and TransferBench in /opt/rocm/extras-10. Tarballs make no links; wheels are `_rocm_sdk_*`
-(ROCm/TheRock, build_tools/packaging/linux at 89553ce3; read 2026-11-23). It imports nothing: it travels alone, and as
-text.
+(ROCm/TheRock, build_tools/packaging/linux at 89553ce3; read 2026-11-23). It imports nothing of the probe: it travels
+alone, and as text.
 """
 
 from __future__ import annotations

@@ -64,6 +64,7 @@ class Bench:
         name: str = "n1",
         timeout_s: float = 30,
         stdout: Any = subprocess.PIPE,
+        installed: bool = True,
         **more: object,
     ) -> subprocess.Popen[str]:
         engine = self.root / "docker"
@@ -75,7 +76,7 @@ class Bench:
             "command": ["sh", "-c", script],
             "workdir": "/",
             "variables": {"DATASET": "wiki"},
-            "engine": str(engine),
+            "engine": str(engine) if installed else "no-engine",
             "label": "io.shakedown.run",
             "run_id": "r1",
             "timeout_s": timeout_s,
@@ -140,6 +141,11 @@ BAD = {
     "nothing": ("true", "left no Megatron index"),
     "an end with an error": (f"{WHOLE}; printf 'no \\033[2Jroom\\n'; exit 3", "exit code 3: no"),
 }
+
+
+def test_an_engine_that_is_missing_is_named(bench: Bench) -> None:
+    code, _, error = bench.prepare(installed=False)
+    assert code == 1 and "no-engine is not installed" in error, error
 
 
 @pytest.mark.parametrize("what", sorted(BAD))

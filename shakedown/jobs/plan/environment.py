@@ -60,7 +60,8 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dic
 
 
 def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
-    """Everything the program finds in its environment. `run_dir`: the run's folder as the program sees it."""
+    """Return everything the program finds in its environment, RCCL's warnings always asked for. `run_dir`: the run's
+    folder as the program sees it."""
     return with_rccl_warnings(requested_environment(job, node, run_dir), distributed=job.nodes > 1)
 
 

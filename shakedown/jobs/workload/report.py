@@ -59,6 +59,7 @@ class Iteration:
 
     @property
     def tokens_per_gpu(self) -> float:
+        """Return tokens/s/GPU."""
         return self.global_batch_size * self.seq_length * 1000 / (self.elapsed_ms * self.world_size)
 
     def line(self, now: datetime) -> str:

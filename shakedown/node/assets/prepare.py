@@ -63,9 +63,10 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
     label = ["--label", "{}={}".format(job["label"], job["run_id"])]
     place = ["--volume", part + ":/data", "--workdir", job["workdir"], job["image"]]
     output, begun = Shown(), time.monotonic()
-    shown = begun
+    shown, started = begun, False
     try:
         with running([job["engine"], "run", *options, *label, *variables, *place, *job["command"]], output) as runs:
+            started = True
             while runs():
                 now = time.monotonic()
                 if now > deadline:
@@ -82,7 +83,8 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
             "the program ended with {}: {}".format(error, " | ".join(error.last) or "no output")
         ) from None
     finally:
-        remove_container(job, name)
+        if started:
+            remove_container(job, name)
 
 
 def remove_container(job: Dict[str, Any], name: str) -> None:

@@ -122,8 +122,11 @@ def _remedy(path: str, record: str) -> str:
 def _root_holds() -> Optional[str]:
     """Return root's run, for users who may not open its lock. The kernel lists every lock, by device and inode."""
     path, record = _roots_files()
-    about = os.lstat(path) if os.path.lexists(path) else None
-    if about is None or about.st_uid != 0 or not stat.S_ISREG(about.st_mode):
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return None
+    if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):
         return None
     place = "%02x:%02x:%d" % (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
     lines = map(str.split, kernel_text("/proc/locks").splitlines())

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 import resource
 import select
 import signal
@@ -222,7 +221,7 @@ class Sampler:
 def add_carried_packages() -> None:
     """Add psutil, pyudev and, behind the node's own, AMD's package as the probe's bundle carries them. It lies beside
     the run folders, and is its owner's alone. The run folder is RUNS/<id>, this file RUNS/<id>/.launcher/sampler/..."""
-    cache = str(pathlib.Path(__file__).absolute().parents[7])
+    cache = os.path.abspath(os.path.join(__file__, *[".."] * 8))
     try:
         names = [name for name in os.listdir(cache) if name.endswith("-%s" % sys.implementation.cache_tag)]
     except OSError:

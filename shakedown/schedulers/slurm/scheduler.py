@@ -77,9 +77,11 @@ class Slurm(interface.Scheduler):
         commands.update_nodes([name], "State=RESUME")
 
     def jobs_on(self, names: Iterable[str], beside: interface.Allocation | None = None) -> dict[str, list[str]]:
+        """Return the jobs of others that hold each node, as "4711 of alice"."""
         return nodes.jobs_on(names, but=beside.job if isinstance(beside, Allocation) else None)
 
     def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
+        """Return the nodes of a partition, a reservation, a feature or a range, as "partition=mi300x"."""
         return _choose(conditions, allow_allocated)
 
     def allocation(self, names: Mapping[str, str], title: str) -> Allocation:

@@ -196,4 +196,5 @@ def _share_text(text: str, odd: list[Any]) -> str:
     return text
 
 
+share_given(NOT_READ)  # first, since a part is found by its set of given fields
 _share_part(NOT_READ, [])  # so that the states' own are this one
