@@ -82,6 +82,7 @@ def test_a_line_that_says_that_the_program_goes_on_is_none(line: str) -> None:
         "PSM3 can't open nic unit: 0 (err=23)",
         "No hostfile exists at /job/hostfile, failed",
         "SystemError: <built-in function load> returned NULL without setting an exception",
+        "Exception: Failed to connect to etcd server with config ClientOptions { etcd_url: [] }",
     ],
 )
 def test_a_number_a_guess_or_a_topic_alone_is_none(line: str) -> None:
