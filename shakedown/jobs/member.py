@@ -59,6 +59,7 @@ class Member:
         self._sleep = sleep
         self._splitter = LineSplitter()
         self._scanner = FailureScanner()
+        self._noted = 0  # of its failures
         self._reader = LogReader()
         self._folder = job.log_dir / file_name(self.name)
         self._quota = job.quota
@@ -291,14 +292,13 @@ class Member:
                 self._read_line(line, now - ago)
 
     def _read_line(self, line: str, when: float) -> None:
-        match = self._scanner.line(line)
+        self._scanner.line(line)
         read = self._reader.line(line)
         if read:
             self._scanner.went_on()
         if line.strip():
             self.line, self.line_number = quoted(line), self._scanner.lines
-        if match:
-            self._fail_by(match, when)
+        self._fail_by_new(when)
         self.iterations.extend((when, iteration) for iteration in read)
 
     def _close_log(self, now: float) -> None:
@@ -308,13 +308,15 @@ class Member:
         when = self.exited_at or now
         for line in self._splitter.close():
             self._read_line(line, when)
-        match = self._scanner.close()
-        if match:
-            self._fail_by(match, when)
+        self._scanner.close(failed=self.status.exit_code != 0)
+        self._fail_by_new(when)
 
-    def _fail_by(self, match: Match, when: float) -> None:
-        text = f"{self.name}: {match.name} (line {match.line_number} of its log): {match.line}"
-        self.fail(match.name, text, when, match, self._no_sooner(when))
+    def _fail_by_new(self, when: float) -> None:
+        """Note what the scanner has found since the last time."""
+        for match in self._scanner.matches[self._noted :]:
+            text = f"{self.name}: {match.name} (line {match.line_number} of its log): {match.line}"
+            self.fail(match.name, text, when, match, self._no_sooner(when))
+        self._noted = len(self._scanner.matches)
 
     def _collect(self) -> None:
         """Fetch what else belongs to the evidence. Goes on where it was when the node did not answer."""

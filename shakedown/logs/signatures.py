@@ -113,8 +113,7 @@ _OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, _IGNORED, *_OF_BACKGROUND, *_CHAI
 _FORMS = read_patterns("shakedown.logs", "signatures.toml")
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
 _MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
-_STALE = 4096  # lines
-_MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has a tenth of them
+_STALE, _MAX_PENDING = 4096, 1024  # lines; tracebacks of as many ranks at once: no node has a tenth of them
 
 
 def _mild(line: str) -> bool:
@@ -129,8 +128,8 @@ def _distance(name: str) -> int:
     assert found is not None
     if found.symptom:
         return {"origin": 1, "either": 3}.get(found.role or "", 5)
-    if found.general:
-        return 2 if found.severity == "user" else 4  # of a program's own exception and an echo the first counts
+    if found.general:  # of a program's own exception and an echo the first counts
+        return 2
     return {"origin": 0, "either": 1}.get(found.role or "", 2)
 
 
@@ -138,11 +137,11 @@ class FailureScanner:
     """Finds the failures in a training log, line by line, while the log grows: each kind where it first stood.
 
     A traceback is judged by its last line, the exception: torchrun ends on SIGTERM with a traceback of its own, which
-    is no failure, nor is an exception that Python says it ignored, nor what torchrun says of its exit barrier; one that
-    has a signature is reported as that.
-    Tracebacks of several ranks may be mixed. A failed import, what a logger wrote behind words of its own, and what a
-    shell's tool said are held back until the next failure or the end: a program that trains afterwards has handled them
-    (`went_on`). Exceptions that end no process are passed over once it trains, unless hardware is at fault.
+    is no failure, nor is an exception that Python says it ignored, nor what torchrun says of its exit barrier. Those of
+    several ranks may be mixed. A failed import, what a logger wrote behind words of its own, and what a shell's tool or
+    RCCL's start said are held back until the next failure or the end: a program that trains afterwards has handled them
+    (`went_on`). Exceptions that end no process are passed over once it trains, unless hardware is at fault. What a line
+    means by its call and error alone explains a failure at the end, and establishes none.
     """
 
     def __init__(self, every: bool = False) -> None:
@@ -158,7 +157,7 @@ class FailureScanner:
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
         self._held: list[Match] = []
-        self._read: set[str] = set()  # kinds that no text of theirs showed, but a call and an error
+        self._read: dict[str, Match] = {}  # kinds that no text of theirs showed, but a call and an error
         self._trains = self._through = False
         self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
         self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
@@ -167,19 +166,9 @@ class FailureScanner:
         self._ended: dict[str, bool] = {}  # the same of the last one that came, which may have a chained one
 
     @property
-    def first(self) -> Match | None:
-        """The first of all."""
-        return self.matches[0] if self.matches else None
-
-    @property
     def root(self) -> Match | None:
         """The failure that best explains the others: of equal ones the first."""
-        return min(self.matches, key=self._far, default=None)
-
-    def _far(self, match: Match) -> float:
-        """Return how far a match is from the root; what was only read is behind a known text of its role."""
-        far = _distance(match.name)
-        return 1.75 + far / 2 if match.name in self._read else far
+        return min(self.matches, key=lambda match: _distance(match.name), default=None)
 
     @property
     def open(self) -> bool:
@@ -219,25 +208,41 @@ class FailureScanner:
             return self._in_traceback(strip_escapes(line))
         return self._settle(line)
 
-    def close(self) -> Match | None:
-        """End the log: a traceback without its exception is a failure as well."""
+    def close(self, failed: bool = True) -> Match | None:
+        """End the log: a traceback without its exception is a failure as well. `failed`: it may have failed, and what
+        was only read explains it where nothing else does; if not, it has handled what is held back."""
+        if not failed:
+            self._survive()
+        ended = self._close()
+        if failed and not (self._trains and not self.matches):
+            read = min(self._read.values(), key=lambda match: _distance(match.name), default=None)
+            nearest = _distance(self.root.name) if self.root else 9
+            if read is not None and 2 <= nearest > _distance(read.name):
+                self.optional.add(read.name)
+                self.matches.append(read)
+        return ended
+
+    def _close(self) -> Match | None:
         cut = [trace for trace in self._pending.values() if not trace.headless]
         self._pending.clear()
-        if not cut:
+        if not cut or self.matches:  # a place alone proves less than any line
             return self._confirm()
         first = min(cut, key=lambda trace: trace.began)
-        place = None if self.matches else entry_of(first, "")  # a place alone proves less than any line
-        return self._keep(_match(place or unknown_exception(), first.began, first.line))
+        return self._keep(_match(entry_of(first, "") or unknown_exception(), first.began, first.line))
 
     def went_on(self, through: bool = False) -> None:
         """Take what is held back for handled: the program trains. `through`: all runs of the log ended with success, so
         ranks that close one after the other follow."""
         self._trains, self._through = True, through
+        self._survive()
+        self._pending = {rank: begun for rank, begun in self._pending.items() if not begun.behind_words}
+
+    def _survive(self) -> None:
         for match in self._held:
             self._seen.discard(match.name)
             self._pass_over(f"{match.name}, which the program has handled", match.line)
         self._held.clear()
-        self._pending = {rank: begun for rank, begun in self._pending.items() if not begun.behind_words}
+        self._read.clear()
 
     def _confirm(self) -> Match | None:
         held, self._held = self._held, []
@@ -301,7 +306,7 @@ class FailureScanner:
         words = text.partition(_TRACEBACK)[0].strip(_NO_WORDS).removeprefix("Original") if _TRACEBACK in text else None
         self._pending[rank] = Traceback(self.lines, quoted(line), bool(words), words is None)
         self._pending[rank].take(text)
-        return self.close() if len(self._pending) > _MAX_PENDING else None
+        return self._close() if len(self._pending) > _MAX_PENDING else None
 
     def _end(self, traceback: Traceback, rank: str, text: str, line: str) -> Match | None:
         if _FORMS["clean_stop"].search(text):
@@ -331,22 +336,22 @@ class FailureScanner:
     def _signature_of(self, line: str, own: str) -> Entry | None:
         """Return the entry of what a line cites of RCCL, of the line, or of its own words without prefixes; where these
         say no more, that of the words that a library only wraps."""
-        cited = own.partition(_CITES)[2].strip()
-        found = (_known(_CITED + cited) if cited else None) or _known(line, own)
+        before, _, cited = own.partition(_CITES)
+        of_rccl = cited and (not before or "ccl" in before.lower())
+        found = (_known(_CITED + cited.strip()) if of_rccl else None) or _known(line, own)
         if found is not None and not (found.general or found.frames):
-            self._read.discard(found.name)
             return found
         plain = _plain(own)
         inner = _known(plain) if plain else None
         if inner is not None and not inner.refuses(own) and not (found and inner.general and not found.general):
             found = inner
         if found is not None and (found.symptom or not (found.general or found.frames)):
-            self._read.discard(found.name)
             return found
-        read = calls.read_call(own, weak=found is None)
-        if read not in (None, found) and read.name not in self._seen:
-            self._read.add(read.name)
-        return read or found
+        read = None if _mild(line) else calls.read_call(own, weak=found is None)
+        if read is None or self._every:
+            return read or found
+        self._read.setdefault(read.name, _match(read, self.lines, line))
+        return found
 
     def _settle(self, line: str, by: str = "") -> Match | None:
         own = by + unprefixed(line)
@@ -356,12 +361,11 @@ class FailureScanner:
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)
             return None
-        survivable = _CITED in line or _FORMS["tool"].match(own) is not None
-        handled = found.name in self._read or (survivable and not self._trains)
-        return self._found(found, line, handled)
+        at_start = _FORMS["tool"].match(own) or (_CITED in line and _FORMS["rccl_start"].search(own))
+        return self._found(found, line, bool(at_start) and not self._trains)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
-        if self._through and signature.role == "echo" and signature.part == "network":
+        if self._through and signature.name in _DATA["closes"]:
             self._pass_over(f"{signature.name} behind a successful end", line)
             return None
         seen = signature.name in self._seen and not self._every

@@ -150,7 +150,7 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
         summary,
         headline=_named_by_search(record) or (words.headline(found) if found else decided),
         grounds=[*searched, *(f"  {words.evidence(sign)}" for sign in (found.evidence[:1] if found else ()))],
-        outcomes=[outcome for outcome in outcomes if found is None or outcome.why or outcome.node not in found.origin],
+        outcomes=[outcome for outcome in outcomes if not _repeats(outcome, found)],
         next_steps=next_steps(record) if record.jobs and record.trials is None else (),
         gates=list(gate_lines(record.gates, found)),
         report=_where(directory, run) if directory else "",
@@ -174,6 +174,12 @@ def _outcome(node: RunNode) -> HostOutcome:
     if node.part in ("excluded", "unreached"):
         kind = "excluded" if node.part == "excluded" else "unreached"
     return HostOutcome(node.name, "stopped" if node.stopped else kind, node.why)
+
+
+def _repeats(outcome: HostOutcome, found: Diagnosis | None) -> bool:
+    """Return whether the verdict's line, which names where the failure began, says as much of a node."""
+    named = found is not None and outcome.node in found.origin
+    return named and not outcome.why and outcome.kind in ("failed", "fail")
 
 
 def own_reason(why: str, found: Diagnosis | None) -> str:

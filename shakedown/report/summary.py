@@ -138,9 +138,10 @@ def fitted(lines: Iterable[str], width: int = 0, most: int = LINES) -> Iterator[
         where = shown.pop()
     ends = list(accumulate(map(len, shown)))
     if ends and ends[-1] + len(where) > most:
-        kept = bisect_right(ends, most - len(where) - 1)
-        more = f"  and {counted(ends[-1] - sum(map(len, shown[:kept])), 'more line')} in the report"
-        shown = [*shown[:kept], [more]]
+        room = most - len(where) - 1
+        kept = shown[: bisect_right(ends, room)] or [shown[0][:room]]
+        more = f"  and {counted(ends[-1] - sum(map(len, kept)), 'more line')} in the report"
+        shown = [*kept, [more]]
     yield from (*chain.from_iterable(shown), *where)
 
 

@@ -17,8 +17,8 @@ from shakedown.runs.archive.redact import Redactor
 from shakedown.runs.archive.tar import Refused
 from tests.archives import manifest_of, member, packed
 
-# One of digits alone is a number, and one behind two dashes an option.
-SECRETS = st.from_regex(r"(?!\d+$|--)[A-Za-z0-9_+/-]{8,40}", fullmatch=True)
+# One of digits alone is a number, one behind two dashes an option, and one behind a slash with a letter may be a path.
+SECRETS = st.from_regex(r"(?!\d+$|--|/[A-Za-z])[A-Za-z0-9_+/-]{8,40}", fullmatch=True)
 FORMS = (
     "HF_TOKEN={}",
     'export API_KEY="{}"',
@@ -35,6 +35,7 @@ BETWEEN = st.sampled_from([" ", ": ", "/", "=", ", ", '"', "[0]", "(", "\n", "@"
 
 @given(SECRETS, st.sampled_from(FORMS), st.text(max_size=30), BETWEEN)
 @example("-0000000", "run --hf-token {} --nodes 2", "", " ")
+@example("/0000000", "HF_TOKEN={}", "", " ")
 @settings(deadline=None, max_examples=60)
 def test_a_secret_that_its_name_gives_away_is_masked(value: str, form: str, before: str, between: str) -> None:
     if "://" in form:

@@ -108,7 +108,22 @@ def test_a_program_that_trains_has_survived_what_was_only_read() -> None:
 def test_a_known_text_is_the_root_before_what_was_only_read() -> None:
     scanner = scanned("monitor: rsmi_dev_power_get failed", "RuntimeError: HIP out of memory. Tried to allocate 7 GiB")
     assert scanner.root and scanner.root.name == "out_of_memory"
-    assert "gpu_not_answering" in [match.name for match in scanner.matches]
+    scanner.close()
+    assert scanner.root.name == "out_of_memory"
+
+
+def test_what_was_only_read_explains_a_failure_and_establishes_none() -> None:
+    line = "monitor: rsmi_dev_power_get failed"
+    well = scanned(line)
+    well.close(failed=False)
+    assert well.matches == []
+    behind = scanned(line, "NCCL WARN socketProgress: Connection closed by remote peer node02<4242>")
+    behind.close()
+    assert behind.root and behind.root.name == "gpu_not_answering"
+    later = scanned(
+        "worker 3: error: could not allocate 7 MB of device memory", "torch.OutOfMemoryError: HIP out of memory"
+    )
+    assert later.root and later.root.name == "out_of_memory" and not later.optional
 
 
 def test_a_storm_of_one_line_is_read_once() -> None:

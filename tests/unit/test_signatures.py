@@ -190,7 +190,7 @@ def test_a_live_log_tells_on_the_very_line():
     assert scanner.line("HIP out of memory\n").line_number == 3
     assert scanner.line("CUDA out of memory\n") is None, "each kind where it first stood"
     assert scanner.line("Segmentation fault\n").line_number == 5
-    assert (scanner.first.name, [match.name for match in scanner.matches][1:]) == (
+    assert (scanner.matches[0].name, [match.name for match in scanner.matches][1:]) == (
         "out_of_memory",
         ["segmentation_fault"],
     )
@@ -203,7 +203,7 @@ def test_batches_find_the_same_as_single_lines():
         for start in range(0, len(lines), 7):
             scanner.batch(lines[start : start + 7])
         scanner.close()
-        assert scanner.first == first_failure(lines)
+        assert next(iter(scanner.matches), None) == first_failure(lines)
         assert scanner.lines == len(lines)
 
 

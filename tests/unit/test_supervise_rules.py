@@ -48,6 +48,31 @@ def test_a_job_of_scripted_nodes_completes(play: Play) -> None:
     assert kinds == ["preparing a, b", "all nodes are ready: starting", f"completed: {result.reason}"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "amd-smi: error: could not read power",
+        "[aiter] import failed: No such file or directory",
+        "[rank3] could not set nice(-5): Permission denied",
+        "Error: unable to open /etc/rdma/x.conf: No such file or directory",
+        "node05:77:91 [3] NCCL WARN NET/IB : Unable to open device mlx5_9",
+    ],
+)
+def test_a_node_that_prints_no_iterations_and_ends_with_0_has_survived_what_it_said(play: Play, line: str) -> None:
+    result = play(a=Script(says=[(0.5, f"{line}\n")], exits=(4, 0)), b=trains(1, 2, 3, exits=4))
+    assert result.completed and result.failures == [], result.failures
+
+
+def test_what_a_node_said_before_it_failed_is_evidence_with_the_failure(play: Play) -> None:
+    says = [(0.5, "NCCL WARN Call to ibv_open_device failed\n"), (2, "torch.OutOfMemoryError: HIP out of memory\n")]
+    result = play(a=Script(says=says, exits=(3, 1)), b=trains(1))
+    kinds = [failure.kind for failure in result.failures]
+    assert kinds[:2] == ["rdma_device_missing", "out_of_memory"]
+    says = [(2, "NCCL WARN HIP failure 'unspecified launch failure'\n")]
+    result = play(a=Script(says=says), b=trains(1, 2, 3))
+    assert failed(result)[:2] == ("a", "gpu_launch_failure")
+
+
 @pytest.mark.parametrize(("first_at", "kind"), [(18.5, "stall"), (60, "no start")])
 def test_the_first_iteration_has_its_time(play: Play, first_at: float, kind: str) -> None:
     result = play(plan={"timeout_s": 1000}, a=WAITS, b=trains(first_at))

@@ -40,6 +40,7 @@ _NAMED = re.compile(
 _VALUE = re.compile(
     r"""\\{1,3}["'][^"'\\\n]{1,4096}|"[^"\n]{1,4096}"|'[^'\n]{1,4096}'|["']?(?:(?i:Bearer|Basic|Token|![a-z]{1,20})\s{1,4})?[^\s"',;&)\]}]{1,4096}"""
 )
+_PATH = re.compile(r"(?:~|\.\.?)?/(?:[A-Za-z.]|$)")
 _SCHEME = re.compile(r"(?i:Bearer|Basic|Token|![a-z]{1,20})\s+")
 _QUOTES = "\\\"'"
 _SHOWN = re.compile(
@@ -136,7 +137,7 @@ def _is_secret(line: str, found: re.Match[str], value: str) -> bool:
     if not sign and not is_option and not line.endswith(_SETS, 0, found.start()):  # two words of a sentence
         return what == "any value" and len(value) >= _LONG and is_issued(value)
     if what == "any value" and sign != "is":
-        is_path = value.startswith(("/", "~/", "./", "../")) and not is_issued(value)
+        is_path = _PATH.match(value) is not None and not is_issued(value)
         return "PASS" in name.upper() or not is_path
     return is_issued(value)
 
