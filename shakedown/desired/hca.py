@@ -59,7 +59,7 @@ def libraries_of(provider: Provider, verbs: Verbs) -> list[ProviderLibrary]:
 
 
 def library_of(provider: Provider, verbs: Verbs) -> ProviderLibrary | None:
-    """Return the container's library: of libibverbs' own ABI, at the wanted path; None: not known."""
+    """Return the container's library: of libibverbs' own ABI, at the wanted path; None: not known, or not there."""
     if is_unreadable(verbs.abi):
         return None
     path = expected_path(provider, verbs.abi)

@@ -29,7 +29,8 @@ _QUOTES = "no_failure_signature"  # the gate that quotes the lines which a diagn
 
 
 def split(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> tuple[list[Gate], list[Gate]]:
-    """Return gates that fail on their own account, and those that only follow from their job's early end."""
+    """Return gates that fail on their own account, and those that only follow from their job's early end.
+    Where no diagnosis explains the end, the first gate that shows it stands for itself."""
     own: list[Gate] = []
     following: list[Gate] = []
     of_job: dict[str, list[Gate]] = {}  # as many as nodes, where each node had one for itself

@@ -77,7 +77,8 @@ def rccl_tuning(logs: Logs) -> Outcome:
 
 
 def _failure(log: NodeLog, trains: bool) -> Match | None:
-    """Return the failure of a log that explains the others best, or the first that it did not handle."""
+    """Return the failure of a log that explains the others best; where the run trains and this log has no iterations,
+    the first that it did not handle."""
     return log.failure if not trains or log.iterations else next(iter(log.unhandled(trains)), None)
 
 

@@ -66,7 +66,7 @@ class NodeLog(Frozen):
     incomplete: str = ""
 
     def unhandled(self, trains: bool) -> tuple[Match, ...]:
-        """Return the failures; where the run trains, but what a log without iterations has handled."""
+        """Return the failures; where the run trains, not those that a log without iterations has handled."""
         handled = trains and not self.iterations
         return tuple(match for match in self.failures if not (handled and match.name in self.optional))
 

@@ -204,7 +204,7 @@ _LEAST_ODDS = 2.0  # that the cause is still there, before the search
 
 
 def missed(problem: Problem, trainings: Iterable[Training]) -> float:
-    """Return the probability, after these trainings, that a node fails `RATE` of its own, or all was noise."""
+    """Return the probability, after these trainings, of a node that fails `RATE` of its own, against noise alone."""
     false_fail = problem.noise.false_fail
     fails = RATE + (1 - RATE) * false_fail
     failed, passed = math.log(fails / false_fail), math.log((1 - fails) / (1 - false_fail))

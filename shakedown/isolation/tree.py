@@ -129,7 +129,8 @@ def to_resume(path: Path) -> Isolation:
 
 
 def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> dict[str, str]:
-    """Return node -> reason of the inventory's last search. Raises ValueError where others could have written it."""
+    """Return node -> reason of the inventory's last search: of a link one end, of an uplink or trunk one rack. Raises
+    ValueError where others could have written it."""
     wanted, excluded = set(nodes), dict[str, str]()
     for path in sorted((root or runs_folder()).glob("*/isolation.json"), reverse=True) if wanted else ():
         try:

@@ -64,7 +64,8 @@ def _of(connection: Connection, table: Table, nodes: list[str], since: int) -> d
 
 
 def by_age(ledger: Ledger, nodes: Iterable[str]) -> list[tuple[str, int | None]]:
-    """Return nodes with the time of their last passed load (None: none), the longest ago first. Raises LedgerError."""
+    """Return nodes with the time of their last passed load (None: none), the longest ago first; of those
+    without one, the last that was loaded comes last. Raises LedgerError."""
     wanted = {node: name(node) for node in nodes}
     passed: dict[str, int] = {}
     tried: dict[str, int] = {}

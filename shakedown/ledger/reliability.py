@@ -38,7 +38,7 @@ def chi2_quantile(share: float, count: int) -> float:
 
 
 def mtbf_interval(hours: float, failures: int) -> tuple[float, float | None]:
-    """Return the 95 % interval of the time between failures: 2T/chi2(.975, 2k+2) to 2T/chi2(.025, 2k), if k > 0."""
+    """Return the 95 % interval of the mean time between failures: 2T/chi2(.975, 2k+2) to 2T/chi2(.025, 2k) if any."""
     tail = (1 - LEVEL) / 2
     high = 2 * hours / chi2_quantile(tail, failures) if failures else None
     return 2 * hours / chi2_quantile(1 - tail, failures + 1), high

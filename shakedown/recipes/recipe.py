@@ -57,8 +57,8 @@ class Launch(Section):
 
 class Rule(Section):
     """A rule of options. It holds where they have the values of `when`, all of `given` and none of `absent` are given.
-    Then `require` wants these values (none given is set), `needs` these given, `excludes` none, `at_least` and `below`
-    compare with an option or a number, and none of the job's `variables` may have these values."""
+    Then `require` wants these values (none given is set), `needs` these given, `excludes` none; one of `at_least` is
+    no less than the other option or number, one of `below` is less. No `variables` of the job may have these values."""
 
     when: dict[Text, Value] = {}
     given: list[Text] = []

@@ -50,9 +50,8 @@ def shared_cache() -> None:
         return
     if len(taking_part) < 2 or name not in taking_part:
         return
-    from shakedown.jobs.plan.container import (
-        cache_folder,
-    )  # the plan of a job, which a deploy without one does not need
+    # The plan of a job, which a deploy without one does not need.
+    from shakedown.jobs.plan.container import cache_folder
 
     chosen, _problems = choose(recipes()[smoke.recipe], smoke)
     folder = cache_folder(chosen, smoke.volumes)

@@ -120,7 +120,7 @@ def _precision(draft: LayerDraft) -> None:
 
 
 def _batch(draft: LayerDraft) -> None:
-    """Flag a batch that CVS would change: it takes older files' for 32 GPUs, and scales it to its nodes
+    """Flag a batch that CVS would change: it reads the batch of an older file as that of 32 GPUs, and scales it
     (cvs/lib/megatron_training_lib.py at dddd91430fe4). Shakedown trains what the file has."""
     assert draft.job is not None
     batch = draft.parsed.get("model.batch_size")

@@ -67,7 +67,8 @@ def _multiply(place: Place, name: str) -> tuple[Callable[..., Any] | None, Any]:
 
 def wrong_rows(place: Place, multiply: Callable[..., Any], dtype: Any, size: int, columns: bool = False) -> int:
     """Count the wrong rows of a product, by Freivalds' method on the host: a row with a wrong element never passes. The
-    factors hold -1, 0 and 1, mostly 0: every sum stays below 256, exact in each data type in any order."""
+    factors hold -1, 0 and 1, and one in eight of the first is not 0: every sum stays below 256, exact in each data type
+    in any order."""
     import torch
 
     random = torch.Generator().manual_seed(size)
