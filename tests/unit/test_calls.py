@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import sys
 
 import pytest
 
@@ -36,7 +35,6 @@ def test_the_lines_of_a_row_lead_to_its_entry(call: calls.Call) -> None:
     assert not _UNBOUNDED.search(call.about.pattern + (call.says.pattern if call.says else ""))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="numbers and texts of Linux")
 def test_the_errors_have_the_numbers_and_texts_of_the_system() -> None:
     for name, (number, text) in calls._data()["errors"].items():
         assert (getattr(errno, name), os.strerror(number)) == (number, text)
