@@ -1,13 +1,15 @@
 """What a line means by the call or component that it names and by how that failed, in whatever words: `calls.toml`."""
 
 import re
-from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from functools import cache, lru_cache, partial
+from typing import NamedTuple
 
 from shakedown.catalogue.model import Entry, entry
-from shakedown.common.data import read_patterns, read_toml
+from shakedown.common.data import kept_toml, read_patterns
 
 _LONGEST = 2_000  # characters of a line that are read
+_data = partial(kept_toml, "shakedown.catalogue", "calls.toml")
+_forms = cache(partial(read_patterns, "shakedown.catalogue", "calls.toml"))
 _CHANGING = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{4,40}")  # what tells the lines of a storm apart
 
 
@@ -76,13 +78,3 @@ def _errors(words: str) -> set[str]:
     return {name for name, (_, text) in known.items() if text.lower() in lower or re.search(rf"\b{name}\b", words)} | {
         names[number] for number in numbers & names.keys()
     }
-
-
-@cache
-def _data() -> dict[str, Any]:
-    return read_toml("shakedown.catalogue", "calls.toml")
-
-
-@cache
-def _forms() -> dict[str, re.Pattern[str]]:
-    return read_patterns("shakedown.catalogue", "calls.toml")

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from shakedown.common.data import read_toml
+from shakedown.common.data import kept_toml, read_toml
 from shakedown.common.frozen import Frozen
 
 Log = Literal["kernel", "job", "rccl"]
@@ -181,7 +181,7 @@ def _role(log: Log, given: dict[str, Any]) -> dict[str, str]:
 
 @cache
 def _pattern(log: Literal["kernel", "job"]) -> re.Pattern[str]:
-    lists = read_toml("shakedown.catalogue", "words.toml")[log]
+    lists = kept_toml("shakedown.catalogue", "words.toml")[log]
     words = "|".join(map(re.escape, lists["words"]))
     stems = "|".join(map(re.escape, lists["stems"]))
     return re.compile(
@@ -189,14 +189,9 @@ def _pattern(log: Literal["kernel", "job"]) -> re.Pattern[str]:
     )
 
 
-@cache
-def _marks() -> tuple[str, ...]:
-    return tuple(read_toml("shakedown.catalogue", "words.toml")["job"]["marks"])
-
-
 def of_a_job(line: str) -> bool:
     """Return whether a line shows that the log is a job's, and not the kernel's."""
-    return any(mark in line for mark in _marks())
+    return any(mark in line for mark in kept_toml("shakedown.catalogue", "words.toml")["job"]["marks"])
 
 
 def alarming(line: str, log: Literal["kernel", "job"]) -> bool:

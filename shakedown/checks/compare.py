@@ -3,6 +3,7 @@ devices with one wanted value."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -89,6 +90,7 @@ def installed(wanted: str, reading: Reading[str], remedy: Remedy) -> Comparison:
     return comparison(Verdict.DRIFT, wanted, "not there", str(reading), remedy)
 
 
+@functools.lru_cache
 def data(name: str) -> dict[str, Any]:
     """Return a data file of the checks. In JSON: the files travel to nodes whose Python reads nothing else."""
     here = os.path.dirname(__file__)  # noqa: PTH120 - a node would pay 4 ms for pathlib

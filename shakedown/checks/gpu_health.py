@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -119,7 +118,7 @@ def gpu_error_records(desired: DesiredState, state: NodeState) -> Comparison | N
         more = f" ({len(records)} records)" if len(records) > 1 else ""
         found = worst._replace(shown=f"{worst.shown}{more}")
         if worst.verdict is Verdict.FAIL and _is_doubtful(gpu) and not _other_sign(gpu, state):
-            remedy = Remedy(text=f"look for another sign of a fault; {_knowledge()['doubtful']['source']}")
+            remedy = Remedy(text=f"look for another sign of a fault; {data('afid.json')['doubtful']['source']}")
             return found._replace(verdict=Verdict.WARN, shown=f"{found.shown}, no other sign of a fault", remedy=remedy)
         return found
 
@@ -127,7 +126,7 @@ def gpu_error_records(desired: DesiredState, state: NodeState) -> Comparison | N
 
 
 def _judge_record(record: ErrorRecord) -> Judgement:
-    knowledge = _knowledge()
+    knowledge = data("afid.json")
     afids = [] if is_unreadable(record.afids) else record.afids
     events = [knowledge["events"].get(str(afid), ["unknown event", "unread", "unread"]) for afid in afids]
     kinds = {kind for _, kind, _ in events}
@@ -143,7 +142,7 @@ def _judge_record(record: ErrorRecord) -> Judgement:
 
 def _is_doubtful(gpu: Gpu) -> bool:
     """Return whether this GPU's driver is known to report fatal records of healthy GPUs."""
-    doubtful = _knowledge()["doubtful"]
+    doubtful = data("afid.json")["doubtful"]
     if gpu.pci_id not in doubtful["pci_ids"] or is_unreadable(gpu.driver):
         return False
     driver, first = numbers(gpu.driver), numbers(doubtful["driver"])
@@ -193,8 +192,3 @@ def gpu_peers(desired: DesiredState, state: NodeState) -> Comparison | None:
         return Judgement(Verdict.OK, f"XGMI to {len(peers) - len(by_other)}")
 
     return _judge(desired, state, f"XGMI to {wanted}", lambda gpu: gpu.peers, judge)
-
-
-@functools.lru_cache
-def _knowledge() -> dict[str, Any]:
-    return data("afid.json")

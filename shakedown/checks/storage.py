@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from shakedown.checks import check
 from shakedown.checks.compare import AS_ROOT, comparison, data, read_again, unknown
@@ -80,7 +78,7 @@ def _judge(drive: Drive) -> list[tuple[Verdict, str, Remedy]]:
 
 def _broken(health: Mapping[str, int]) -> Iterator[tuple[Verdict, str, Remedy]]:
     """Yield each rule that a drive's readings break. A reading that the drive does not have breaks none."""
-    knowledge = _knowledge()
+    knowledge = data("drives.json")
     for rule in knowledge["rules"]:
         value, limit = health.get(rule["reading"]), health.get(rule.get("at_most", ""))
         if value is None or rule.get("not_with") in health:
@@ -95,8 +93,3 @@ def _named(drive: Drive) -> str:
     """Return a drive with what its label says."""
     about = [value for value in (drive.model, drive.serial) if not is_unreadable(value) and value]
     return f"{drive.name} ({', '.join(about)})" if about else drive.name
-
-
-@functools.lru_cache
-def _knowledge() -> dict[str, Any]:
-    return data("drives.json")

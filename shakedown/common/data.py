@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -9,6 +10,9 @@ from typing import Any
 def read_toml(package: str, name: str) -> dict[str, Any]:
     """Read a data file that stands beside the modules of a package."""
     return tomllib.loads((files(package) / name).read_text("utf-8"))
+
+
+kept_toml = cache(read_toml)  # the same, read once, for who looks things up in it: nobody may change what it gives
 
 
 def read_patterns(package: str, name: str) -> dict[str, re.Pattern[str]]:

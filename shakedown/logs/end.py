@@ -5,15 +5,15 @@ last iteration, of more the first and the last half. The forms are data: `end.to
 """
 
 import re
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 from shakedown.catalogue.model import alarming
-from shakedown.common.data import read_toml
+from shakedown.common.data import kept_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.lines import as_text, split, unprefixed
 
+_data = partial(kept_toml, "shakedown.logs", "end.toml")
 _KEPT = 1 << 18
 _LAST = 40  # lines of a log without iterations
 _LONGEST = 2000  # characters of a line that are looked at
@@ -52,11 +52,6 @@ def endings() -> tuple[Ending, ...]:
 @cache
 def _harmless(wins: bool) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(form["pattern"]) for form in _data()["harmless"] if form.get("wins", False) is wins)
-
-
-@cache
-def _data() -> dict[str, list[dict[str, Any]]]:
-    return read_toml("shakedown.logs", "end.toml")
 
 
 def ended_badly(line: str, sure: bool = True) -> str:

@@ -2,10 +2,9 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
-from shakedown.common.data import read_toml
+from shakedown.common.data import kept_toml, read_toml
 from shakedown.common.frozen import Frozen
 
 GREATEST = 1e15  # of any metric in its unit: far more than a machine has, and little enough to be summed up
@@ -62,18 +61,14 @@ class Peak:
         return f"{self.tflops:g} TFLOP/s, the dense peak of an {self.gpu.upper()} in {how} ({self.source})"
 
 
-@cache
-def _peaks() -> dict[str, dict[str, float | str]]:
-    return read_toml("shakedown.logs", "peaks.toml")
-
-
 def peak(gpus: Collection[str] = (), precision: str | None = None) -> Peak:
     """Return the peak of the fastest of these GPUs, of all where none of them is known, in the fastest precision that
     the job names and the GPU has, else in the fastest at all."""
-    named = [gpu for gpu in gpus if gpu in _peaks()] if all(gpu in _peaks() for gpu in gpus) else []
+    peaks = kept_toml("shakedown.logs", "peaks.toml")
+    named = [gpu for gpu in gpus if gpu in peaks] if all(gpu in peaks for gpu in gpus) else []
     found = []
-    for gpu in named or _peaks():
-        entry = _peaks()[gpu]
+    for gpu in named or peaks:
+        entry = peaks[gpu]
         values = {name: float(entry[name]) for name in PRECISIONS if name in entry}
         known = precision if precision in values else ""
         found.append(Peak(gpu, known or "", values[known] if known else max(values.values()), str(entry["source"])))

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from shakedown.common.data import read_toml
+from shakedown.common.data import kept_toml, read_toml
 from shakedown.recipes.option import Option, Value
 from shakedown.recipes.recipe import Family, Rule, families
 
@@ -88,14 +88,9 @@ ENVIRONMENT = ("NCCL_", "RCCL_", "GLOO_", "TORCH_", "HIP_", "CUDA_", "HSA_", "GP
 HANDED_ON = (*ENVIRONMENT, "TOKENIZERS_", "TE_", "NVTE_", "PYTHONPATH")
 
 
-@cache
-def _gated() -> list[str]:
-    return list(read_toml("shakedown.recipes", "gated.toml")["models"])
-
-
 def gated(model: str) -> bool:
     """Return whether Hugging Face requires a token of an account that has accepted the model's licence."""
-    return any(fnmatchcase(model, pattern) for pattern in _gated())
+    return any(fnmatchcase(model, pattern) for pattern in kept_toml("shakedown.recipes", "gated.toml")["models"])
 
 
 _TRUE_FALSE = ["true", "false"]  # the flags of configuration files

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from shakedown.common.data import kept_toml
 from shakedown.gates import Gate, NodeLog, judge_log, read_log
 from shakedown.gates.offline import Request, judge_logs
 from shakedown.logs.job_shape import JobShape
-from shakedown.logs.metrics import PRECISIONS, _peaks, peak
+from shakedown.logs.metrics import PRECISIONS, peak
 from shakedown.state.findings import Verdict
 
 OK, FAIL = Verdict.OK, Verdict.FAIL
@@ -120,7 +121,7 @@ def test_a_log_without_a_throughput_is_not_asked() -> None:
 
 
 def test_every_peak_has_its_source_and_the_fastest_precision_is_the_fastest() -> None:
-    for gpu, entry in _peaks().items():
+    for gpu, entry in kept_toml("shakedown.logs", "peaks.toml").items():
         assert entry["source"] and set(entry) <= {*PRECISIONS, "source"}
         speeds = [float(entry[each]) for each in PRECISIONS if each in entry]
         assert speeds == sorted(speeds, reverse=True), gpu

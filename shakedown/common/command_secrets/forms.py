@@ -6,11 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import Any
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from shakedown.common.data import read_toml
+from shakedown.common.data import kept_toml
 from shakedown.common.frozen import Frozen
 
 Span = tuple[int, int]
@@ -96,20 +95,17 @@ class Words(Frozen):
 
 
 @cache
-def _data() -> dict[str, Any]:
-    return read_toml("shakedown.common.command_secrets", "forms.toml")
-
-
-@cache
 def forms() -> tuple[Form, ...]:
     """Return what is known of forms."""
-    return tuple(Form.model_validate(entry) for entry in _data()["form"])
+    return tuple(
+        Form.model_validate(entry) for entry in kept_toml("shakedown.common.command_secrets", "forms.toml")["form"]
+    )
 
 
 @cache
 def known() -> Words:
     """Return what is known of names."""
-    return Words.model_validate(_data()["words"])
+    return Words.model_validate(kept_toml("shakedown.common.command_secrets", "forms.toml")["words"])
 
 
 def without(text: str, mask: str) -> tuple[str, int]:

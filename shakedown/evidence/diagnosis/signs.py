@@ -6,12 +6,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Protocol
+from typing import Protocol
 
 from shakedown.catalogue import Role, entry
-from shakedown.common.data import read_toml
+from shakedown.common.data import kept_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.evidence.diagnosis.model import Sign
@@ -20,6 +20,7 @@ from shakedown.evidence.results import Failure
 from shakedown.logs.lines import unprefixed
 from shakedown.logs.signatures import Match
 
+data = partial(kept_toml, "shakedown.evidence.diagnosis", "signs.toml")
 _ADDRESS = re.compile(
     r"(?<![\w.-])(\d{1,3}(?:\.\d{1,3}){3})(?![\w-])"
     r"|(?<![0-9a-fA-F:.])((?:[0-9a-fA-F]{0,4}:){2,7}(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{0,4}))(?![\w:.])"
@@ -101,7 +102,7 @@ def _address(text: str) -> str | None:
 
 @cache
 def _forms(kind: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(form["pattern"]) for form in read_toml("shakedown.catalogue", "names.toml")[kind])
+    return tuple(re.compile(form["pattern"]) for form in kept_toml("shakedown.catalogue", "names.toml")[kind])
 
 
 class _Proof(Frozen):
@@ -115,12 +116,6 @@ class _Proof(Frozen):
 def proofs() -> dict[str, _Proof]:
     """Return what each kind of failure proves that the controller saw itself."""
     return {kind: _Proof(**proof) for kind, proof in data()["seen"].items()}
-
-
-@cache
-def data() -> dict[str, Any]:
-    """Return what `signs.toml` holds."""
-    return read_toml("shakedown.evidence.diagnosis", "signs.toml")
 
 
 # Where a line itself says that the failure was: Ray's driver repeats the lines of its workers, "(train pid=7,
