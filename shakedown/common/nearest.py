@@ -9,7 +9,8 @@ _MANY = 20  # names that fill lines
 
 def nearest(word: str, known: Iterable[str], before: str = "", after: str = "") -> str:
     """Return the known name that is nearest to a word, between these two texts; nothing where none is near."""
-    near = difflib.get_close_matches(word, list(known), 1)
+    names = list(known)
+    near = [name for name in names if name.lower() == word.lower()] or difflib.get_close_matches(word, names, 1)
     return f"{before}{near[0]}{after}" if near else ""
 
 

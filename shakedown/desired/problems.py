@@ -12,13 +12,15 @@ from shakedown.hosts import few
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """An error: `where` is its layer ("group rack7", "profile mi300x"), `path` the dotted path, `hosts` the nodes."""
+    """An error: `where` is its layer ("group rack7", "profile mi300x"), `path` the dotted path, `hosts` the nodes, `at`
+    the file and line where a person repairs it."""
 
     where: str
     path: str
     value: str
     expected: str
     hosts: tuple[str, ...] = ()
+    at: str = ""
 
     def __str__(self) -> str:
         value = MASK if is_secret(self.path.rpartition(".")[2]) else self.value
@@ -33,12 +35,16 @@ def shown(value: object, most: int = 80) -> str:
 
 def as_lines(problems: Iterable[Problem]) -> list[str]:
     """Return a line for each problem; a problem that several hosts or groups have in common is one line."""
-    alike: dict[tuple[str, Problem], dict[str, None]] = {}
+    alike: dict[tuple[str, Problem], dict[str, str]] = {}
     for problem in problems:
         kind, space, name = problem.where.rpartition(" ")
-        alike.setdefault((kind + space, replace(problem, where="", hosts=())), {})[name] = None
+        alike.setdefault((kind + space, replace(problem, where="", hosts=(), at="")), {})[name] = problem.at
     rows = [(kind, few(names) if len(names) > 1 else next(iter(names)), row) for (kind, row), names in alike.items()]
-    return [str(replace(row, where=kind + where)) for kind, where, row in rows]
+    places = [few(dict.fromkeys(filter(None, names.values()))) for names in alike.values()]
+    return [
+        f"{f'{printable(at)}: ' if at else ''}{replace(row, where=kind + where)}"
+        for at, (kind, where, row) in zip(places, rows, strict=True)
+    ]
 
 
 def listed(beginning: str, problems: Iterable[Problem]) -> str:

@@ -5,10 +5,12 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from shakedown.common.lists import grouped
 from shakedown.common.nearest import nearest
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import Imported
@@ -184,7 +186,8 @@ def _problems_of(error: ValidationError, merged: Merged) -> Iterator[Problem]:
         expected = _expectation(item)
         if item["type"] == "extra_forbidden":
             *section, key = parts
-            expected += nearest(str(key), _keys_in(section), " (", "?)")
+            near = nearest(str(key), _keys_in(section)) or " or ".join(paths_of(str(key)))
+            expected += f" ({near}?)" if near else ""
         grouped[".".join(map(str, parts))].append((expected, item["input"]))
     for path, items in grouped.items():
         expected = " or ".join(dict.fromkeys(text for text, _ in items))
@@ -212,6 +215,28 @@ def _keys_in(section: Sequence[str | int]) -> list[str]:
     return [key for model in models for key in model.model_fields]
 
 
+@cache
+def _paths() -> Mapping[str, list[str]]:
+    """Return the paths of the keys in sections, by the last part of each in small letters."""
+
+    def below(model: type[BaseModel], path: str) -> Iterator[tuple[str, str]]:
+        for name, key in model.model_fields.items():
+            yield name, path + name
+            for inside in _models_in(key.annotation):
+                yield from below(inside, f"{path}{name}.{'NAME.' if 'dict[' in str(key.annotation) else ''}")
+
+    return grouped(below(DesiredState, ""))
+
+
+_FEW = 4  # paths that are spelt out
+
+
+def paths_of(key: str) -> list[str]:
+    """Return the full names of a key that a site wrote outside its section; nothing where there are many."""
+    found = [path for path in _paths().get(key.lower(), ()) if "." in path]
+    return found if len(found) <= _FEW else []
+
+
 def nested(key: str, value: Any) -> dict[str, Any]:
     """Return a dotted key as sections; in a section of names the rest is one key: tuning.sysctl.vm.swappiness."""
     *sections, last = key.split(".")
@@ -235,11 +260,23 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(part)
 
 
+# What pydantic calls by its own words, and how a site writes it.
+_WRITTEN = {
+    "int_type": "a valid integer, without quotation marks",
+    "float_type": "a valid number, without quotation marks",
+    "bool_type": "a valid boolean, True or False",
+    "list_type": 'a valid list, as ["a", "b"]',
+    "string_type": 'a valid string, as "a"',
+}
+
+
 def _expectation(item: Any) -> str:
     if item["type"] == "missing":
         return "a value"
     if item["type"] == "extra_forbidden":
         return "no such key"
+    if item["type"] in _WRITTEN:
+        return _WRITTEN[item["type"]].split(", without" if not isinstance(item["input"], str) else "\n")[0]
     if item["type"] in ("model_type", "dict_type", "model_attributes_type"):
         return "a section: {KEY: VALUE}"
     message = str(item["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")

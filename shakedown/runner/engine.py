@@ -49,6 +49,7 @@ def load(
     command line reads it; not yet connected. `limit`: as `hosts.select` reads it; otherwise `only` those hosts that
     have one of these names. `connects` is false where it never will be, which spares the loading of
     the modules that bound a connection and report its end. Raises InventoryError."""
+    invocation.inventory = inventory
     state = State()
     state.cwd = str(Path.cwd())
     ctx_state.set(state)
@@ -89,19 +90,20 @@ def load(
         there = f": none of {named(only)} (there are {named(host.name for host in made)})" if len(made) else ""
         if not len(made) and not Path(inventory).exists():
             there = f": it is no file{meant(inventory)}; expected an inventory, as inventories/rack.py, or host names"
+        there = there or ': name them in a group of it, as rack = (["node01", "node02"], {"gpu": "mi300x"})'
         raise InventoryError(f"{inventory}: no hosts{there}")
-    invocation.inventory = inventory
     return state
 
 
 def _raised_in(error: Exception, inventory: str) -> str:
-    """Return the user's file in which an inventory failed: itself, or a file of group_data. pyinfra runs both."""
+    """Return the user's file in which an inventory failed, and the line: itself, or a file of group_data."""
     cause = getattr(error, "exception", error)
     if isinstance(cause, SyntaxError) and cause.filename:
         return cause.filename
-    frames = (frame for frame, _line in traceback.walk_tb(cause.__traceback__))
-    run = [frame.f_locals["filename"] for frame in frames if frame.f_code.co_name == "exec_file"]
-    return str(run[-1]) if run else inventory
+    frames = list(traceback.walk_tb(cause.__traceback__))
+    run = [str(frame.f_locals["filename"]) for frame, _line in frames if frame.f_code.co_name == "exec_file"]
+    lines = [f"{run[-1]}:{line}" for frame, line in frames if run and frame.f_code.co_filename == run[-1]]
+    return (lines or run[-1:] or [inventory])[-1]
 
 
 def choose(inventory: Inventory, words: Sequence[str], where: str) -> list[str]:

@@ -1,21 +1,22 @@
 """What pyinfra's inventory says, in our words: the hosts in order, their layers, their desired states."""
 
 import getpass
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 from pyinfra.api import Host, Inventory, State
 
-from shakedown.common.text import printable
 from shakedown.desired.layers import HostLayers, Layer, leaves
-from shakedown.desired.problems import DesiredStateError, Problem
+from shakedown.desired.problems import DesiredStateError, Problem, shown
 from shakedown.desired.resolve import KEYS, Resolved, asks, nested
 from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
-from shakedown.runner.pyinfra.inventory_file import key_problems, without_group
+from shakedown.runner.pyinfra.inventory_file import key_problems, no_name, without_group
 from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.pyinfra.written import files, placed, twice
 
 _GROUP = "group "
 
@@ -32,14 +33,10 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
     kept = progress(state)
     if kept.resolved is None:
         hosts = hosts_in_limit(state)
-        bad = [host.name for host in hosts if printable(host.name) != host.name]
-        if bad:  # pyinfra shows them as they are
-            expected = "one without control characters"
-            raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
-        made, more = state.inventory, invocation.group_data
-        stray = () if unasked else without_group(invocation.inventory, made, state.cwd, more)
+        if bad := [(host.name, why) for host in hosts if (why := no_name(host.name))]:  # pyinfra shows them as they are
+            raise DesiredStateError([Problem(f"host {name}", "its name", shown(name), why) for name, why in bad])
         whole = len(hosts) == len(list(state.inventory))
-        resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked, stray)
+        resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked)
         for line in resolved.notes:
             click.echo(line, err=True)
         if to_train and hosts and not any(desired.smoke for desired in resolved.states.values()):
@@ -47,21 +44,22 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
     return kept.resolved
 
 
-def resolved_of(
-    hosts: list[Host], whole: bool, to_train: bool = False, unasked: bool = False, more: Iterable[Problem] = ()
-) -> Resolved:
-    """Merge and validate the layers of the hosts. The errors include `more` and those that only an inventory shows."""
+def resolved_of(hosts: list[Host], whole: bool, to_train: bool = False, unasked: bool = False) -> Resolved:
+    """Merge and validate the layers of the hosts. The errors include those that only an inventory's files show."""
     layers = [layers_of(host) for host in hosts]
-    problems = [*more, *([] if unasked else _unasked(layers))]
+    made, read = hosts[0].inventory if hosts else None, files(invocation.inventory, invocation.group_data)
+    problems = [problem for file in read for problem in twice(file, groups=file == read[0])]
+    if made and not unasked:
+        problems += [*without_group(read, made), *_unasked(layers)]
     problems += contradictions(layers)
     problems += key_problems({host.name: host for host in hosts}, layers)
     try:
         resolved = resolve(layers, whole, to_train)
     except DesiredStateError as error:
-        raise DesiredStateError([*problems, *error.problems]) from error
+        raise DesiredStateError(placed([*problems, *error.problems], read)) from error
     if problems:
-        raise DesiredStateError(problems)
-    return resolved
+        raise DesiredStateError(placed(problems, read))
+    return replace(resolved, of_job=tuple(placed(resolved.of_job, read)))
 
 
 def _unasked(hosts: list[HostLayers]) -> list[Problem]:

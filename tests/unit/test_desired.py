@@ -91,7 +91,8 @@ def test_every_error_at_once_each_with_layer_path_value_and_expectation():
         ("group rack7", {"gpu": "mi300x", "tuning": {"numa_balancing": "off", "thp": "sometimes", "nofiles": 1}}),
         ("host n1", {"images": {"megatron": {"tag": "x"}}, "smoke": {"image": "megatron", "iterations": 3}}),
     )
-    assert found["tuning.numa_balancing"] == "group rack7: tuning.numa_balancing = 'off': expected a valid boolean"
+    words = "group rack7: tuning.numa_balancing = 'off': expected a valid boolean, True or False"
+    assert found["tuning.numa_balancing"] == words
     assert "'always', 'madvise' or 'never'" in found["tuning.thp"]
     assert found["tuning.nofiles"].endswith("expected no such key (nofile?)")
     assert found["images.megatron.reference"].startswith("host n1: images.megatron.reference = nothing: expected a val")

@@ -23,8 +23,9 @@ from shakedown.common.secrets import MASK, is_secret
 from shakedown.common.text import printable
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.problems import DesiredStateError, Problem, shown
-from shakedown.desired.resolve import KEYS
-from shakedown.runner.pyinfra import ansible
+from shakedown.desired.resolve import KEYS, paths_of
+from shakedown.runner.pyinfra import ansible, written
+from shakedown.runner.pyinfra.invocation import invocation
 
 _HOSTS = 'a list of hosts, as ["node01", "node02"] or nodes("node[01-02]")'
 _DATA = 'a dictionary, as {"gpu": "mi300x"}'
@@ -37,12 +38,17 @@ def groups_of(file: str) -> dict[str, Any]:
     # pyinfra's command line has gevent patch the process that imports it.
     from pyinfra_cli import inventory as pyinfras
 
+    read = written.files(file, invocation.group_data)
+    if unreadable := [problem for path in read for problem in written.unreadable(path)]:
+        raise DesiredStateError(unreadable)
     values: dict[str, Any] = pyinfras.exec_file(file, return_locals=True)
-    wrong = [problem for name, value in values.items() if name[:1] != "_" for problem in _misread(file, name, value)]
+    public = {name: value for name, value in values.items() if name[:1] != "_"}
+    at = {name: written.line_of(name, file) for name in public}
+    wrong = [problem for name, value in public.items() for problem in _misread(at[name], name, value)]
     groups = {name: value for name, value in values.items() if pyinfras._is_inventory_group(name, value)}
     if not groups:  # what may be another variable beside groups was meant as a group
-        others = {name: value for name, value in values.items() if isinstance(value, str | dict | set | Iterator)}
-        wrong += [Problem(file, name, shown(value), _HOSTS) for name, value in others.items() if name[:1] != "_"]
+        others = {name: value for name, value in public.items() if isinstance(value, str | dict | set | Iterator)}
+        wrong += [Problem(at[name], name, shown(value), _HOSTS) for name, value in others.items()]
     if wrong:
         raise DesiredStateError(wrong)
     return groups
@@ -68,22 +74,29 @@ def _misread(file: str, name: str, value: Any) -> Iterator[Problem]:
             yield Problem(file, name, shown(host), "hosts without lists among them, as [*nodes(...), *nodes(...)]")
         elif not isinstance(host, str) or not host:
             yield Problem(file, name, shown(host), "the name of a host, or a pair of the name and its data")
-        elif not host.isprintable():
-            yield Problem(file, name, shown(host), "a name of printable characters")
-        elif host[0] != "@" and not SEVERAL.isdisjoint(host):
+        elif host[0] != "@" and not SEVERAL.isdisjoint(host) and host.isprintable():
             yield Problem(file, name, shown(host), f"one name: nodes({host!r}) makes several of it")
+        elif expected := no_name(host):
+            yield Problem(file, name, shown(host), expected)
         if not isinstance(data, dict):
             yield Problem(file, f"{name}, {host}", shown(data), _DATA)
 
 
-def without_group(inventory: str, made: Inventory, cwd: str | None, more: Sequence[str]) -> Iterator[Problem]:
-    """Yield the files of group_data that pyinfra reads for a group that no inventory of this folder names."""
-    file = Path(inventory)
-    if not file.is_file():
-        return
-    read = (Path(cwd or ".", "group_data"), file.parent / "group_data", *map(Path, more))
-    files = [path for folder in {folder.resolve(): None for folder in read} for path in sorted(folder.glob("*.py"))]
-    files = [path for path in files if path.stem != "all" and not made.groups.get(path.stem)]
+_NO_NAME = re.compile(r"[-.]|.*\.\.|.*/|.*[^.]{64}|.{254}")
+
+
+def no_name(host: str) -> str:
+    """Return what is expected in place of a name that no host can have; nothing for one that is right."""
+    if not host.isprintable():
+        return "a name of printable characters"
+    wrong = host[:1] != "@" and _NO_NAME.match(host)
+    return "a host name: no / in it, no part empty or longer than 63 characters, no - or . first" if wrong else ""
+
+
+def without_group(read: Sequence[Path], made: Inventory) -> Iterator[Problem]:
+    """Yield those of the read files of group_data whose group no inventory of this folder names."""
+    file = read[0] if read else Path()
+    files = [path for path in read[1:] if path.stem != "all" and not made.groups.get(path.stem)]
     beside = list(file.resolve().parent.glob("*.py")) if files else []
     named = {word for path in beside for word in (path.stem, *re.findall(r"\w+", path.read_text("utf-8", "replace")))}
     groups = [group for group, hosts in made.groups.items() if hosts]
@@ -143,6 +156,8 @@ def _expected(key: str) -> str:
     if private and not near:
         return ""
     right = [f"{'the' if name in KEYS else PYINFRAS} key {name!r}" for name in near] or ["a known key"]
+    if (paths := paths_of(key)) and key.lower() not in near:
+        right = [f"the key {' or '.join(paths)}"]
     return right[0] if private else f"{right[0]}, or {OWN}{key} for one of the site's own"
 
 

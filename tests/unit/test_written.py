@@ -1,0 +1,149 @@
+"""What is wrong in the files of a site: each with file, line, key and remedy, and what stands there twice."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from shakedown.runner.pyinfra.written import files, twice, unreadable
+from tests import forks
+
+CPU = '{"gpu": "cpu", "tuning": {"numa_balancing": None}}'
+
+
+def refused(folder: Path, *argv: str) -> str:
+    argv = argv or ("shakedown", "show", "rack.py", "n1")
+    command = [str(Path(sys.executable).with_name(argv[0])), *argv[1:]]
+    code, _out, err = forks.run(command, folder, {**os.environ, "PYINFRA_PROGRESS": "off"})
+    assert (code, "Traceback" in err) == (2, False), err
+    return err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('a = ["n1",\n"n1"]', ["rack.py:1,2: a = n1 twice"]),
+        ('a = [("n1", {}),\n ("n2", {}),\n ("n1", {})]', ["rack.py:1,3: a = n1 twice"]),
+        ('a = ([*nodes("n[1-9]"),\n *nodes("n[8-12]")], {})', ["rack.py:1,2: a = n8, n9 twice"]),
+        ('a = (nodes("n[1-9]",\n "n[8-12]"), {})', ["rack.py:1,2: a = n8, n9 twice"]),
+        ('a = ["n1"]\na = ["n2"]', ["rack.py:1,2: a = two values"]),
+        ('a = (["n1"], {"gpu": "cpu",\n"gpu": "mi300x"})', ["rack.py:1,2: gpu = 'cpu' and 'mi300x': expected one"]),
+        (
+            'a = ["n1"], {"password": "x", "password": "y"}',
+            ["rack.py:1,1: password = (secret: not shown)"],
+        ),
+    ],
+)
+def test_what_stands_twice_is_named_with_both_places(tmp_path: Path, text: str, words: list[str]) -> None:
+    file = tmp_path / "rack.py"
+    file.write_text(f"{text}\n")
+    found = [str(problem).removeprefix(f"{tmp_path}/") for problem in twice(file, groups=True)]
+    assert [line[: len(start)] for line, start in zip(found, words, strict=True)] == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a = ["n1"]\nb = ["n1"]',
+        'a = ["n1"]\na = (a, {"gpu": "cpu"})',
+        'a = ["n1"]\nb = a\na = ["n2"]',
+        'a = ["n1"]\na = (\n  a, {})',
+        "site_x = {1: 2, '1': 3}",
+        'a = [f"n{number}" for number in (1, 1)]',
+        'a = (["n1"], {"images": {"a": "x"}, "smoke": {"image": "x"}})\nb = [{"x": 1}, {"x": 1}]',
+        "_flags = ['a', 'a']",
+    ],
+)
+def test_what_is_used_or_stands_elsewhere_is_no_second_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rack.py").write_text(text)
+    assert not list(twice(tmp_path / "rack.py", groups=True))
+
+
+def test_the_shipped_inventories_have_nothing_twice() -> None:
+    for file in (Path(__file__).resolve().parents[2] / "inventories").glob("*.py"):
+        assert not [*unreadable(file), *twice(file, groups=True)]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'gpu = "cpu"\nsite_x = "caf\xe9"\n', "all.py:2: the text = b'site_x = \"caf\\xe9\"': expected UTF-8"),
+        (b'\xef\xbb\xbfgpu = "cpu"\n', "all.py:1: the text = '\\ufeffgpu = \"cpu\"': expected no byte order mark"),
+        ('gpu = "cpu"\n'.encode("utf-16"), "all.py:1: the text = b'\\xff\\xfe"),
+        (b'gpu = "cpu"\nsite_token = "caf\xe9"\n', "all.py:2: the text = (secret: not shown): expected UTF-8"),
+        (b'gpu = "cpu\n', "all.py:1: the text = 'gpu = \"cpu': expected Python: unterminated string"),
+        (b'gpu = "cpu"\n\0\n', "all.py:2: the text = '\\x00': expected Python: "),
+        (b'gpu = "cpu"\ngpu = "mi300x"\n', "all.py:1,2: gpu = 'cpu' and 'mi300x': expected one"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_line_and_the_others(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    (tmp_path / "group_data").mkdir()
+    (tmp_path / "group_data/all.py").write_bytes(content)
+    (tmp_path / "rack.py").write_text(f'rack = (["n1",\n"n1"], {CPU})\n')
+    said = refused(tmp_path)
+    assert words in said and ("rack.py:1,2: rack = n1 twice" in said) == (" and " in words)
+    assert words in refused(tmp_path, "pyinfra", "rack.py", str(Path(__file__).parents[2] / "deploy/drift.py"), "-y")
+
+
+def test_each_error_of_a_key_has_the_line_on_which_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "group_data").mkdir()
+    (tmp_path / "group_data/a.py").write_text('site_x = 1\nmemlock = 8\ntuning = {"nofile": "1",\n "Thp": "always"}\n')
+    (tmp_path / "rack.py").write_text(
+        'a = (["n1"], {"gpu": "mi300x",\n  "nic": "thor3"})\n'
+        '_data = dict(gpu="mi300x",\n  become=True)\n'
+        'b = (["n1", ("n3",\n   {"reports": 1})], _data)\n'
+        'c = (["n3"],\n {"gpu": "mi325x"})\n'
+        'd = ["n4"]\n'
+    )
+    said = refused(tmp_path)
+    for line in (
+        "group_data/a.py:2: group a: memlock = 8: expected the key tuning.memlock, or site_memlock",
+        "group_data/a.py:3: group a: tuning.nofile = '1': expected a valid integer, without quotation marks",
+        "group_data/a.py:4: group a: tuning.Thp = 'always': expected no such key (thp?)",
+        "rack.py:2: group a: rdma.family = 'thor3': expected",
+        "rack.py:4: group b: become = True: expected",
+        "rack.py:6: host n3: reports = 1: expected a valid list, as",
+        "rack.py:5, rack.py:8: groups b, c of host n3: gpu = 'mi300x' and 'mi325x': expected one value",
+        "rack.py:9: host n4: gpu = nothing: expected a desired state",
+    ):
+        assert f"\n  {line}" in said, said
+
+
+def test_the_line_that_raised_and_a_group_of_a_wrong_shape_are_named(tmp_path: Path) -> None:
+    (tmp_path / "rack.py").write_text('import os\na = (["n1"],\n  {"gpu": os.environ["NOPE"]})\n')
+    assert "rack.py:3: KeyError: 'NOPE'" in refused(tmp_path)
+    (tmp_path / "rack.py").write_text('\na = ("n1", {})\n')
+    assert "rack.py:2: a, its hosts = 'n1': expected a list" in refused(tmp_path)
+    (tmp_path / "rack.py").write_text("a = []\n")
+    assert 'rack.py: no hosts: name them in a group of it, as rack = (["node01"' in refused(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["-x", "a/b", "n1..x", ".", "x" * 254, "y" * 64, "n1." + "y" * 64])
+def test_a_name_that_no_host_can_have_is_refused_before_it_is_resolved(tmp_path: Path, name: str) -> None:
+    (tmp_path / "rack.py").write_text(f'a = (["n1", {name!r}], {CPU})\n')
+    assert "expected a host name: no / in it" in refused(tmp_path, "shakedown", "drift", "rack.py")
+
+
+def test_names_that_hosts_have_are_taken(tmp_path: Path) -> None:
+    names = ["node_1", "nödé3", "n1.", "fe80::1%eth0", "10.0.0.1", "@docker/a/b", "x" * 63 + ".y", "n1"]
+    (tmp_path / "rack.py").write_text(f"a = ({names!r}, {CPU})\n")
+    code, _out, err = forks.run(
+        [str(Path(sys.executable).with_name("shakedown")), "show", "rack.py", "n1"], tmp_path, os.environ
+    )
+    assert code == 0, err
+
+
+def test_group_data_of_the_working_folder_and_beside_the_inventory_is_read(tmp_path: Path, monkeypatch) -> None:
+    for folder in ("group_data", "site/group_data", "more"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "all.py").touch()
+    (tmp_path / "site/rack.py").touch()
+    monkeypatch.chdir(tmp_path)
+    found = [str(file) for file in files("site/rack.py", ["more"])]
+    assert found == ["site/rack.py", "group_data/all.py", "site/group_data/all.py", "more/all.py"]
+    assert files("n1,n2") == []
