@@ -1,6 +1,7 @@
 """Terminal text: verdict, differing nodes, what to do. Colour is never the only sign; what is fine is a count."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
@@ -65,6 +66,8 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
         return "-"
     if unit == "bytes" and isinstance(value, int | float) and value >= 2**20:
         return f"{format_size(value)}B"  # but an MTU of 9000 stays one
+    if unit == "bytes" and isinstance(value, str) and (large := re.search(r"\b[0-9]{7,}\b", value)):
+        return value.replace(large[0], value_text(int(large[0]), unit))  # "below 2147483648"
     if unit:
         text = value_text(value, None, digits)
         return in_unit(text, unit) if any(map(str.isdigit, text)) else text  # "unlimited" has no unit

@@ -15,6 +15,7 @@ from shakedown.report import formats
 from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, SiteLayer, shows
 from shakedown.report.terminal import value_text
 from shakedown.state.findings import Finding, Verdict
+from tests.plans import small
 
 FOUND = [
     Finding(name="thp", node="n1", verdict=Verdict.DRIFT, wanted="always", actual="[bold]never"),
@@ -101,6 +102,15 @@ def test_a_new_format_is_a_function_and_nothing_is_shown_twice(
         shows(Findings)(lambda document: iter(()))
     with pytest.raises(KeyError):
         formats.write(Plans({}), "jsonl")
+
+
+def test_a_job_without_a_plan_has_the_problems_in_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    two = "the launch plan has 2 errors:\n  plan: nodes = 0: expected x\n  n1: y = 1: expected z"
+    formats.write(Plans({}, {"together": two}), "json")
+    assert json.loads(capsys.readouterr().out) == {"problems": ["plan: nodes = 0: expected x", "n1: y = 1: expected z"]}
+    formats.write(Plans({"n2": small()}, {"n1": "no state"}), "json")
+    both = json.loads(capsys.readouterr().out)
+    assert both["n1"] == {"problems": ["no state"]} and both["n2"]["recipe"]
 
 
 def test_equal_values_of_many_nodes_are_written_once() -> None:

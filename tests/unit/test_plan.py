@@ -274,6 +274,8 @@ def test_nodes_that_are_missing_are_named_by_their_reason() -> None:
     assert problem.expected.endswith("(node[01-63]: reachable: fail; node64: gpu_count: fail)")
     (alone,) = participants({}, {}, ["node01"], {"node01": "reachable: fail"})[1]
     assert alone.expected.startswith("the node, since min_nodes")
+    (none,) = participants({}, {}, [], {"node01": "reachable: fail"})[1]
+    assert none.expected.startswith("at least one node with a section smoke")
 
 
 def test_all_nodes_or_min_nodes() -> None:

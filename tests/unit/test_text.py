@@ -77,6 +77,10 @@ def test_one_of_a_unit_is_singular() -> None:
     assert [in_unit("1", unit) for unit in ("s", "ms", "TFLOPS", "% of the time")] == [
         "1 s", "1 ms", "1 TFLOPS", "1 % of the time"
     ]  # fmt: skip
+    assert (
+        value_text("below 2147483648", "bytes") == "below 2.0GB"
+        and value_text("2 of 9000", "bytes") == "2 of 9000 bytes"
+    )
     assert value_text(1, "bytes") == "1 byte" and value_text("1 of 2", "nodes") == "1 of 2 nodes"
 
 

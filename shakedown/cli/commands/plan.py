@@ -19,7 +19,8 @@ def plan(target: Target, form: str) -> None:
     """Show the smoke run as it would start now: ranks, addresses, devices, and the command of each node, job by job.
 
     With --format json it is one plan, or an object of plans by the jobs' names where smoke.scope asks for several.
-    Reads the nodes and starts nothing. What cannot be derived or does not fit is listed, all of it, with exit code 1.
+    Reads the nodes and starts nothing. What cannot be derived or does not fit is listed, all of it, with exit code 1;
+    in JSON such a job has an object with the key problems, a list of lines, and no plan.
 
     \b
     shakedown plan inventories/rack.py
@@ -39,5 +40,5 @@ def plan(target: Target, form: str) -> None:
             examine.show_screen(examination)
             progress(state).shown = True
         keep(examination, *(f"no launch plan for {', '.join(names)}: see above" for names in errors.values()))
-    write(Plans(plans), form)
+    write(Plans(plans, {name: error for error, names in errors.items() for name in names}), form)
     sys.exit(1 if errors else 0)

@@ -209,13 +209,14 @@ def participants(
     for name, reason in missing.items():
         alike.setdefault(reason, []).append(name)
     who = "; ".join(f"{few(absent)}: {reason}" for reason, absent in alike.items()) or "no node is missing"
-    if missing and least is None:
+    if not order:
+        expected = "at least one node with a section smoke, as {'recipe': 'gpt-small'}, that is not left out"
+        problems.append(Problem("plan", "nodes", "0", expected))
+    elif missing and least is None:
         expected = f"{'the node' if len(order) == 1 else f'all {len(order)} nodes'}, since min_nodes is not set ({who})"
         problems.append(Problem("plan", "nodes", str(len(names)), expected))
     elif least is not None and len(names) < least:
         problems.append(Problem("plan", "nodes", str(len(names)), f"at least min_nodes = {least} ({who})"))
-    elif not order:
-        problems.append(Problem("plan", "nodes", "0", "at least one node"))
     return names, problems + _seen(order, seen)
 
 

@@ -97,9 +97,10 @@ class Desired:
 
 @dataclass(frozen=True)
 class Plans:
-    """What `plan` shows: the launch plans of the jobs, by the jobs' names."""
+    """What `plan` shows: the launch plans of the jobs, and why there is none of the others, by the jobs' names."""
 
     plans: Mapping[str, LaunchPlan]
+    problems: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

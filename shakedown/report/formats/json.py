@@ -44,6 +44,15 @@ def _judged(document: formats.Judged) -> dict[str, Any]:
     return {name: getattr(document, name) for name in ("verdict", "gates", "recorded", "notes", "diagnosis")}
 
 
+def _plans(document: formats.Plans) -> Any:
+    lacking = {
+        name: {"problems": [line.strip() for line in text.splitlines()[1:]] or [text]}
+        for name, text in document.problems.items()
+    }
+    jobs = {**document.plans, **lacking}
+    return jobs["together"] if {*jobs} == {"together"} else jobs
+
+
 _CONTENTS: dict[type, Callable[[Any], Any]] = {
     Findings: _findings,
     formats.Judged: _judged,
@@ -56,7 +65,7 @@ _CONTENTS: dict[type, Callable[[Any], Any]] = {
     formats.Remembered: lambda document: document.history,
     formats.Compared: lambda document: document.comparison,
     formats.Reliable: lambda document: document.answer,
-    formats.Plans: lambda document: document.plans["together"] if {*document.plans} == {"together"} else document.plans,
+    formats.Plans: _plans,
 }
 
 
