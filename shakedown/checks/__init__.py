@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shakedown.checks.waivers import on_node, waive
 from shakedown.desired.models import DesiredState
@@ -85,6 +86,23 @@ def check(
         if not waivable:
             _NOT_WAIVABLE.add(name)
         return findings
+
+    return register
+
+
+def check_wanted(
+    name: str, key: str, *more: str, **rest: Any
+) -> Callable[[Callable[[DesiredState, NodeState, Any], Compared]], Check]:
+    """Register a check as `check` does, of what is wanted at its first key, which the function is given besides. Where
+    nothing is (None, 0, False, nothing in a list) it is not called."""
+
+    def register(function: Callable[[DesiredState, NodeState, Any], Compared]) -> Check:
+        @functools.wraps(function)
+        def compared(desired: DesiredState, state: NodeState) -> Compared:
+            wanted = operator.attrgetter(key)(desired)
+            return function(desired, state, wanted) if wanted else None
+
+        return check(name, key, *more, **rest)(compared)
 
     return register
 

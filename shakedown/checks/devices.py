@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from shakedown.checks import GPUS, NICS, check
+from shakedown.checks import GPUS, NICS, check, check_wanted
 from shakedown.checks.compare import NEW_LOGIN, comparison, missing, unknown
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
@@ -57,12 +57,10 @@ def dri(desired: DesiredState, state: NodeState) -> Comparison | None:
     return _access(wanted, render, state, remedy, files)
 
 
-@check("infiniband", "rdma.count", follows=NICS)
-def infiniband(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("infiniband", "rdma.count", follows=NICS)
+def infiniband(desired: DesiredState, state: NodeState, count: int) -> Comparison | None:
     """/dev/infiniband has rdma_cm, and uverbsN and umadN for each RDMA device."""
-    if not desired.rdma.count:
-        return None
-    files, devices = ACCESS["infiniband"], len(state.rdma) if not is_unreadable(state.rdma) else desired.rdma.count
+    files, devices = ACCESS["infiniband"], len(state.rdma) if not is_unreadable(state.rdma) else count
     wanted = f"rdma_cm, {devices} uverbs and {devices} umad; rdma_cm and uverbs openable by {state.account.user}"
     text = f"load {', '.join(files.modules)} and set the mode of /dev/infiniband/{{rdma_cm,uverbs*}}"
     remedy = _remedy("devices.infiniband", text, modules=files.modules)

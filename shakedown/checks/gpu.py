@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import replace
 
-from shakedown.checks import GPUS, check
+from shakedown.checks import GPUS, check, check_wanted
 from shakedown.checks.compare import comparison, installed, missing, unknown
 from shakedown.checks.per_device import compare, register
 from shakedown.desired import profiles
@@ -64,12 +64,10 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
     return next(iter(compare("gpu_xgmi", desired, state)), None)
 
 
-@check("gpu_ecc", "gpu.count", "gpu.corrected_errors", follows=GPUS, waivable=False)
-def gpu_ecc(desired: DesiredState, state: NodeState) -> list[Comparison]:
+@check_wanted("gpu_ecc", "gpu.count", "gpu.corrected_errors", follows=GPUS, waivable=False)
+def gpu_ecc(desired: DesiredState, state: NodeState, _wanted: int) -> list[Comparison]:
     """No uncorrectable memory error since the driver was loaded. Corrected errors are advice: the node may train, and
     memory that needs many corrections is the memory that fails next."""
-    if not desired.gpu.count:
-        return []
     uncorrectable, *corrected = compare("gpu_ecc", desired, state)
     if blocks := _by_block(state):
         uncorrectable = replace(uncorrectable, evidence="; ".join(filter(None, (uncorrectable.evidence, blocks))))
@@ -125,12 +123,10 @@ def _processes(state: NodeState) -> Comparison:
     )
 
 
-@check("kfd_topology", "gpu.count", follows=GPUS, waivable=False)
-def kfd_topology(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("kfd_topology", "gpu.count", follows=GPUS, waivable=False)
+def kfd_topology(desired: DesiredState, state: NodeState, count: int) -> Comparison | None:
     """Check that the compute driver has taken every GPU that is on the bus. Partitioned GPUs are several nodes each."""
-    count, partition = desired.gpu.count, desired.gpu.compute_partition
-    if not count:
-        return None
+    partition = desired.gpu.compute_partition
     whole = partition in (None, "SPX")
     seen = state.kfd.gpu_nodes if whole else state.kfd.gpus
     if is_unreadable(seen):
@@ -147,12 +143,9 @@ def kfd_topology(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("rocm_version", "gpu.rocm_min")
-def rocm_version(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("rocm_version", "gpu.rocm_min")
+def rocm_version(desired: DesiredState, state: NodeState, least: str) -> Comparison:
     """At least the first ROCm that knows the model."""
-    least = desired.gpu.rocm_min
-    if least is None:
-        return None
     installed = state.rocm_version
     source = "/opt/rocm/.info/version" if is_unreadable(state.rocm_file) else state.rocm_file
     remedy = Remedy(text=f"install ROCm {least} or newer: drivers are not exchanged from here")
@@ -171,14 +164,12 @@ def rocm_version(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("rccl", "gpu.rccl", follows=("rocm_version",))
-def rccl(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("rccl", "gpu.rccl", follows=("rocm_version",))
+def rccl(desired: DesiredState, state: NodeState, wanted: str) -> Comparison:
     """ROCm's communication library on the node. Drift and not failure where it is not: a job may bring its own, as
     PyTorch's packages and images do, and nobody should read it as a pass."""
-    if desired.gpu.rccl is None:
-        return None
     remedy = Remedy(text="install the package rccl of the node's ROCm")
-    return installed(desired.gpu.rccl, state.software.rccl, remedy)
+    return installed(wanted, state.software.rccl, remedy)
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:

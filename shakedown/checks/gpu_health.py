@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from shakedown.checks import GPUS, check
+from shakedown.checks import GPUS, check, check_wanted
 from shakedown.checks.compare import AS_ROOT, common, comparison, data, missing, nothing_there, read_again
 from shakedown.desired.models import DesiredState
 from shakedown.node.rocm import numbers
@@ -169,11 +169,10 @@ def gpu_throttled(desired: DesiredState, state: NodeState) -> Comparison | None:
     return _judge(desired, state, "nothing limits a GPU", lambda gpu: gpu.throttled, judge)
 
 
-@check("gpu_peers", "gpu.xgmi_links", follows=(*GPUS, "gpu_tool", "gpu_xgmi"))
-def gpu_peers(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("gpu_peers", "gpu.xgmi_links", follows=(*GPUS, "gpu_tool", "gpu_xgmi"))
+def gpu_peers(desired: DesiredState, state: NodeState, wanted: int) -> Comparison | None:
     """Check that each GPU reaches the others of its board by XGMI, with lanes of one rate."""
-    wanted = desired.gpu.xgmi_links
-    if wanted is None or is_unreadable(state.gpus):
+    if is_unreadable(state.gpus):
         return None
     readings = [gpu.peers for gpu in state.gpus if not is_unreadable(gpu.peers)]
     least = min(wanted, len(state.gpus) - 1)

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from shakedown.catalogue.kernel import matcher
-from shakedown.checks import check
+from shakedown.checks import check_wanted
 from shakedown.checks.compare import unknown
 from shakedown.checks.waivers import waived_lines
 from shakedown.common.text import counted, printable
@@ -21,13 +21,11 @@ _SHOWN, _LONGEST = 3, 300  # lines of a verdict, and characters of a line
 _NO_ENTRY = "read the lines with dmesg -T: the catalogue has no entry for them; a reboot clears the log"
 
 
-@check("kernel_log", "system.kernel_log_clean", follows=("gpu_*/part", "rdma_*/part"), waivable=False)
-def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("kernel_log", "system.kernel_log_clean", follows=("gpu_*/part", "rdma_*/part"), waivable=False)
+def kernel_log(desired: DesiredState, state: NodeState, _wanted: bool) -> Comparison | None:
     """No fault in the kernel's log since boot: no line that the catalogue knows as one, no unknown line of priority 0
     to 2. A corrected error warns, and so does an unknown line of priority 3. Of links those of RDMA devices count that
     are still down."""
-    if not desired.system.kernel_log_clean:
-        return None
     records = state.kernel_log.records
     if is_unreadable(records):
         return unknown(_WANTED, records)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shakedown.checks import NIC_MODULES, NICS, check
+from shakedown.checks import NIC_MODULES, NICS, check_wanted
 from shakedown.checks.compare import (
     NO_DEVICE,
     common,
@@ -26,12 +26,9 @@ from shakedown.state.gid import NoGid, addresses_of, gid_index
 from shakedown.state.node import NodeState, ProviderLibrary, is_unreadable
 
 
-@check("rdma_count", "rdma.count", follows=NIC_MODULES)
-def rdma_count(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("rdma_count", "rdma.count", follows=NIC_MODULES)
+def rdma_count(desired: DesiredState, state: NodeState, wanted: int) -> Comparison | None:
     """As many devices of the NIC family as the node should have."""
-    wanted = desired.rdma.count
-    if not wanted:
-        return None
     if is_unreadable(state.rdma):
         return unknown(wanted, state.rdma, evidence="/sys/class/infiniband")
     found = [device.name for device in devices_of(desired.rdma, state.rdma)]
@@ -47,13 +44,11 @@ def rdma_count(desired: DesiredState, state: NodeState) -> Comparison | None:
 register(__name__, "rdma_state", "rdma_rate", "rdma_link")
 
 
-@check("rdma_gid", "rdma.count", follows=(*NICS, "rdma_state*"))
-def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("rdma_gid", "rdma.count", follows=(*NICS, "rdma_state*"))
+def rdma_gid(desired: DesiredState, state: NodeState, _wanted: int) -> Comparison | None:
     """Every device has a RoCE v2 GID of its interface's IPv4 address, or of a routed IPv6 one where it has none. Which
     index that is, the table decides; that it differs from the published one, or from device to device, is noted as
     evidence and is no fault."""
-    if not desired.rdma.count:
-        return None
     wanted = "a RoCE v2 GID of the interface's address"
     if is_unreadable(state.rdma):
         return unknown(wanted, state.rdma)
@@ -79,11 +74,9 @@ def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("rdma_firmware", "rdma.count", follows=NICS)
-def rdma_firmware(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("rdma_firmware", "rdma.count", follows=NICS)
+def rdma_firmware(desired: DesiredState, state: NodeState, count: int) -> Comparison | None:
     """Check that the NICs of one node run one firmware."""
-    if not desired.rdma.count:
-        return None
     if is_unreadable(state.rdma):
         return unknown("equal", state.rdma)
     versions = {device.name: device.firmware for device in devices_of(desired.rdma, state.rdma)}
@@ -92,7 +85,7 @@ def rdma_firmware(desired: DesiredState, state: NodeState) -> Comparison | None:
     remedy = Remedy(text="flash the devices named to the firmware of the others, with the vendor's tool")
     if not versions:
         why = none_there(desired.rdma)
-        return nothing_there(usual, count=desired.rdma.count, why=why)
+        return nothing_there(usual, count=count, why=why)
     return compare_several(usual, versions, usual.__eq__, remedy=remedy)
 
 
@@ -106,12 +99,9 @@ def _remarks(found: dict[str, int], usual: int | None) -> list[str]:
     return remarks
 
 
-@check("provider_library", "rdma.provider", waivable=False)
-def provider_library(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("provider_library", "rdma.provider", waivable=False)
+def provider_library(desired: DesiredState, state: NodeState, provider: Provider) -> Comparison | None:
     """One provider library of the family, of libibverbs' own ABI number, at the place the container mounts it from."""
-    provider = desired.rdma.provider
-    if provider is None:
-        return None
     verbs = state.verbs
     if not desired.rdma.count:
         return nothing_there(provider.name, count=0, why="")
@@ -134,11 +124,10 @@ def provider_library(desired: DesiredState, state: NodeState) -> Comparison | No
     )
 
 
-@check("provider_driver", "rdma.provider")
-def provider_driver(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("provider_driver", "rdma.provider")
+def provider_driver(desired: DesiredState, state: NodeState, provider: Provider) -> Comparison | None:
     """Check that a file of libibverbs.d names the provider: without it libibverbs never looks for the library."""
-    provider = desired.rdma.provider
-    if provider is None or not provider.config_dirs:
+    if not provider.config_dirs:
         return None
     if not desired.rdma.count:
         return nothing_there(f"driver {provider.name}", count=0, why="")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from shakedown.checks import check
+from shakedown.checks import check_wanted
 from shakedown.checks.compare import AS_ROOT, comparison, data, read_again, unknown
 from shakedown.desired.models import DesiredState
 from shakedown.state.findings import Comparison, Remedy, Verdict
@@ -20,12 +20,10 @@ _VIRTUAL = Remedy(text="check the drives of the machine behind the virtual disk,
 _GRAVEST = (Verdict.FAIL, Verdict.UNKNOWN, Verdict.WARN)
 
 
-@check("mounts", "system.mounts_answer")
-def mounts(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("mounts", "system.mounts_answer")
+def mounts(desired: DesiredState, state: NodeState, _wanted: bool) -> Comparison | None:
     """Check that every mounted file system answers statvfs within the probe's limit. A process that touches a stuck
     mount hangs with it."""
-    if not desired.system.mounts_answer:
-        return None
     wanted = "every mount answers"
     if is_unreadable(state.disks):
         return unknown(wanted, state.disks)
@@ -37,13 +35,11 @@ def mounts(desired: DesiredState, state: NodeState) -> Comparison | None:
     return comparison(Verdict.FAIL, wanted, dict.fromkeys(late, "no answer"), evidence, STUCK)
 
 
-@check("drive_health", "system.drive_health", waivable=False)
-def drive_health(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("drive_health", "system.drive_health", waivable=False)
+def drive_health(desired: DesiredState, state: NodeState, _wanted: bool) -> Comparison | None:
     """Judge NVMe and SMART health of each drive by the limits of `checks/drives.json`. A virtual disk has none, which
     is advice; a drive that could not be asked is unknown. What only a management controller knows (Redfish, its event
     log) is not read."""
-    if not desired.system.drive_health:
-        return None
     wanted = "healthy drives"
     if is_unreadable(state.drives):
         return unknown(wanted, state.drives)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shakedown.checks import check
+from shakedown.checks import check, check_wanted
 from shakedown.checks.compare import comparison, data, installed, missing, unknown
 from shakedown.desired.models import ContainerEngine, DesiredState
 from shakedown.recipes.documents import room
@@ -22,12 +22,9 @@ ENGINES = ["docker.service"]  # podman has no daemon
 PACKAGES = data("engines.json")["packages"]
 
 
-@check("container_engine", "system.container_engine")
-def container_engine(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("container_engine", "system.container_engine")
+def container_engine(desired: DesiredState, state: NodeState, wanted: ContainerEngine) -> Comparison | None:
     """Docker or podman answers."""
-    wanted = desired.system.container_engine
-    if wanted is None:
-        return None
     engine = state.containers.engine
     label = "docker or podman" if wanted.name == "any" else wanted.name
     if is_unreadable(engine) and not missing(engine):
@@ -104,12 +101,9 @@ def clock(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("memory", "system.memory")
-def memory(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("memory", "system.memory")
+def memory(desired: DesiredState, state: NodeState, wanted: int) -> Comparison | None:
     """RAM, as the kernel has it."""
-    wanted = desired.system.memory
-    if wanted is None:
-        return None
     total = state.memory.total_bytes
     right = total >= wanted * RAM_SHARE
     return comparison(
@@ -122,15 +116,13 @@ def memory(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("mpi", "system.mpi")
-def mpi(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("mpi", "system.mpi")
+def mpi(desired: DesiredState, state: NodeState, wanted: str) -> Comparison | None:
     """MPI on the node. Drift and not failure where it is not: the recipes' ranks are started by torchrun."""
-    if desired.system.mpi is None:
-        return None
     remedy = Remedy(
         text="install Open MPI (openmpi-bin on Debian, openmpi on RHEL), for ROCm where ranks exchange with it"
     )
-    return installed(desired.system.mpi, state.software.mpi, remedy)
+    return installed(wanted, state.software.mpi, remedy)
 
 
 @check("disk_free", "system.disk_free", follows=("mounts/part",))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from shakedown.checks import NICS, check
+from shakedown.checks import NICS, check, check_wanted
 from shakedown.checks.compare import (
     NEW_LOGIN,
     at_boot,
@@ -87,23 +87,20 @@ _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 _COLLECTED = ("pci",)  # the kernel adds up what each occurrence says; of any other parameter the last one rules
 
 
-@check("cmdline", "tuning.cmdline")
-def cmdline(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("cmdline", "tuning.cmdline")
+def cmdline(desired: DesiredState, state: NodeState, parameters: list[str]) -> Comparison | None:
     """Every wanted parameter is there now and at the next boot. Only a reboot brings it into the running kernel."""
-    if not desired.tuning.cmdline:
-        return None
-    if any("{cpu}" in parameter for parameter in desired.tuning.cmdline):
+    if any("{cpu}" in parameter for parameter in parameters):
         vendor = state.cpu.vendor
         if is_unreadable(vendor):
-            return unknown(desired.tuning.cmdline, vendor, evidence="/proc/cpuinfo")
+            return unknown(parameters, vendor, evidence="/proc/cpuinfo")
         if vendor not in _VENDORS:
             evidence = f"/proc/cpuinfo: CPU vendor {vendor} is neither of {', '.join(_VENDORS)}"
-            wanted = desired.tuning.cmdline
             remedy = Remedy(text="write the parameters of this CPU into tuning.cmdline, in place of {cpu}")
-            return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence, remedy=remedy)
-        wanted = [parameter.replace("{cpu}", _VENDORS[vendor]) for parameter in desired.tuning.cmdline]
+            return Comparison(verdict=Verdict.UNKNOWN, wanted=parameters, evidence=evidence, remedy=remedy)
+        wanted = [parameter.replace("{cpu}", _VENDORS[vendor]) for parameter in parameters]
     else:
-        wanted = list(desired.tuning.cmdline)
+        wanted = list(parameters)
     return _compare(wanted, desired, state)
 
 
@@ -181,13 +178,11 @@ def _obeyed(parameter: str, line: Sequence[str]) -> bool:
     return any(value in values or value.split(",") == values for values in ruling)
 
 
-@check("max_read_request", "rdma.max_read_request", follows=NICS)
-def max_read_request(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("max_read_request", "rdma.max_read_request", follows=NICS)
+def max_read_request(desired: DesiredState, state: NodeState, wanted: int) -> Comparison | None:
     """Of every RDMA device of the family on PCI. Devices in software have none, and a virtual function has no such
     field of its own."""
-    wanted, vendor = desired.rdma.max_read_request, desired.rdma.vendor
-    if wanted is None:
-        return None
+    vendor = desired.rdma.vendor
     known = SETTINGS["max_read_request"]
     evidence, unit = known.evidence, known.unit
     if is_unreadable(state.rdma):
@@ -218,18 +213,16 @@ def max_read_request(desired: DesiredState, state: NodeState) -> Comparison | No
 _LISTED = ("render", "video", "docker")  # the groups whose members the probe reads
 
 
-@check("memlock", "tuning.memlock")
-def memlock(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("memlock", "tuning.memlock")
+def memlock(desired: DesiredState, state: NodeState, wanted: int | str) -> Comparison:
     """Memory that may be locked, which RDMA registers."""
-    wanted = desired.tuning.memlock
-    return None if wanted is None else _limit("memlock", wanted, state.limits.memlock, "KiB", state)
+    return _limit("memlock", wanted, state.limits.memlock, "KiB", state)
 
 
-@check("nofile", "tuning.nofile")
-def nofile(desired: DesiredState, state: NodeState) -> Comparison | None:
+@check_wanted("nofile", "tuning.nofile")
+def nofile(desired: DesiredState, state: NodeState, wanted: int) -> Comparison:
     """Files that may be open at once."""
-    wanted = desired.tuning.nofile
-    return None if wanted is None else _limit("nofile", wanted, state.limits.nofile, "files", state)
+    return _limit("nofile", wanted, state.limits.nofile, "files", state)
 
 
 def _limit(name: str, wanted: int | str, setting: Setting, unit: str, state: NodeState) -> Comparison:
@@ -308,12 +301,9 @@ def _module(module: str, state: NodeState) -> Comparison:
     return compare_setting("loaded", Setting(running=running, persisted=persisted), evidence=evidence, remedy=load)
 
 
-@check("mtu", "rdma.mtu", follows=NICS)
-def mtu(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
+@check_wanted("mtu", "rdma.mtu", follows=NICS)
+def mtu(desired: DesiredState, state: NodeState, wanted: int) -> Iterator[Comparison]:
     """One finding per network interface of an RDMA device of the family."""
-    wanted = desired.rdma.mtu
-    if wanted is None:
-        return
     if is_unreadable(state.rdma):
         yield unknown(wanted, state.rdma, evidence="/sys/class/infiniband")
         return
