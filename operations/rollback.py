@@ -10,6 +10,7 @@ from pyinfra.api.state import State
 from pyinfra.context import host
 
 from shakedown.common.data import read_toml
+from shakedown.common.lists import grouped
 from shakedown.common.text import load_json, printable
 from shakedown.facts.records import Records
 from shakedown.facts.settings import Contents, Tools
@@ -243,10 +244,7 @@ def _fits(step: Step) -> bool:
 
 def _undo(steps: list[Step]) -> Commands:
     """One command for all CPUs: a node has hundreds, and each command is a round trip."""
-    together: dict[str, list[Step]] = {}
-    for step in steps:
-        together.setdefault(step.kind, []).append(step)
-    for kind, same in together.items():
+    for kind, same in grouped((step.kind, step) for step in steps).items():
         if kind in FILES:
             yield from map(FILES[kind], same)
             continue

@@ -1,8 +1,6 @@
 """What a node's agent compares with: one document for that node, with its digest. It holds what the checks answer of
 the desired state, and what they would look up on the controller: the recipe, the profiles' PCI ids. No secret."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import cache

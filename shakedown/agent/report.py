@@ -1,7 +1,5 @@
 """The last reports of the agents, as findings of a drift check: by the desired state of now, and recent enough."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator

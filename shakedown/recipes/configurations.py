@@ -1,7 +1,5 @@
 """AMD's experiment files for each GPU: one toml per program here, by tests/primus_configurations.py."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator

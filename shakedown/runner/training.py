@@ -8,6 +8,7 @@ from pathlib import Path
 from pyinfra.api.exceptions import PyinfraError
 
 from shakedown.checks.examination import Examination
+from shakedown.common.lists import grouped
 from shakedown.common.secret_file import keyed_digest
 from shakedown.common.secrets import masked_model
 from shakedown.common.text import file_name
@@ -356,10 +357,8 @@ def show_judgement(current: Session) -> None:
             out.print()
             out.print(part)
     out.print()
-    notes: dict[str, list[str]] = {}  # leftovers, and logs that could not be fetched
-    for node in current.outcomes():
-        for note in node.notes:
-            notes.setdefault(note, []).append(node.name)
+    # Leftovers, and logs that could not be fetched.
+    notes = grouped((note, node.name) for node in current.outcomes() for note in node.notes)
     for line in fitted((f"{few(names)}: {note}" for note, names in notes.items()), most=5):
         current.say(line, soft_wrap=True)
     alone = "benchmark" if any(job.plan and job.plan.has_report for job in record.jobs) else "each node alone"

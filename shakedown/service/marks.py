@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
 from shakedown.schedulers.interface import Node
 from shakedown.service.decide import Limits, Proposal
@@ -74,9 +75,7 @@ def unmanaged_reason(node: Node, steps: Sequence[Step]) -> str:
 def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict[str, str]:
     """Map hosts to names in the scheduler: by the desired state (values of `hosts`), the host's name, or its first
     part; never by the node's own report. Unclear names are left out, and no two hosts share one."""
-    short: dict[str, list[str]] = {}
-    for host in hosts:
-        short.setdefault(host.partition(".")[0], []).append(host)
+    short = grouped((host.partition(".")[0], host) for host in hosts)
     result = {}
     for host, configured in hosts.items():
         first = host.partition(".")[0]

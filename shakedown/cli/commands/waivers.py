@@ -8,6 +8,7 @@ import click
 
 from shakedown.cli.output import format_of
 from shakedown.cli.words import Target, over_inventory
+from shakedown.common.lists import grouped
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import counted
 from shakedown.hosts import few, folded
@@ -67,9 +68,7 @@ def _newest(hosts: Collection[str]) -> dict[str, str]:
         except (OSError, ValueError):
             continue
         if any(finding.node in hosts for finding in record.findings):
-            nodes: dict[str, list[str]] = {}
-            for finding in record.findings:
-                if finding.waiver and finding.node in hosts:
-                    nodes.setdefault(finding.waiver, []).append(finding.node)
+            resting = (finding for finding in record.findings if finding.waiver and finding.node in hosts)
+            nodes = grouped((str(finding.waiver), finding.node) for finding in resting)
             return {name: f"{few(dict.fromkeys(held))} in {record.run_id}" for name, held in nodes.items()}
     return {}

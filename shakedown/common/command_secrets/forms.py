@@ -1,7 +1,5 @@
 """Secrets that say by their form what they are, and the finding of known ones: the work grows with the text alone."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from shakedown.common.lists import grouped
 from shakedown.hosts import folded
 from shakedown.jobs.plan.draft import NodeAssignment, PlanDraft, PlannedJob
 from shakedown.logs.nccl_debug import SHOWS_WARNINGS
@@ -177,10 +178,7 @@ OWN_CHOICE = {"UCX_NET_DEVICES": "all"}
 def check_typed_devices(draft: PlanDraft) -> None:
     """Refuse names of devices that a node does not have. Nodes with the same answer are one problem."""
     environment = draft.smoke.environment
-    groups: dict[tuple[str, str], list[str]] = {}
-    for name, state in draft.states.items():
-        for variable, expected in _wrong(environment, state):
-            groups.setdefault((variable, expected), []).append(name)
+    groups = grouped((problem, name) for name, state in draft.states.items() for problem in _wrong(environment, state))
     for (variable, expected), names in groups.items():
         draft.refuse(folded(names), f"smoke.environment.{variable}", environment[variable], expected)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted
 from shakedown.desired.models import EACH, DesiredState, Smoke
 from shakedown.desired.problems import Problem
@@ -205,9 +206,7 @@ def participants(
         if alone in missing:
             problems.append(Problem(alone, "state", missing[alone], "a node that is fit to train"))
         return names, problems + _seen(order, seen)
-    alike: dict[str, list[str]] = {}
-    for name, reason in missing.items():
-        alike.setdefault(reason, []).append(name)
+    alike = grouped((reason, name) for name, reason in missing.items())
     who = "; ".join(f"{few(absent)}: {reason}" for reason, absent in alike.items()) or "no node is missing"
     if not order:
         expected = "at least one node with a section smoke, as {'recipe': 'gpt-small'}, that is not left out"

@@ -25,6 +25,7 @@ from pyinfra.connectors.util import (
     write_stdin,
 )
 
+from shakedown.common.lists import grouped
 from shakedown.desired.layers import merge
 from shakedown.desired.models import DesiredState
 from shakedown.hosts import named
@@ -67,9 +68,7 @@ def names_of(desired: Mapping[str, DesiredState], scheduler: str) -> dict[str, s
 
 def same(key: str, values: Mapping[str, str]) -> str:
     """Return the one value of hosts that share a job; "ssh" for no host. Raise ValueError where they differ."""
-    hosts: dict[str, list[str]] = {}
-    for name, value in values.items():
-        hosts.setdefault(value, []).append(name)
+    hosts = grouped((value, name) for name, value in values.items())
     if len(hosts) > 1:
         differing = "; ".join(f"{value} on {named(names)}" for value, names in hosts.items())
         raise ValueError(f"{key} has to be the same on all hosts of a run: {differing}")

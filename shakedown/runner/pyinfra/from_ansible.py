@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted
 from shakedown.hosts import folded, nodes
 from shakedown.runner.pyinfra.ansible import NAMES, WORDS
@@ -103,11 +104,8 @@ def _ranges(hosts: Collection[str]) -> str:
 
 def _listed(hosts: Mapping[str, dict[str, Any]]) -> str:
     """Return a list of hosts, a line for each data that some of them have."""
-    having: dict[str, list[str]] = {}
-    for host, data in hosts.items():
-        having.setdefault(repr(data), []).append(host)
     lines = []
-    for written, own in having.items():
+    for written, own in grouped((repr(data), host) for host, data in hosts.items()).items():
         pairs = f"*((host, {written}) for host in {_ranges(own)})" if len(own) > 1 else f"({own[0]!r}, {written})"
         lines.append(f"        {pairs if written != '{}' else '*' + _ranges(own)},\n")
     return f"[\n{''.join(lines)}    ]"
