@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a node may have Python 3.8
     Compared = Comparison | Iterable[Comparison] | None
     Check = Callable[..., Finding | list[Finding] | None]
     Made = Callable[[Comparison, str, str], Finding]  # of a check's name and a node's
+    Asked = Callable[[Check, DesiredState, NodeState, str], Finding | list[Finding] | None]
 
 # The order of the findings: what the machine is, how it is tuned, then what hangs on it. Those of other modules of this
 # package come after them, by the modules' names.
@@ -125,20 +126,24 @@ def not_waivable() -> frozenset[str]:
     return frozenset(_NOT_WAIVABLE)
 
 
-def evaluate(desired: DesiredState, state: NodeState, node: str, make: Made = Comparison.finding) -> list[Finding]:
-    """All findings of one node, as `make` makes them, in the order of MODULES, the waived ones as advice. Never raises
-    for a bad node: a check that does becomes an unknown finding which names it and the error, because what could not be
-    compared is not known to be right."""
+def _asked(check: Check, desired: DesiredState, state: NodeState, node: str) -> Finding | list[Finding] | None:
+    return check(desired, state, node)
+
+
+def evaluate(desired: DesiredState, state: NodeState, node: str, ask: Asked = _asked) -> list[Finding]:
+    """All findings of one node, in the order of MODULES, the waived ones as advice; `ask` asks a check for its own.
+    Never raises for a bad node: a check that does becomes an unknown finding which names it and the error, because what
+    could not be compared is not known to be right."""
     findings: list[Finding] = []
     desired = on_node(desired, node)
     for name, function in checks().items():
         try:
-            found = function(desired, state, node, make)
+            found = ask(function, desired, state, node)
             findings += found if isinstance(found, list) else [] if found is None else [found]
         except Exception as error:
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
             failed = Comparison(Verdict.UNKNOWN, wanted="a comparison", evidence=evidence, remedy=REPORT)
-            findings.append(make(failed, name, node))
+            findings.append(failed.finding(name, node))
     return waive(findings, desired, state, _NOT_WAIVABLE) if desired.waivers else findings
 
 

@@ -3,8 +3,10 @@
 Pure: the states come in, the findings go out. `runner/examine.py` reads the nodes.
 """
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -23,6 +25,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.desired.resolve import at_home
 from shakedown.hosts import few
 from shakedown.state.findings import Comparison, Finding, FixedBy, Remedy, Verdict, worst
+from shakedown.state.memory import Memory
 from shakedown.state.node import NodeState, share_texts
 
 HOME_SHOWN = 200
@@ -59,7 +62,8 @@ class Examination:
     def __post_init__(self) -> None:
         self.desired = dict(self.desired)  # our own: no other holder sees what is kept below
         self._alone: dict[str, tuple[Reading, list[Finding]]] = {}  # node -> its findings without the other nodes
-        self._first: dict[tuple[Any, ...], Finding] = {}  # what a check has compared -> the first finding of that
+        self._memory = Memory()
+        self._alike: dict[tuple[Any, ...], tuple[DesiredState, DesiredState]] = {}  # the given ones, and those of nodes
         self._beside: dict[str, list[Finding]] = defaultdict(list)  # node -> its findings beside the other nodes
 
     def keep(self, node: str, reading: Reading) -> None:
@@ -68,7 +72,11 @@ class Examination:
         if reading.state is not None:
             home = reading.state.account.home
             try:
-                self.desired[node] = at_home(self.desired[node], home)
+                given = self.desired[node]
+                place = id(given), home
+                if place not in self._alike:
+                    self._alike[place] = given, at_home(given, home)
+                self.desired[node] = self._alike[place][1]
             except ValidationError as error:
                 key = ".".join(map(str, error.errors()[0]["loc"][:2]))  # what follows may be the node's own words
                 why = f"it names {printable(repr(home), HOME_SHOWN)} as its user's home, which {key} cannot have"
@@ -101,7 +109,6 @@ class Examination:
             if node in self.readings:
                 self.judge_alone(node)
         name_missing(states, groups, self.findings)
-        self._first.clear()  # a later reading brings values of its own
         self.uncompared = False
 
     def _accepted(self, found: list[Finding], groups: Mapping[str, str]) -> list[Finding]:
@@ -148,23 +155,16 @@ class Examination:
         reading = self.readings[node]
         if reading.state is None:
             return [unreached(node, reading.why, reading.tried)]
-        return checks.evaluate(self.desired[node], reading.state, node, self._finding)
+        given = self.desired[node]
+        desired = on_node(given, node)
+        if desired is not given and given.rdma.cabling is None:  # what differs are the waivers
+            _, desired = self._alike.setdefault((id(given), *desired.waivers), (given, desired))
+        return checks.evaluate(desired, reading.state, node, self._ask)
 
-    def _finding(self, compared: Comparison, check: str, node: str) -> Finding:
-        """Return the finding of a check. Of 5,000 nodes there are 300,000, and most are those of another node but for
+    def _ask(self, check: checks.Check, desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+        """Return the findings of a check. Of 5,000 nodes there are 300,000, and most are those of another node but for
         its name: they are made, and looked through, once."""
-        kinds = (compared.wanted.__class__, compared.actual.__class__, compared.persisted.__class__)
-        key = (check, *compared.__dict__.values(), *kinds)
-        try:
-            if first := self._first.get(key):
-                return first.of(node)
-        except TypeError:  # a value is a list or a dictionary
-            key = ()
-        first = compared.finding(check, node)
-        share_texts(first)
-        if key:
-            self._first[key] = first
-        return first
+        return [finding.of(node) for finding in self._memory.ask(_of_no_node(check), desired, state)]
 
     def state_of(self, node: str) -> NodeState | None:
         """Return the state of a node that answered; None of another."""
@@ -216,6 +216,20 @@ class Examination:
     def fixable(self, node: str) -> list[Finding]:
         """Return the findings of a node that an operation would fix."""
         return [finding for finding in self.findings.get(node, []) if finding.fixed_by == FixedBy.OPERATION]
+
+
+@cache
+def _of_no_node(check: checks.Check) -> Callable[[DesiredState, NodeState], list[Finding]]:
+    def make(compared: Comparison, name: str, node: str) -> Finding:
+        finding = compared.finding(name, node)
+        share_texts(finding)
+        return finding
+
+    def findings(desired: DesiredState, state: NodeState) -> list[Finding]:
+        found = check(desired, state, "", make)
+        return found if isinstance(found, list) else [] if found is None else [found]
+
+    return findings
 
 
 def resting(findings: Iterable[Finding]) -> str:

@@ -48,7 +48,7 @@ def on_node(desired: DesiredState, node: str) -> DesiredState:
         for name, waiver in desired.waivers.items()
         if waiver.until >= day and (not waiver.hosts or any(fnmatchcase(node, host) for host in waiver.hosts))
     }
-    return desired.model_copy(update={"waivers": held})
+    return desired if held == desired.waivers else desired.model_copy(update={"waivers": held})
 
 
 def first_to_end(states: Iterable[DesiredState]) -> dict[str, Waiver]:
