@@ -90,6 +90,7 @@ class Server:
         """Answer a file of tests with what they call, and a change with the test that fails."""
         self.session = session
         self.items = {item.nodeid: item for item in session.items}
+        gc.unfreeze()  # what conftest.py has put aside is not among the objects
         for each in gc.get_objects():
             if isinstance(each, FunctionType):
                 path = each.__code__.co_filename
@@ -112,13 +113,13 @@ class Server:
     def change(self, path: str, before: str, after: str, names: list[str]) -> str | None:
         """Return the test that fails once the change is made."""
         changed = parts(before, after, path) if before != after else {}
-        if changed is None:
-            return self.anew(names)
+        made = changed == {}
         for function in self.functions.get(path, []):
-            new = changed.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
+            new = (changed or {}).get((function.__code__.co_qualname, function.__code__.co_firstlineno))
             if new is not None:
                 function.__code__ = new
-        return self.run(names)
+                made = True
+        return self.run(names) if made else self.anew(names)
 
     def run(self, names: Sequence[str]) -> str | None:
         """Run tests until one fails."""
