@@ -19,14 +19,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import main
-from shakedown.logs.kept_logs import KeptLog
+from shakedown.logs.kept_logs import RUN_LIMIT, KeptLog
 from shakedown.runs import directory as runs
 from shakedown.runs.archive import read
 from shakedown.runs.archive.make import DOCUMENTS, FOLDERS, TEXTS, make
 from shakedown.runs.archive.pseudonyms import Pseudonyms
 from shakedown.runs.archive.read import opened
 from shakedown.runs.archive.redact import Redactor
-from shakedown.runs.archive.tar import Refused, is_archive
+from shakedown.runs.archive.tar import Refused, is_archive, safe_path
 from shakedown.runs.diagnosis import KeptLogs, ranks_left
 from shakedown.runs.directory import RunDirectory
 from tests.archives import a_run, contents, manifest_of, member, packed
@@ -268,6 +268,13 @@ def test_a_log_that_was_changed_before_it_was_packed_stays_one(run: RunDirectory
     assert "was changed since" in call("judge", made.path).output
 
 
+def test_the_longest_and_the_deepest_path_is_valid_and_no_longer_one() -> None:
+    for path in ("/".join(("a" * 80, "b" * 80, "c" * 78)), "a/b/c/d/e/f/g", "a" * 100):
+        assert safe_path(path) == path
+        with pytest.raises(ValueError, match="not a valid path"):
+            safe_path(f"{path}/x" if len(path) < 80 else f"{path}x")
+
+
 ONE = {"run.json": b"{}"}
 GOOD = member("one/manifest.json", manifest_of(ONE))
 
@@ -320,6 +327,7 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(
 def test_what_would_unpack_to_too_much_is_refused_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert read.UNPACKED_LIMIT > RUN_LIMIT, "what is kept of a run can be packed and read"
     zeros = {"logs/a": b"\0" * (4 << 20)}
     archive = packed(
         tmp_path / "bomb.tar.gz",

@@ -15,7 +15,7 @@ import pytest
 from shakedown.catalogue import advice
 from shakedown.desired.models import Benchmark
 from shakedown.desired.problems import DesiredStateError
-from shakedown.gates import Gate, NodeLog
+from shakedown.gates import Gate, NodeLog, offline
 from shakedown.gates.benchmark import figures_finite, steps_complete
 from shakedown.gates.judge import PARSERS
 from shakedown.gates.judgement import judge
@@ -23,9 +23,10 @@ from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.jobs.launch import LaunchPlan, run_folders
 from shakedown.jobs.plan import make_plan
 from shakedown.logs.kept_logs import LogFile, LogQuota
+from shakedown.logs.mad import MOST_ROWS, MOST_TEXT, Figure, Results, Step, read, read_report
 from shakedown.logs.mad import REPORT as PERF
-from shakedown.logs.mad import Figure, Results, Step, read, read_report
 from shakedown.logs.metrics import METRICS_OF
+from shakedown.logs.source import LogSource
 from shakedown.recipes.recipe import Family
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from shakedown.runs.judging import judge_job
@@ -405,6 +406,29 @@ def test_a_benchmark_that_failed_says_what_to_do_and_one_that_passed_does_not() 
 def test_a_report_that_is_no_table_is_one_problem(report: str) -> None:
     figures, problems = read_report(report)
     assert figures == [] and len(problems) == 1
+
+
+def test_a_report_that_is_longer_than_any_run_s_is_refused_whichever_way() -> None:
+    head, row = "model,performance,metric\n", "m,1,tflops\n"
+    for report in (head + row * (MOST_ROWS + 1), (head + row).ljust(MOST_TEXT + 1, "\n")):
+        assert read_report(report) == ([], [f"the report has more than {MOST_ROWS} rows or {MOST_TEXT} characters"])
+    for report in (head + row * MOST_ROWS, (head + row).ljust(MOST_TEXT, "\n")):
+        assert not any("more than" in problem for problem in read_report(report)[1])
+
+
+def test_a_column_without_a_name_is_no_figure() -> None:
+    assert read_report(REPORT.replace("mode", "", 1)) == read_report(REPORT) != ([], [])
+
+
+@pytest.mark.parametrize(("size", "cut"), [(1, ""), (200_000, "a.log is too long")])
+def test_an_output_that_is_read_in_part_is_judged_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, cut: str
+) -> None:
+    monkeypatch.setattr(offline, "_BLOCKS", 1)
+    (tmp_path / "a.log").write_text(log() + " \n" * size)
+    judgement, _ = offline.judge_report({"a.log": LogSource(tmp_path / "a.log")}, offline.Request("pytorch-training"))
+    assert any("a.log is too long" in gate.evidence for gate in judgement.gates) == bool(cut)
+    assert any(gate.name == "figures_finite" and gate.verdict.passes for gate in judgement.gates) != bool(cut)
 
 
 def test_many_bad_rows_are_few_words() -> None:

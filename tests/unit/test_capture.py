@@ -97,7 +97,7 @@ def test_a_reading_that_hangs_on_the_node_does_not_hang_again(tmp_path: Path) ->
 
 PLANTED = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\ngrace:x:1001:1001:Grace Hopper,Room 7:/home/grace:/bin/sh",
-    "etc/group": "root:x:0:\nrender:x:993:root,lovelace\nprojectx:x:2001:lovelace",
+    "etc/group": "root:x:0:\nadm:x:4:root,turing\nrender:x:993:root,lovelace\nprojectx:x:2001:lovelace",
     "etc/machine-id": "0123456789abcdef0123456789abcdef",
     "etc/ssh/ssh_host_ed25519_key.pub": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsecretive root@golden.builder",
     "proc/sys/kernel/hostname": "gpu-a17",
@@ -108,9 +108,9 @@ PLANTED = {
     "etc/sysctl.d/99-site.conf": "# mail ops@corp.example, 10.20.30.40\nvm.swappiness = 10",
     "dev/kmsg": "3,1,1000,-;mlx5_core: enx001122aabbcc 00:11:22:aa:bb:cc of gpu-a17.rack7.corp.example failed",
 }
-SECRET = ("grace", "Hopper", "Room 7", "lovelace", "projectx", "0123456789abcdef0123456789abcdef", "secretive",
-          "gpu-a17", "rack7", "corp.example", "6c9c2b1e", "sesame-4711", "tr0ub4dor", "10.20.30.40", "001122aabbcc",
-          "00:11:22:aa:bb:cc", "golden", "hq-lan", "ABCD-1234", "TR8-0044", "TR8N0044", "10.1.0.0",
+SECRET = ("grace", "Hopper", "Room 7", "lovelace", "turing", "projectx", "0123456789abcdef0123456789abcdef",
+          "secretive", "gpu-a17", "rack7", "corp.example", "6c9c2b1e", "sesame-4711", "tr0ub4dor", "10.20.30.40",
+          "001122aabbcc", "00:11:22:aa:bb:cc", "golden", "hq-lan", "ABCD-1234", "TR8-0044", "TR8N0044", "10.1.0.0",
           "b83f:d203")  # fmt: skip
 
 

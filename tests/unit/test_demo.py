@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,10 @@ def test_a_ticket_is_of_one_node_and_shows_no_secret(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"wanted": 8,', f'"wanted": "HF_TOKEN={token}",'))
     shown = CliRunner().invoke(main, ["ticket", path, "--node", node]).stdout
     assert "HF" in shown and token not in shown
+
+
+def test_each_gid_of_a_played_node_holds_the_address_that_it_is_of() -> None:
+    states = Scenario.of(300, [], 0).states()
+    gids = [gid for state in states.values() for device in state.rdma for gid in device.gids if gid.ipv4]
+    assert [str(IPv4Address(int(gid.gid.replace(":", "")[-8:], 16))) for gid in gids] == [gid.ipv4 for gid in gids]
+    assert len({gid.ipv4 for gid in gids}) == sum(len(state.rdma) for state in states.values()) > 300

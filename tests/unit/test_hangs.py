@@ -23,7 +23,7 @@ from shakedown.evidence.diagnosis import signs
 from shakedown.evidence.diagnosis.origin import decide
 from shakedown.evidence.diagnosis.signs import of_hang
 from shakedown.evidence.hangs import records
-from shakedown.evidence.hangs.analysis import Hang, Rank, analyse, main_thread
+from shakedown.evidence.hangs.analysis import Collective, Hang, Rank, analyse, main_thread
 from shakedown.evidence.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.evidence.results import Failure
 from shakedown.jobs.faults import StepTimes
@@ -457,3 +457,9 @@ def test_when_a_standstill_is_worth_a_look() -> None:
     short = StepTimes(launch_plan({"a": ["true"]}, stall_timeout_s=4))
     short.iteration(1.0)
     assert short.is_long(2.1), "and before the job's own limit"
+
+
+def test_a_collective_names_the_shape_of_each_input() -> None:
+    one = Collective(group="tp", sequence=7, operation="all_reduce", sizes=((4096, 2), ()), over=False)
+    assert str(one) == "all_reduce number 7 (inputs: 4096x2 and one number) in process group tp"
+    assert str(one.model_copy(update={"sizes": ()})) == "all_reduce number 7 in process group tp"

@@ -270,6 +270,17 @@ def test_a_page_of_a_run_is_bounded(tmp_path: Path) -> None:
     assert "more causes are not on this page" in text
 
 
+@pytest.mark.parametrize(("nodes", "names", "searched"), [(12, 1, False), (13, 1, True), (2, 12, False), (2, 13, True)])
+def test_a_page_of_more_than_a_person_looks_through_has_a_search(nodes: int, names: int, searched: bool) -> None:
+    found = [
+        finding(f"node{node:02}", f"setting_{name:02}", Verdict.DRIFT, f"value {name}")
+        for node in range(nodes)
+        for name in range(names)
+    ]
+    shown = text_of(Findings(Verdict.DRIFT, nodes, found, inventory="rack.py", at="2026-11-23T04:00:00+00:00"), "html")
+    assert ("<form" in shown) == searched
+
+
 def test_the_search_finds_places_by_steps() -> None:
     from shakedown.report.page.rows import Index
 

@@ -6,14 +6,19 @@ import base64
 import struct
 import xml.etree.ElementTree as ElementTree
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.report.page.plots import VERDICT_COLOURS, heat, verdicts
+from shakedown.gates import Gate
+from shakedown.report.overview import overview
+from shakedown.report.page.plots import VERDICT_COLOURS, heat, of_iterations, verdicts
 from shakedown.report.page.svg import HEAT, Chart, heat_colour
+from shakedown.runs.directory import RunRecord
 from shakedown.state.findings import Verdict
+from tests.reports import a_run
 
 SVG = "{http://www.w3.org/2000/svg}"
 PREFIX = "data:image/svg+xml;base64,"
@@ -111,6 +116,12 @@ def test_days_are_named_in_utc() -> None:
     ]
 
 
+def test_a_day_between_two_times_needs_no_hour() -> None:
+    chart = Chart(days=True)
+    chart.points([(1_790_000_000, 1.0), (1_790_000_000 + 5 * 86400, 2.0)], "earlier")
+    assert [text for text in texts(chart.image(legend=False)) if "09-" in text][:2] == ["2026-09-22", "2026-09-23"]
+
+
 def test_the_last_time_stands_within_the_plot() -> None:
     chart = Chart(days=True)
     chart.points([(1_795_392_000, 1.0)], "earlier")
@@ -118,6 +129,27 @@ def test_the_last_time_stands_within_the_plot() -> None:
     assert [part.text for part in times][-1] == "11-24 00:00"
     # Half of a text of this size, in the widest of the page's fonts.
     assert all(float(part.get("x", "0")) + 2.6 * len(part.text or "") <= 640 for part in times)
+
+
+@pytest.mark.parametrize(
+    ("iterations", "planned", "verdict", "marked"),
+    [(3, 5, Verdict.FAIL, True), (1, 5, Verdict.FAIL, True), (5, 5, Verdict.FAIL, False), (3, 5, Verdict.OK, False)],
+)
+def test_a_plot_marks_where_a_failed_job_ended_early(
+    tmp_path: Path, iterations: int, planned: int, verdict: Verdict, marked: bool
+) -> None:
+    run = a_run(tmp_path)
+    assert isinstance(run.record, RunRecord)
+    (job,) = run.record.jobs
+    assert job.plan
+    job.plan = job.plan.model_copy(update={"iterations": planned})
+    job.iterations = job.iterations[:iterations]
+    run.record.gates = [Gate(name="iterations", verdict=verdict, job=job.name)]
+    image = of_iterations(overview(run))[0].image
+    texts = parsed(image).iter(f"{SVG}text")
+    marks = [float(part.get("x", "0")) + 3 for part in texts if part.text == "the job ended here"]
+    last = float(paths(image)[0].removeprefix("M").split("L")[-1].split()[0])
+    assert marks == ([pytest.approx(last)] if marked else [])
 
 
 def test_cells_have_the_colours_of_their_verdicts() -> None:

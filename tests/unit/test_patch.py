@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyinfra.api.exceptions import OperationValueError
 
+from shakedown.facts import git
 from shakedown.facts.git import Checkout, PatchFits, packed
 from shakedown.operations.patch import rejected
 
@@ -49,11 +50,16 @@ def test_what_is_no_hunk_of_the_patch_is_told_in_gits_words() -> None:
     assert rejected(PATCH, []) == "git gives no reason"
 
 
-def test_a_patch_longer_than_a_command_line_is_refused() -> None:
+def test_a_patch_longer_than_a_command_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = random.Random(0).randbytes(200_000).hex()
     with pytest.raises(OperationValueError, match="divide it"):
         packed(noise)
     assert len(packed("+" * 1_000_000)) < 10_000
+    monkeypatch.setattr(git, "LONGEST", 3 * len(packed(PATCH)) // 4)
+    assert packed(PATCH), "the longest one fits"
+    monkeypatch.setattr(git, "LONGEST", git.LONGEST - 1)
+    with pytest.raises(OperationValueError, match="divide it"):
+        packed(PATCH)
 
 
 def test_a_commit_that_is_not_a_whole_hash_does_not_reach_the_shell() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import re
@@ -186,6 +187,16 @@ def test_what_others_print_is_no_answer(step):
     step._take(f"0: {step._token} n1 99 2/2 {{}}\n")
     assert answer.whole.is_set() and answer.text == ""
     del step._waiting["n1", 99]
+
+
+def test_the_most_that_a_command_may_print_is_taken_though_each_character_is_escaped():
+    answer = _Pieces()
+    answer.add(1, 1, json.dumps({"code": 0, "out": '"' * relay.OUTPUT, "err": ""}))
+    code, (line,), _ = steps._read(answer)
+    assert (code, len(line) > 0, answer.text[:1]) == (0, True, "{")
+    more = _Pieces()
+    more.add(1, 1, "x" * (2 * (relay.OUTPUT + relay.ERRORS) + 1))
+    assert more.whole.is_set() and more.text == ""
 
 
 def test_no_node_s_word_ends_the_job_of_all(slurm, step):

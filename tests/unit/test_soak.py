@@ -26,7 +26,7 @@ from shakedown.runs.directory import RunDirectory, RunNode, RunRecord
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Verdict
 from shakedown.trials import soak
-from shakedown.trials.soak_judge import Part, judge_parts, soak_gates
+from shakedown.trials.soak_judge import NO_COUNTER, Part, judge_parts, soak_gates
 from tests import forks
 from tests.nodes import until
 from tests.states import bare, desired
@@ -52,6 +52,13 @@ def record(time_: str = "24h", only: tuple[str, ...] = (), nodes: int = 2, **cha
 )
 def test_a_length_of_time(text: str, seconds: float) -> None:
     assert soak.seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (90_000, "25 h")]
+)
+def test_a_length_is_written_in_the_largest_unit_that_it_has_twice(seconds: float, text: str) -> None:
+    assert soak.length(seconds) == text
 
 
 @pytest.mark.parametrize("text", ["", "24", "5s", "15d", "-1h", "1e9s", "24h 5m", "nanh", "९h"])
@@ -356,6 +363,9 @@ def test_a_node_without_the_counter_of_its_memory_was_not_seen() -> None:
     blind = log(600.0, *figures(100, 100)).replace("memory mc0", "filesystem vda")
     _, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": log(600.0, *figures(100, 100)), "n2": blind}))
     assert gates["uncorrectable"].verdict == Verdict.UNKNOWN and "n2: memory" in gates["uncorrectable"].evidence
+    nothing = record("10m", ("cpu",)).model_copy(update={"stages": []})
+    (gate,) = [gate for gate in soak_gates(nothing, {}) if gate.name == "soak_uncorrectable"]
+    assert (gate.verdict, gate.evidence) == (Verdict.UNKNOWN, f"{NO_COUNTER}: on no node")
 
 
 @pytest.mark.parametrize(
@@ -477,6 +487,7 @@ def test_nodes_that_passed_a_load_longest_ago_come_first(tmp_path: Path, monkeyp
     everyone = stale("node[1-3]", "--after", "2026-11-24")
     assert everyone == ["node3 never", "node2 2026-11-20T08:00:00+00:00", "node1 2026-11-23T08:00:00+00:00"]
     assert stale("node[1-3]", "--after", "2026-11-21") == everyone[:2]
+    assert stale("node[1-3]", "--after", "2026-11-20T08:00:00+00:00") == everyone[:1]
     assert stale("node[1-3]", "--after", "2026-11-24", "--one-in", "2") == everyone[:2]
     assert stale("node[1-3]", "--after", "2026-11-24", "--one-in", "100") == everyone[:1]
     assert CliRunner().invoke(main, ["ledger", "stale", "node[3-1]"]).exit_code == 2

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shakedown.catalogue import advice
 from shakedown.evidence.results import NodeClock
 from shakedown.evidence.telemetry import samples
 from shakedown.evidence.telemetry.kernel import KernelWindow
@@ -158,18 +159,24 @@ def test_a_fault_in_the_kernel_log_is_named_with_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "window",
+    ("window", "why"),
     [
-        None,
-        kernel("# begin monotonic=1.0 wall=1.0 source=journal\n# unreadable not permitted: x\n# end monotonic=2.0\n"),
-        kernel("# begin monotonic=1.0 wall=1.0 source=kmsg\n"),
-        kernel("# begin monotonic=1.0 wall=1.0 source=kmsg\n# lost 3 records\n# end monotonic=2.0\n"),
-        kernel(""),
+        (None, "kernel_log_lost"),
+        (
+            kernel(
+                "# begin monotonic=1.0 wall=1.0 source=journal\n# unreadable not permitted: x\n# end monotonic=2.0\n"
+            ),
+            "kernel_log",
+        ),
+        (kernel("# begin monotonic=1.0 wall=1.0 source=kmsg\n"), "kernel_log"),
+        (kernel("# begin monotonic=1.0 wall=1.0 source=kmsg\n# lost 3 records\n# end monotonic=2.0\n"), "kernel_log"),
+        (kernel(""), "kernel_log"),
     ],
     ids=["none", "unreadable", "cut", "overwritten", "empty"],
 )
-def test_a_kernel_log_that_was_not_seen_is_unknown_where_it_is_asked_for(window: KernelWindow | None) -> None:
-    assert judged(no_kernel_fault(NodeWatch(kernel={"a": window}, kernel_wanted=True))).verdict is Verdict.UNKNOWN
+def test_a_kernel_log_that_was_not_seen_is_unknown_where_it_is_asked_for(window: KernelWindow | None, why: str) -> None:
+    gate = judged(no_kernel_fault(NodeWatch(kernel={"a": window}, kernel_wanted=True)))
+    assert (gate.verdict, gate.remedy) == (Verdict.UNKNOWN, advice(why))
     told = judged(no_kernel_fault(NodeWatch(kernel={"a": window})))
     assert told.verdict is Verdict.OK and "not seen: a" in told.evidence
 

@@ -140,8 +140,20 @@ def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
     two = {"node1": [10.0, 10, 10], "node2": [10.0, 10, 10]}
     assert verdicts(record(two)) == [("gemm", None, Verdict.UNKNOWN)]
     assert verdicts(record(two, limits=Limits(floors={"gemm.fp32": 9.0}))) == [("gemm", None, Verdict.OK)]
+    assert verdicts(record(two, limits=Limits(floors={"gemm.fp32": 10.0}))) == [("gemm", None, Verdict.OK)]
     below = record(two, limits=Limits(floors={"gemm.fp32": 11.0}))
     assert [verdict for _, _, verdict in verdicts(below)] == [Verdict.FAIL, Verdict.FAIL]
+
+
+@pytest.mark.parametrize(("bound", "verdict"), [(10.0, Verdict.OK), (9.9, Verdict.FAIL)])
+def test_a_time_may_be_as_long_as_wanted_and_no_longer(bound: float, verdict: Verdict) -> None:
+    times = [
+        Reading(node=node, trial="dataset_read", part="data", repetition=n, figure="latency", value=10.0)
+        for node in ("node1", "node2")
+        for n in (1, 2, 3)
+    ]
+    found = record({}, asked=["dataset_read"], readings=times, limits=Limits(floors={"dataset_read.latency": bound}))
+    assert {found_verdict for _, _, found_verdict in verdicts(found)} == {verdict}
 
 
 @pytest.mark.parametrize(

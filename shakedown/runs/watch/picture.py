@@ -66,16 +66,15 @@ def rows(cells: Mapping[str, Cell], groups: Mapping[str, str], width: int, room:
         lines = [(label or _range(names), names) for label, parts in chunks for names in parts]
         if len(lines) <= room:
             break
-    step = nodes if size > most else 1
     margin = max((len(label) for label, _ in lines), default=0)
     for label, names in lines:
         line = Text(f"{label:<{margin}}  ", no_wrap=True)
-        for part in _cut(names, step):
+        for part in _cut(names, nodes):
             letter, _, style = worst(cells[name] for name in part).value
             line.append(letter, style)
         yield line
-    if step > 1:
-        yield Text(f"one cell: {step} nodes, the worst", no_wrap=True)
+    if nodes > 1:
+        yield Text(f"one cell: {nodes} nodes, the worst", no_wrap=True)
 
 
 def _cut(names: list[str], size: int) -> list[list[str]]:
