@@ -250,8 +250,10 @@ def unreached(node: str, why: str, tried: str) -> Finding:
     elsewhere = tried == "connection"
     wanted = "answers and runs the probe" if elsewhere else "answers over SSH and runs the probe"
     remedy = (
-        "repair what the reason names, then run again"
+        "repair what the reason names"
+        if elsewhere and why
+        else "see whether the node is up, and what its console shows"
         if elsewhere
-        else f"log in to {node} by hand with the inventory's user and key, then run again"
+        else f"log in to {node} by hand with the inventory's user and key"
     )
     return comparison(Verdict.FAIL, wanted, why or "no answer", tried, Remedy(text=remedy)).finding("reachable", node)

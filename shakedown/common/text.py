@@ -77,15 +77,16 @@ def some(items: Sequence[Any], most: int = QUOTED) -> str:
     return f"{text} and {len(items) - most} more" if len(items) > most else text
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Format numbers, those in a row as a range: "3, 12-20"."""
+def ranges(numbers: Iterable[int], one: str = "") -> str:
+    """Format numbers, those in a row as a range, with the noun of one of them: "3, 12-20", "iterations 3, 12-20"."""
     rows: list[list[int]] = []
     for number in sorted(set(numbers)):
         if rows and number == rows[-1][-1] + 1:
             rows[-1] = [rows[-1][0], number]
         else:
             rows.append([number])
-    return some(["-".join(str(number) for number in row) for row in rows])
+    noun = f"{one}{'' if rows == [rows[0][:1]] else 's'} " if one and rows else ""
+    return noun + some(["-".join(str(number) for number in row) for row in rows])
 
 
 def duration(seconds: float) -> str:

@@ -47,7 +47,7 @@ def iterations_complete(training: Training) -> Outcome:
     if unlogged:
         faults.append(f"one line for {interval} iterations: nothing is known of the last {unlogged}")
     if damaged:
-        faults.append(f"the line of iteration {ranges(damaged)} was cut or mixed with other output")
+        faults.append(f"the line of {ranges(damaged, 'iteration')} was cut or mixed with other output")
     if begin != explained:
         faults.append(f"the log begins after iteration {begin}: it went on from a checkpoint, or lines are missing")
     every = f", one for {interval} iterations" if interval > 1 else ""
@@ -99,7 +99,7 @@ def _faults(iterations: Sequence[Iteration], total: int, interval: int, begin: i
         faults.append(f"{total - begin - len(inside)} of {total - begin} lines are missing, the first is {first}")
     repeated = [number for number, count in Counter(numbers).items() if count > 1]
     if repeated:
-        faults.append(f"iteration {ranges(repeated)} is in the log more than once")
+        faults.append(f"more than once in the log: {ranges(repeated, 'iteration')}")
     if not repeated and numbers != seen:
         faults.append("the lines are out of order")
     if len(inside) < len(seen):
@@ -137,14 +137,14 @@ def loss_finite(training: Training) -> Outcome:
         texts.append("no iteration line")
     if omitted and readable:
         texts.append(
-            f"no loss on the line of iteration {ranges(omitted)} (NaN is left out, as is a skipped iteration's)"
+            f"no loss on the line of {ranges(omitted, 'iteration')} (NaN is left out, as is a skipped iteration's)"
         )
     if omitted and not readable:
         texts.append("no line has a loss by a name that is known: the form of these lines is not known, or all are NaN")
     if infinite:
-        texts.append(f"the loss of iteration {ranges(infinite)} is not finite")
+        texts.append(f"the loss of {ranges(infinite, 'iteration')} is not finite")
     if cut:
-        texts.append(f"the line of iteration {ranges(cut)} was cut or mixed before its loss")
+        texts.append(f"the line of {ranges(cut, 'iteration')} was cut or mixed before its loss")
     failed = not iterations or (omitted and readable) or infinite
     verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if cut or omitted else Verdict.OK
     wanted = len(iterations) - len(barren)
@@ -172,14 +172,14 @@ def no_skipped_or_nan(training: Training) -> Outcome:
     if not iterations:
         texts = ["no iteration line"]
     elif bad:
-        texts.append(f"at iteration {ranges(bad)}")
+        texts.append(f"at {ranges(bad, 'iteration')}")
     if scale.text():
         texts.append(scale.text())
     steps, lost = training.shape.steps or 0, training.shape.skipped or 0
     if many := lost > threshold("skipped.search") + threshold("skipped.share") * steps:
         texts.append(f"DeepSpeed counts {lost} of {steps} steps as skipped")
     if silent:
-        texts.append(f"the line of iteration {ranges(silent)} does not say")
+        texts.append(f"the line of {ranges(silent, 'iteration')} does not say")
     unseen = silent or not iterations
     verdict = Verdict.FAIL if bad or many or not scale.ended else Verdict.UNKNOWN if unseen else Verdict.OK
     actual = max(skipped - scale.skipped, len(scale.later)) + nan if iterations else None
@@ -277,7 +277,7 @@ def gradient_norm(training: Training) -> Outcome | None:
     if bad:
         verdict, actual = Verdict.FAIL, "not finite"
         first = next(norm for norm in norms if norm[0] == bad[0])
-        text = f"the norm of iteration {ranges(bad)} is no finite number above 0: {_at(first)}"
+        text = f"the norm of {ranges(bad, 'iteration')} is no finite number above 0: {_at(first)}"
     elif len(norms) >= _FEW:
         verdict, actual, text = _judge(norms)
         if not any(norm for _, norm in norms) and curve(_points(lines), training.shape.vocabulary).word == "falls":

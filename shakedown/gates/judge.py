@@ -176,7 +176,7 @@ def _contradictions(logs: LogsByNode) -> list[str]:
         spoilt = cut | set(log.damaged)
         whole = [it for it in log.iterations if it.iteration not in spoilt and (whole_run or it.iteration in lines)]
         if different := [it.iteration for it in whole if lines.get(it.iteration) != it.json()]:
-            contradictions.append(f"{name} and {fullest} differ in iteration {ranges(different)}")
+            contradictions.append(f"{name} and {fullest} differ in {ranges(different, 'iteration')}")
     return contradictions
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from shakedown.catalogue import advice
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import counted, decimal, ranges, short, some
+from shakedown.common.text import counted, decimal, in_unit, ranges, short, some
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.gates.model import Outcome, threshold
@@ -37,7 +37,7 @@ def _expected(name: str, bound: float, figures: Figures) -> Outcome:
     metric, figure = METRICS[name], figures.get(name)
     met = figure is not None and metric.meets(figure.mean, bound)
     verdict, actual = Verdict.OK if met else Verdict.FAIL, figure.mean if figure else None
-    evidence = f"wanted {metric.direction} {decimal(bound)}: {_evidence(figure, figures)}"
+    evidence = f"wanted {metric.direction} {in_unit(decimal(bound), metric.unit)}: {_evidence(figure, figures)}"
     remedy = advice("no_figure" if figure is None else "memory" if name == "mem_usage" else "slow")
     return Outcome(verdict=verdict, wanted=bound, actual=actual, unit=metric.unit, evidence=evidence, remedy=remedy)
 
@@ -94,7 +94,7 @@ def possible_throughput(speed: Speed) -> Outcome | None:
     top, source = max(highest, default=(0.0, "in no line"))
     lies = impossible(speed.timed)
     failed = bool(lies) or top > most
-    where = f", at iteration {ranges(beyond)}" if beyond else ""
+    where = f", at {ranges(beyond, 'iteration')}" if beyond else ""
     evidence = f"no machine has {some(lies)}; " if lies else ""
     evidence += f"{decimal(top)} TFLOP/s/GPU {source}{where}; at most {limit}"
     wanted, unit = f"at most {decimal(limit.tflops)}", "TFLOP/s/GPU"  # a bound of physics, which nothing is to reach
@@ -189,7 +189,7 @@ def _compared(past: Past, metric: str, value: float | None) -> Outcome:
 
 def _against_earlier(baseline: Baseline, past: Past, metric: str, runs: list[str]) -> str:
     assert baseline.centre is not None and baseline.error is not None and baseline.spread is not None
-    texts = [f"wanted {baseline.direction} {decimal(baseline.bound)}"]
+    texts = [f"wanted {baseline.direction} {in_unit(decimal(baseline.bound), metric_of(metric).unit)}"]
     if baseline.runs > 1:
         last = some([*runs[baseline.earlier :], "this one"])
         texts.append(

@@ -13,7 +13,7 @@ from shakedown.catalogue.kernel import describe, matcher
 from shakedown.catalogue.lines import Record, records
 from shakedown.catalogue.model import alarming, of_a_job
 from shakedown.common.lists import grouped
-from shakedown.common.text import printable
+from shakedown.common.text import counted, printable
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.signatures import FailureScanner, tuning
 from shakedown.logs.source import LogSource
@@ -213,7 +213,7 @@ def summary(explanation: Explanation) -> str:
     parts = [f"{count[severity]} {severity}" for severity in _ORDER if count[severity]]
     parts += [f"{len(explanation.unknown)} unknown"] if explanation.unknown else []
     more = f"; {explanation.left_out} further lines are not listed" if explanation.left_out else ""
-    return f"{explanation.read} lines read: {', '.join(parts) or 'no line of a fault'}{more}"
+    return f"{counted(explanation.read, 'line')} read: {', '.join(parts) or 'no line of a fault'}{more}"
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:

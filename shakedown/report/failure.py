@@ -90,7 +90,7 @@ def next_command(record: RunRecord) -> str:
         nodes = [f"!{name}" for name in suspects]
     undecided = bool(found.among) if found is not None else _of_some_node(record)
     if undecided and record.isolation is None:
-        return f"shakedown isolate {record.run_id}"
+        return f"shakedown isolate {shlex.quote(printable(record.inventory)) if record.simulated else record.run_id}"
     return _again(record, nodes if len(nodes) < len(record.nodes) else ())
 
 

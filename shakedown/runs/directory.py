@@ -296,7 +296,7 @@ class RunDirectory:
         version = document.get("schema_version") if isinstance(document, dict) else None
         if version != SCHEMA_VERSION:
             shown = printable(repr(version), 80)
-            raise ValueError(f"{path}: schema_version {shown}; this shakedown reads {SCHEMA_VERSION}")
+            raise ValueError(f"{path}: schema_version {shown}; this shakedown reads {SCHEMA_VERSION}: {_OTHER}")
         return _validated(RunRecord, document, path)
 
     def load_state(self, node: str) -> NodeState:
@@ -335,6 +335,7 @@ _WITHOUT = {  # what it means that a file of a run is not there
     "isolation.json": "the run has no search for bad nodes, or this copy of it is incomplete",
     "states": "the node was never reached, or this copy of the run is incomplete",
 }
+_OTHER = "read it with the version that wrote it, or judge its logs with: shakedown judge LOGS"
 _RESTORE = "take it from an archive (shakedown bundle) or from another copy of the run"
 
 
@@ -351,7 +352,11 @@ def read_document(path: Path) -> Any:
     with path.open("rb") as file:
         content = file.read(_DOCUMENT_LIMIT + 1)
     try:
-        return shallow(load_json(content, _DOCUMENT_LIMIT))
+        document = load_json(content, _DOCUMENT_LIMIT)
+        if b"\\ud" in content or b"\\uD" in content:  # half a character, which no output can have, becomes "?"
+            content = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+            document = load_json(content, len(content))
+        return shallow(document)
     except ValueError as error:
         raise ValueError(f"{path}: not a whole JSON document ({error}): {_RESTORE}") from error
 

@@ -579,7 +579,7 @@ def test_the_output_of_a_program_with_a_report_is_judged(
     done = call("judge", tmp_path / name, "--recipe", recipe, "--expect", f"tokens_per_gpu={bound}")
     assert done.exit_code == code, done.output
     if bound == 14000:
-        assert "wanted at least 14000: 13240" in done.output
+        assert "wanted at least 14000 tokens/s/GPU: 13240" in done.output
 
 
 def test_two_nodes_reports_are_no_run(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ def test_an_unreached_node_is_a_failed_finding_with_the_reason() -> None:
     assert (finding.name, finding.verdict, finding.actual) == ("reachable", Verdict.FAIL, "timed out")
     assert examination.verdict() == Verdict.FAIL
     assert list(examination.states) == ["n1", "n3"]
+    remedies = [str(unreached("n2", *why).remedy) for why in (("", "connection"), ("x", "connection"), ("", "n2:22"))]
+    assert ["console" in text for text in remedies] == [True, False, False]
+    assert "log in to n2 by hand" in remedies[2]
 
 
 def test_nodes_answer_with_their_state_or_with_findings_of_their_own() -> None:

@@ -90,11 +90,11 @@ def test_ctrl_c(views: Views) -> None:
     assert "the run was stopped from outside" in played(views, Script(says=STEPS), Script(says=STEPS))
 
 
-def ended(*gates: Gate, part: str = "trained") -> list[str]:
+def ended(*gates: Gate, part: str = "trained", simulated: bool = False) -> list[str]:
     """Return the lines of a run with these gates and no diagnosis."""
     record = RunRecord(run_id="r", started_at="x", inventory="rack.py", desired_digest="0", verdict=Verdict.FAIL)
     record.nodes = [RunNode(name=name, verdict=Verdict.OK, part=part) for name in NAMES]  # type: ignore[arg-type]
-    record.gates, record.jobs = [*gates, gate("exit_codes", Verdict.OK)], [JobRecord()]
+    record.gates, record.jobs, record.simulated = [*gates, gate("exit_codes", Verdict.OK)], [JobRecord()], simulated
     return list(fitted(summary_lines(of_run(record, Path("runs/r")))))
 
 
@@ -135,9 +135,11 @@ def test_a_slow_node_a_bad_loss_and_a_refused_start_are_the_first_thing_said() -
         "    Compare the node with others.",
         "  next: shakedown isolate r",
     ]
-    lines = ended(gate("loss_finite", Verdict.FAIL, "the loss of iteration 12-20 is not finite", wanted=20, actual=11))
-    assert lines[1].startswith("  fail: gate loss_finite: the loss of iteration 12-20")
+    lines = ended(gate("loss_finite", Verdict.FAIL, "the loss of iterations 12-20 is not finite", wanted=20, actual=11))
+    assert lines[1].startswith("  fail: gate loss_finite: the loss of iterations 12-20")
     assert "  next: shakedown isolate r" in ended(gate("throughput_per_gpu", Verdict.FAIL, "wanted at least 380"))
+    slow = gate("throughput_per_gpu", Verdict.FAIL, "wanted at least 380")
+    assert "  next: shakedown isolate rack.py" in ended(slow, simulated=True), "no run of its id is in a site's folder"
     assert "  next: shakedown run rack.py" in ended(gate("rccl_tuning", Verdict.FAIL, "TCP"))
     assert "  next: shakedown run rack.py" in ended(gate("steady", Verdict.FAIL, "no"), part="examined")
     refused = "node[01-64]: run x of root@other holds this node since 04:00"

@@ -88,7 +88,7 @@ def test_mistake_4_a_nan_loss_that_megatron_leaves_out_does_not_pass():
     gates = judged(read_log(text("nan_loss")))
     assert gates["loss_finite"].verdict is FAIL
     assert (gates["loss_finite"].wanted, gates["loss_finite"].actual) == (20, 11)
-    assert "iteration 12-20 (" in gates["loss_finite"].evidence
+    assert "iterations 12-20 (" in gates["loss_finite"].evidence
     assert gates["loss_falling"].verdict is not OK
 
 
@@ -196,8 +196,8 @@ def test_the_number_of_iterations_asked_for_counts_not_only_what_the_log_says():
         (lambda its: [], "no iteration line"),
         (lambda its: its[:-1], "the last iteration seen is 19 of 20"),
         (lambda its: its[:5] + its[6:], "1 of 20 lines are missing, the first is 6"),
-        (lambda its: its[:5] + its[4:], "iteration 5 is in the log more than once"),
-        (lambda its: [*its[:5], its[4], *its[6:]], "iteration 5 is in the log more than once"),
+        (lambda its: its[:5] + its[4:], "more than once in the log: iteration 5"),
+        (lambda its: [*its[:5], its[4], *its[6:]], "more than once in the log: iteration 5"),
         (lambda its: [its[1], its[0], *its[2:]], "out of order"),
         (lambda its: [*its[:5], replace(its[5], total_iterations=30), *its[6:]], "20, 30"),
     ],

@@ -349,7 +349,7 @@ def test_one_line_with_a_loss_makes_the_form_known() -> None:
     lines[3] = lines[3].replace("my objective", "lm loss")
     gate = judged(lines)["loss_finite"]
     assert gate.verdict is FAIL
-    assert "no loss on the line of iteration 1-3, 5-20" in gate.evidence
+    assert "no loss on the line of iterations 1-3, 5-20" in gate.evidence
 
 
 def test_a_search_for_a_loss_scale_is_no_sign_of_nan_in_a_form_that_is_not_known() -> None:

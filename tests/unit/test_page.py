@@ -178,10 +178,10 @@ def test_the_headline_is_the_diagnosis_or_the_worst_cause(tmp_path: Path) -> Non
 def test_a_gate_in_the_headline_has_its_value_and_unit() -> None:
     gate = Gate(
         name="throughput_per_gpu", verdict=Verdict.FAIL, wanted=580.0, actual=373.62, unit="TFLOP/s/GPU",
-        evidence="wanted at least 580: mean of 17 steady iterations", remedy="look at the clocks",
+        evidence="wanted at least 580 TFLOP/s/GPU: mean of 17 steady iterations", remedy="look at the clocks",
     )  # fmt: skip
     headline = overview(Judged(Verdict.FAIL, [gate])).headline
-    assert headline and headline.what == "throughput_per_gpu: 373.62 TFLOP/s/GPU, wanted at least 580"
+    assert headline and headline.what == "throughput_per_gpu: 373.62 TFLOP/s/GPU, wanted at least 580 TFLOP/s/GPU"
 
 
 def test_what_only_follows_is_folded(tmp_path: Path) -> None:

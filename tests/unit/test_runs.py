@@ -136,8 +136,16 @@ def test_a_run_that_never_started_says_one_thing(directory: RunDirectory) -> Non
 @pytest.mark.parametrize("text", ["", '{"schema_version": 1, "run_id": "x"', "[]", '{"schema_version": 99}'])
 def test_a_record_cut_short_or_of_another_schema_is_refused(directory: RunDirectory, text: str) -> None:
     (directory.path / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=r"run\.json"):
+    with pytest.raises(ValueError, match=r"run\.json.*: (take it from an archive|read it with the version that wrote)"):
         directory.load()
+
+
+def test_half_a_character_in_a_foreign_record_is_one_that_can_be_written(directory: RunDirectory) -> None:
+    record, _ = a_run(directory)
+    document = record.model_dump(mode="json") | {"inventory": "r\ud800\U0001f600.py"}
+    (directory.path / "run.json").write_text(json.dumps(document))
+    assert directory.load().inventory == "r?\U0001f600.py"
+    directory.save(directory.load())
 
 
 def test_a_node_that_was_excluded_leaves_the_run_unknown(directory: RunDirectory) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.common.text import file_name, in_unit, incoming, load_json, printable, sound, strip_escapes
+from shakedown.common.text import file_name, in_unit, incoming, load_json, printable, ranges, sound, strip_escapes
 from shakedown.node.assets.words import clean
 from shakedown.report.terminal import value_text
 
@@ -68,6 +68,12 @@ def test_json_is_bounded() -> None:
             load_json(text, 100_000)
     with pytest.raises(ValueError, match="nested"):
         load_json("[" * 100_000, 1 << 20)
+
+
+def test_numbers_with_their_noun() -> None:
+    assert [ranges(numbers, "line") for numbers in ([3], [3, 4], [3, 3], [1, 9], [])] == [
+        "line 3", "lines 3-4", "line 3", "lines 1, 9", ""
+    ]  # fmt: skip
 
 
 def test_one_of_a_unit_is_singular() -> None:

@@ -46,7 +46,9 @@ class Demo:
     def examine(self) -> list[Finding]:
         """Read the simulated nodes and return all findings."""
         for node, state in self.scenario.states(self.repaired).items():
-            self.examination.keep(node, Reading(state) if state else Reading(why="no answer", tried="connection"))
+            self.examination.keep(
+                node, Reading(state) if state else Reading(why="no answer for 10 s: no route to host", tried=node)
+            )
         self.examination.judge()
         return self.examination.all_findings()
 

@@ -168,8 +168,11 @@ def _read(source: Path) -> dict[str, _Group]:
 
 
 def _content(path: Path) -> str:
-    with path.open(encoding="utf-8-sig") as file:
-        text = file.read(_MOST + 1)
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(_MOST + 1)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: no UTF-8 (byte {error.start + 1}): save the file in this encoding") from error
     if len(text) > _MOST:
         raise ValueError(f"{path}: more than {counted(_MOST, 'character')}")
     return text
