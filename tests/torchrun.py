@@ -56,17 +56,10 @@ def start(
     )
 
 
-def train(arguments: str, *, ranks: int = 2, script: Path | None = None) -> tuple[int, str]:
-    """Exit code and output of one whole run on one node."""
-    with start(arguments, ranks=ranks, script=script) as agent:
-        output, _ = agent.communicate(timeout=180)
-    return agent.returncode, output
-
-
-def train_forked(arguments: str, *, ranks: int = 2) -> tuple[int, str]:
-    """As `train`, without an agent, and with ranks of a process that has torch and Megatron-Core loaded: importing them
-    takes each rank and the agent 3 s of CPU."""
-    words = [forks.RANKS, str(ranks), str(free_port()), str(WORKLOAD / "train.py"), *arguments.split()]
+def train_forked(arguments: str, *, ranks: int = 2, script: Path | None = None) -> tuple[int, str]:
+    """Exit code and output of one whole run on one node, without an agent, and with ranks of a process that has torch
+    and Megatron-Core loaded: importing them takes each rank and an agent 3 s of CPU."""
+    words = [forks.RANKS, str(ranks), str(free_port()), str(script or WORKLOAD / "train.py"), *arguments.split()]
     code, output, errors = forks.run(words, Path.cwd(), environment(), 180)
     return code, output + errors
 

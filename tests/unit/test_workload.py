@@ -42,7 +42,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("node") / "workload-0.1 copy"
     shutil.copytree(torchrun.WORKLOAD, folder, ignore=shutil.ignore_patterns("__pycache__"))
     arguments = f"{torchrun.TINY} --lr 5e-3 --train-iters {STEPS} --log-straggler"
-    code, output = torchrun.train(arguments, script=folder / "train.py")
+    code, output = torchrun.train_forked(arguments, script=folder / "train.py")
     assert code == 0, output
     yield output
 
