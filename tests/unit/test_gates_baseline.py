@@ -218,7 +218,9 @@ def test_runs_that_were_worse_are_in_no_baseline() -> None:
     assert gate.verdict is Verdict.OK and "10 runs before: 385." in gate.evidence
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if at else []) for at, name in enumerate(FAMILIES)]
+)
 def test_correlated_noise_fails_few_runs_and_hides_no_loss(name: str) -> None:
     """docs/developers/accuracy.md has the figures of more series."""
     failed, found = correlated(name, series=12)

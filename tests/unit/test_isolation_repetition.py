@@ -39,7 +39,10 @@ def ended(problem: Problem, launch: Fleet) -> tuple[Isolation, Result]:
     return found, found.result
 
 
-@pytest.mark.parametrize(("count", "seeds"), [(3, 5), (4, 5), (6, 3), (9, 2), (20, 1)])
+@pytest.mark.parametrize(
+    ("count", "seeds"),
+    [(3, 5), (4, 5), (6, 3), *(pytest.param(*each, marks=pytest.mark.long) for each in ((9, 2), (20, 1)))],
+)
 def test_a_group_is_trained_again_only_where_two_of_three_decide(count: int, seeds: int) -> None:
     for seed in range(seeds):
         found, _ = ended(Problem(nodes=names(count), seed=seed), Moody(seed))

@@ -33,7 +33,7 @@ def searched(problem: Problem, launch: Fleet) -> Isolation:
     return found
 
 
-@pytest.mark.parametrize(("count", "bad"), [(8, 0), (8, 1), (32, 2), (64, 3)])
+@pytest.mark.parametrize(("count", "bad"), [(8, 0), (8, 1), (32, 2), pytest.param(64, 3, marks=pytest.mark.long)])
 def test_exactly_the_bad_nodes_are_named_in_spite_of_noise(count: int, bad: int) -> None:
     played = [play(count, bad, seed) for seed in range(5)]  # how often a search errs: bench/isolation.py
     assert sum(each.right for each in played) >= 4
@@ -175,7 +175,16 @@ def test_two_nodes_that_cannot_train_together_are_a_link_and_neither_is_bad(link
     assert len(suspect.trainings) >= 2
 
 
-@pytest.mark.parametrize(("rack", "links", "between"), [(0, 1, 0), (4, 1, 0), (4, 0, 1), (4, 0, 2), (8, 0, 2)])
+@pytest.mark.parametrize(
+    ("rack", "links", "between"),
+    [
+        (0, 1, 0),
+        pytest.param(4, 1, 0, marks=pytest.mark.long),
+        (4, 0, 1),
+        (4, 0, 2),
+        (8, 0, 2),
+    ],
+)
 def test_what_nodes_and_racks_share_is_named_and_no_node(rack: int, links: int, between: int) -> None:
     kinds = {(1, 0): "link", (0, 1): "uplink", (0, 2): "trunk"}
     played = [play(16, 0, seed, links=links, rack=rack, between=between) for seed in range(6)]
@@ -193,7 +202,7 @@ def test_what_nodes_and_racks_share_is_named_and_no_node(rack: int, links: int, 
             assert any(training.nodes == rest and training.outcome == "pass" for training in each.isolation.trainings)
 
 
-@pytest.mark.parametrize("between", [1, 2])
+@pytest.mark.parametrize("between", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_beside_a_bad_node_what_a_small_rack_shares_makes_none_of_its_nodes_bad(between: int) -> None:
     played = [play(12, 1, seed, rack=3, between=between, failed=True) for seed in (3, 5, 11)]
     assert not any(each.innocent for each in played)

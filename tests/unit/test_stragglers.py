@@ -272,7 +272,7 @@ def test_options_with_which_ranks_have_unequal_work_name_no_node() -> None:
 @pytest.mark.parametrize(
     "noise", [name for name in bench.draws() if not name.startswith(("measured", "GPUs", "hosts"))]
 )
-@pytest.mark.parametrize("nodes", [4, 8, 32])
+@pytest.mark.parametrize("nodes", [4, 8, pytest.param(32, marks=pytest.mark.long)])
 def test_equal_nodes_are_not_named_where_noise_is_heavy_or_correlated(noise: str, nodes: int) -> None:
     """At most 1 % of runs (docs/developers/accuracy.md has more); of 200, six are more than chance allows."""
     assert bench.row(noise, nodes, 1.0, 200).innocent <= 0.025
