@@ -84,7 +84,7 @@ class Entry(Frozen):
         """Return the literal pieces of each of the frames."""
         return tuple(pieces(frame) for frame in self.frames)
 
-    @property
+    @cached_property
     def anchors(self) -> tuple[str, ...]:
         """Return the longest piece of each text: a line without any of them cannot match."""
         return tuple(max(form, key=len) for form in self.forms)

@@ -5,7 +5,7 @@ last iteration, of more the first and the last half. The forms are data: `end.to
 """
 
 import re
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
 from shakedown.catalogue.model import alarming
 from shakedown.common.data import kept_toml
@@ -54,6 +54,7 @@ def _harmless(wins: bool) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(form["pattern"]) for form in _data()["harmless"] if form.get("wins", False) is wins)
 
 
+@lru_cache(8 * _LAST)  # of one line it is asked up to four times
 def ended_badly(line: str, sure: bool = True) -> str:
     """Return what a line without prefixes says of an end; empty: nothing bad. `sure` False: what leaves it open."""
     return next((ending.what for ending in endings() if ending.sure is sure and ending.pattern.search(line)), "")

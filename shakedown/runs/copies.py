@@ -4,6 +4,8 @@ was cut, changed or lost since, and a record from elsewhere must lead nobody out
 import hashlib
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -109,9 +111,28 @@ def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
     return data
 
 
+_known: ContextVar[dict[str, NodeLog] | None] = ContextVar("logs by the SHA-256 of what was read", default=None)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Remember logs by their content: of an equal one the bytes are read and held against what was fetched, alone."""
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
 def read_kept(folder: Path, kept: KeptLog) -> NodeLog:
     """Return a log, with what it lacks: of what the node had, and of what was fetched."""
-    log, why = _taken(folder, kept, read_log)
+    known = _known.get()
+    if known and (log := known.get(kept.sha256)) and not why_changed(folder, kept):
+        why = kept.incomplete
+    else:
+        log, why = _taken(folder, kept, read_log)
+        if known is not None and log and why == kept.incomplete:  # nothing was changed
+            known[kept.sha256] = log
     return log.model_copy(update={"incomplete": _joined(why, log.incomplete)}) if log else NodeLog(incomplete=why)
 
 

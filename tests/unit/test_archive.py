@@ -14,12 +14,16 @@ import tarfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import main
+from shakedown.desired.models import TOGETHER
+from shakedown.gates import read_log
 from shakedown.logs.kept_logs import RUN_LIMIT, KeptLog
+from shakedown.runs import copies
 from shakedown.runs import directory as runs
 from shakedown.runs.archive import read
 from shakedown.runs.archive.make import DOCUMENTS, FOLDERS, TEXTS, make
@@ -414,3 +418,33 @@ def test_a_network_stays_one() -> None:
     first, wide, second = (ipaddress.ip_network(word) for word in re.findall(r"240[^ ,]*/\d+|24\d[^ ,]*/\d+", made))
     assert (first.prefixlen, wide.prefixlen, first != second) == (24, 8, True)
     assert names.text("10.20.30.0/24") == str(first)
+
+
+def test_a_log_is_read_once_and_a_copy_of_it_held_against_what_was_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path / "runs", NAMES)
+    kept = [entry for logs in run.load_evidence()[TOGETHER].logs.values() for entry in logs]
+    reader = Mock(side_effect=read_log)
+    monkeypatch.setattr(copies, "read_log", reader)
+    make(run, tmp_path / "a.tar.gz")
+    assert reader.call_count == len({entry.sha256 for entry in kept}) > 1
+    (run.path / kept[-1].path).with_name("other.log").write_bytes((run.path / kept[-1].path).read_bytes())
+    for change in (b"more", b""):
+        copy = kept[-1].model_copy(update={"path": kept[-1].path.replace("leader.log", "other.log")})
+        with copies.read_once():
+            first = copies.read_kept(run.path, kept[-1])
+            assert first.iterations
+            assert copies.read_kept(run.path, copy) == first
+            content = (run.path / kept[-1].path).read_bytes()
+            (run.path / copy.path).write_bytes(content[: len(content) // 2] + change)
+            altered = copies.read_kept(run.path, copy)
+            assert "was changed since" in altered.incomplete
+            assert len(altered.iterations) < len(first.iterations), "the iterations are those of what is not there"
+            lacks = copies.read_kept(run.path, kept[-1].model_copy(update={"incomplete": "it was cut"}))
+            assert lacks.incomplete == "it was cut"
+            (run.path / copy.path).write_bytes(content)
+    with copies.read_once():  # what was changed is not remembered as what was fetched
+        (run.path / copy.path).write_bytes(b"")
+        copies.read_kept(run.path, copy)
+        assert copies.read_kept(run.path, kept[-1]) == first

@@ -172,7 +172,8 @@ def _renew(source: Path, value: Any, logs: Mapping[str, Written]) -> None:
 
 def _judged_alike(directory: RunDirectory, copy: RunDirectory, names: Pseudonyms | None, redactor: Redactor) -> Verdict:
     """Return what the run comes to, if its copy comes to the same. Raises ValueError with lines that were masked."""
-    before, after = _judgement(directory), _judgement(copy)
+    with copies.read_once():
+        before, after = _judgement(directory), _judgement(copy)
     alias = names.value if names else lambda name: name
     wanted = [(name, alias(node) if node else node, verdict) for name, node, verdict in before[1]]
     if (before[0], wanted) != (after[0], after[1]):
