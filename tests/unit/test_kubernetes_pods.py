@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyinfra.api import StringCommand
 
+from shakedown.runner.jobs import connection
 from shakedown.runner.jobs.connection import allocation_of
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import drain
@@ -125,3 +128,19 @@ def test_a_server_that_is_gone_is_no_answer(pods: Pods, server: Cluster) -> None
         pods._server._api.api_client.configuration.host = "http://127.0.0.1:1"
         done, out, why = remote("node1.rack", ["true"], None, 5)
     assert (done, out) == (False, []) and why
+
+
+@pytest.mark.parametrize(
+    ("errors", "why"), [(["one", "two", "the pod is gone"], "the pod is gone"), (["gone"], "gone"), ([], "no answer")]
+)
+def test_a_command_without_an_answer_fails_with_the_last_that_was_said(
+    monkeypatch: pytest.MonkeyPatch, errors: list[str], why: str
+) -> None:
+    commands = SimpleNamespace(run=lambda *_: (None, [], errors))
+    monkeypatch.setattr(connection, "connected", lambda *_: SimpleNamespace(commands=lambda: commands))
+    monkeypatch.setattr(connection, "make_unix_command_for_host", lambda _state, _host, command, **_: command)
+    monkeypatch.setattr(connection, "execute_command_with_sudo_retry", lambda _host, _arguments, execute: execute())
+    there: Any = connection.SchedulerConnector.__new__(connection.SchedulerConnector)
+    there.state, there.host, there._scheduler = None, SimpleNamespace(name="node1.rack"), "kubernetes"
+    with pytest.raises(OSError, match=f"^{why}$"):
+        there.run_shell_command(StringCommand("true"))
