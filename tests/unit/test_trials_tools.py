@@ -30,6 +30,10 @@ def test_rccl_tests_give_the_largest_message_in_place_and_every_wrong_result() -
     assert tools.rccl(text) == (367.51, 2)
     older = text.replace("   root ", "").replace("    -1", "")  # before `root` was a column of all collectives
     assert tools.rccl(older) == (367.51, 2)
+    table = text.splitlines()
+    (header,) = [number for number, line in enumerate(table) if "redop" in line]
+    for words in ("size", "size limit"):
+        assert tools.rccl("\n".join([*table[: header + 1], words, *table[header + 1 :]])) == (367.51, 2), "no header"
 
 
 def test_perftest_gives_the_average_in_gigabits_and_the_typical_latency() -> None:
