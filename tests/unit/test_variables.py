@@ -235,6 +235,13 @@ def test_a_misspelt_variable_is_refused_with_the_name_that_was_meant(name: str) 
     assert f"gpu.environment.{name}" in found(LLAMA, gpu=gpu)
 
 
+def test_a_variable_of_the_recipe_s_script_is_meant_where_it_has_that_script() -> None:
+    slip = {"EVAL_INTERVALL": "1"}
+    refused = of_recipe("llama2-7b-bf16", environment=slip)
+    assert "did you mean EVAL_INTERVAL?" in refused["smoke.environment.EVAL_INTERVALL"]
+    assert of_recipe("gpt-small", environment=slip) == {}
+
+
 def test_the_variables_of_public_scripts_are_no_misspelt_ones() -> None:
     lines = (Path(__file__).parents[1] / "data/public_variables.txt").read_text().splitlines()
     names = [line for line in lines if not line.startswith("#")]
