@@ -24,8 +24,8 @@ def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
 
 
-def start(lab: Rack, product: Product, **more: object) -> subprocess.Popen[str]:
-    inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH, **more))
+def start(lab: Rack, product: Product, hosts: dict[str, Any] | None = None, **more: object) -> subprocess.Popen[str]:
+    inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH, **more), hosts=hosts or {})
     return product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
 
 
@@ -94,7 +94,8 @@ def test_a_node_that_dies_by_itself_is_left_out_and_the_others_train_together(
     rack: RackMaker, product: Product
 ) -> None:
     lab = rack(3)
-    process = start(lab, product, min_nodes=2, iterations=300)
+    long = {"smoke": {"iterations": 300}}  # of the job that is to be disturbed
+    process = start(lab, product, {"node2": long}, min_nodes=2)
     until_alone(lab["node2"])
     lab["node2"].exec(f"kill -9 {one_rank(lab['node2'])}")
     code, text = finish(process, 240)
