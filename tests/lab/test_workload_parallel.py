@@ -125,7 +125,7 @@ def test_a_killed_rank_ends_the_whole_job_with_an_error(two_agents: list[subproc
     assert all(agent.returncode not in (0, None) for agent in two_agents)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
 def test_a_signal_ends_it_within_seconds(two_agents: list[subprocess.Popen[str]], number: signal.Signals) -> None:
     processes = [process for agent in two_agents for process in tree(agent)]
     for agent in two_agents:
@@ -184,7 +184,7 @@ def stand_in(folder: Path, **variables: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("tee", ["1", "0"])
+@pytest.mark.parametrize("tee", ["1", pytest.param("0", marks=pytest.mark.long)])
 def test_the_stand_in_takes_the_scripts_variables_and_keeps_its_log(tmp_path: Path, tee: str) -> None:
     job = stand_in(tmp_path, BS="8", TOTAL_ITERS="4", TP="2", EXP_NAME="trial", TEE_OUTPUT=tee, TE_FP8="1")
     output, _ = job.communicate(timeout=120)
