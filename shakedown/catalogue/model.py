@@ -57,6 +57,7 @@ class Entry(Frozen):
     symptom: bool = False
     common: bool = False
     survivable: bool = False
+    warns: bool = False
     late_s: float = 0.0
     rdma: bool = False
     cause: str = Field(min_length=1)

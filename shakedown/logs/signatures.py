@@ -104,12 +104,12 @@ class Scanner:
 MISMATCH = "collective_mismatch"  # ranks that differ: what each of them has seen says which one
 _DATA = read_toml("shakedown.logs", "signatures.toml")
 _TRACEBACK: str = _DATA["traceback"]
-_IGNORED: str = _DATA["ignored"]
+_IGNORED: tuple[str, ...] = tuple(_DATA["ignored"])
 _EXIT_BARRIER: str = _DATA["exit_barrier"]
 _CITES: str = _DATA["cites"]
 _CITED: str = _DATA["cited"]
 _OF_BACKGROUND, _CHAINED = tuple(_DATA["background"]), tuple(_DATA["chained"])
-_OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, _IGNORED, *_OF_BACKGROUND, *_CHAINED)
+_OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, *_IGNORED, *_OF_BACKGROUND, *_CHAINED)
 _FORMS = read_patterns("shakedown.logs", "signatures.toml")
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
 _MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
@@ -289,9 +289,10 @@ class FailureScanner:
 
     def _announces_no_end(self, rank: str, text: str) -> bool:
         """Note what a line says of the exceptions that follow; return whether the line holds nothing else."""
-        if _IGNORED in text or text.startswith(_OF_BACKGROUND):
+        ignored = any(mark in text for mark in _IGNORED)
+        if ignored or text.startswith(_OF_BACKGROUND):
             if len(self._background) < _MAX_PENDING:
-                self._background[rank] = (self.lines, _IGNORED in text)
+                self._background[rank] = (self.lines, ignored)
             return True
         if text.startswith(_CHAINED):
             if rank in self._ended:
@@ -356,7 +357,9 @@ class FailureScanner:
     def _settle(self, line: str, by: str = "") -> Match | None:
         own = by + unprefixed(line)
         found = self._signature_of(line, own)
-        if not found or _mild(line) or _FORMS["code"].match(own):
+        if found and found.warns and not self._every:
+            self._read.setdefault(found.name, _match(found, self.lines, line))
+        if not found or _mild(line) or _FORMS["code"].match(own) or (found.warns and not self._every):
             return None
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)
