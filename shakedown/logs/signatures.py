@@ -103,16 +103,12 @@ class Scanner:
 
 MISMATCH = "collective_mismatch"  # ranks that differ: what each of them has seen says which one
 _DATA = read_toml("shakedown.logs", "signatures.toml")
-_TRACEBACK: str = _DATA["traceback"]
-_IGNORED: tuple[str, ...] = tuple(_DATA["ignored"])
-_EXIT_BARRIER: str = _DATA["exit_barrier"]
-_CITES: str = _DATA["cites"]
-_CITED: str = _DATA["cited"]
-_OF_BACKGROUND, _CHAINED = tuple(_DATA["background"]), tuple(_DATA["chained"])
+_TRACEBACK, _EXIT_BARRIER, _CITES, _CITED = (_DATA[key] for key in ("traceback", "exit_barrier", "cites", "cited"))
+_IGNORED, _OF_BACKGROUND, _CHAINED = (tuple(_DATA[key]) for key in ("ignored", "background", "chained"))
 _OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, *_IGNORED, *_OF_BACKGROUND, *_CHAINED)
 _FORMS = read_patterns("shakedown.logs", "signatures.toml")
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
-_MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
+_MAX_PREFIX, _LAST_WORDS = 200, 100  # characters before a line; lines behind a warning: after more, a program goes on
 _STALE, _MAX_PENDING = 4096, 1024  # lines; tracebacks of as many ranks at once: no node has a tenth of them
 
 
@@ -158,6 +154,7 @@ class FailureScanner:
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
         self._held: list[Match] = []
         self._read: dict[str, Match] = {}  # kinds that no text of theirs showed, but a call and an error
+        self._warned: dict[str, Match] = {}  # kinds that a program may outlive: where they stood last
         self._trains = self._through = False
         self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
         self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
@@ -215,7 +212,8 @@ class FailureScanner:
             self._survive()
         ended = self._close()
         if failed and not (self._trains and not self.matches):
-            read = min(self._read.values(), key=lambda match: _distance(match.name), default=None)
+            late = [match for match in self._warned.values() if self.lines - match.line_number < _LAST_WORDS]
+            read = min([*self._read.values(), *late], key=lambda match: _distance(match.name), default=None)
             nearest = _distance(self.root.name) if self.root else 9
             if read is not None and 2 <= nearest > _distance(read.name):
                 self.optional.add(read.name)
@@ -241,8 +239,8 @@ class FailureScanner:
         for match in self._held:
             self._seen.discard(match.name)
             self._pass_over(f"{match.name}, which the program has handled", match.line)
-        self._held.clear()
-        self._read.clear()
+        for found in (self._held, self._read, self._warned):
+            found.clear()
 
     def _confirm(self) -> Match | None:
         held, self._held = self._held, []
@@ -358,7 +356,7 @@ class FailureScanner:
         own = by + unprefixed(line)
         found = self._signature_of(line, own)
         if found and found.warns and not self._every:
-            self._read.setdefault(found.name, _match(found, self.lines, line))
+            self._warned[found.name] = _match(found, self.lines, line)
         if not found or _mild(line) or _FORMS["code"].match(own) or (found.warns and not self._every):
             return None
         if self._trains and found.survivable:
@@ -392,8 +390,7 @@ class FailureScanner:
 
 def marks() -> tuple[str, ...]:
     """Return the marks of lines that a FailureScanner or a Scanner for RCCL reads."""
-    texts = (*_texts(entries("job")), *_texts(entries("rccl")), *calls.marks())
-    return (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *texts)
+    return (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *_texts([*entries("job"), *entries("rccl")]), *calls.marks())
 
 
 def tuning(line: str) -> Entry | None:

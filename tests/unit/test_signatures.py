@@ -614,3 +614,30 @@ def test_source_code_that_a_program_prints_is_no_failure(line: str) -> None:
     scanner.batch([line + "\n", "RuntimeError: CUDA out of memory\n" if "memory" in line else "done\n"])
     scanner.close()
     assert [match.line_number for match in scanner.matches] == [2] * ("memory" in line)
+
+
+def test_a_warning_explains_a_failure_at_the_end_and_none_that_the_program_outlived():
+    warning = "wandb: Network error (ReadTimeout), entering retry loop.\n"
+    for behind, name in ((0, "tracking_unreachable"), (99, "tracking_unreachable"), (100, None)):
+        scanner = FailureScanner()
+        assert [scanner.line(line) for line in [warning, *["step done\n"] * behind]] == [None] * (behind + 1)
+        scanner.close()
+        assert (scanner.root and scanner.root.name) == name
+    scanner = FailureScanner()
+    scanner.line(warning)
+    scanner.went_on()
+    scanner.close()
+    assert scanner.root is None
+
+
+def test_what_older_torchrun_says_of_its_exit_barrier_is_no_failure():
+    scanner = FailureScanner()
+    for line in (
+        "(node-0 pid=7) ERROR:torch.distributed.elastic.agent.server.api:Error waiting on exit barrier.\n",
+        "(node-0 pid=7) Traceback (most recent call last):\n",
+        '(node-0 pid=7)   File "/lib/torch/distributed/elastic/agent/server/api.py", line 906, in _exit_barrier\n',
+        "(node-0 pid=7) RuntimeError: Socket Timeout\n",
+    ):
+        scanner.line(line)
+    scanner.close()
+    assert scanner.root is None
