@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -174,3 +175,14 @@ def test_the_data_set_is_read_and_left_as_it_is(tmp_path: Path) -> None:
 def test_an_error_of_fio_is_no_figure() -> None:
     document = {"jobs": [{"error": 5, "read": {"bw_bytes": 0}}]}
     assert all(math.isnan(value) for value in tools.fio(f"fio: io_u error\n{json.dumps(document)}"))
+
+
+def test_where_there_is_no_torch_the_trials_that_need_none_are_there() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+from shakedown.trials.workload import programs, registry, tools
+print(*(name for name, trial in registry.trials().items() if not trial.needs_torch))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert {"perftest", "dataset_read"} <= {*done.stdout.split()}, done.stderr
