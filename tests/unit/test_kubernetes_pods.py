@@ -13,6 +13,7 @@ from pyinfra.api import StringCommand
 
 from shakedown.runner.jobs import connection
 from shakedown.runner.jobs.connection import allocation_of
+from shakedown.schedulers.kubernetes import pods as waiting
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import drain
 from shakedown.schedulers.kubernetes.pods import Pods
@@ -120,6 +121,18 @@ def test_pods_that_wait_are_told_and_a_stop_deletes_them(pods: Pods, server: Clu
     with pytest.raises(KubernetesError, match=r"stopped by Ctrl-C, before 2 pods"):
         pods.allocate(["node1.rack", "node2.rack"], told.append, lambda: "stopped by Ctrl-C" if told else None)
     assert "2 of 2 pods wait, for 0 s: pending" in told[0] and server.all("v1/pods") == []
+
+
+def test_pods_that_wait_for_the_same_reason_are_told_once(
+    pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.running = False
+    monkeypatch.setattr(waiting, "_ASK_S", (0.0, 0.0))
+    told: list[str] = []
+    looks = iter(range(4))
+    with pytest.raises(KubernetesError, match="enough"):
+        pods.allocate(["node1.rack"], told.append, lambda: None if next(looks, None) is not None else "enough")
+    assert len(told) == 1 and "1 of 1 pods wait" in told[0]
 
 
 def test_a_server_that_is_gone_is_no_answer(pods: Pods, server: Cluster) -> None:

@@ -75,6 +75,22 @@ def test_a_queued_job_is_told_and_a_stop_cancels_exactly_it(slurm):
     assert [line for line in slurm.asked() if line.startswith("scancel")] == ["scancel 4711"]
 
 
+@pytest.mark.parametrize(
+    ("report_s", "reasons"),
+    [(60.0, ["Resources", "Priority"]), (-1.0, ["Resources", "Resources", "Priority"])],
+    ids=["once", "again after a while"],
+)
+def test_the_reason_of_the_queue_is_told_once_until_it_changes(slurm, monkeypatch, report_s, reasons):
+    seen = [jobs.State("PENDING", reason) for reason in ("None", "", "Resources", "Resources", "Priority", "None")]
+    answers = iter([*seen, jobs.State("RUNNING", "None")])
+    monkeypatch.setattr(jobs, "state_of", lambda _job: next(answers))
+    monkeypatch.setattr(jobs, "_ASK_S", (0.0, 0.0))
+    monkeypatch.setattr(jobs, "_REPORT_S", report_s)
+    told: list[str] = []
+    allocation().allocate(["node1.rack"], told.append)
+    assert [line.split("(")[1].split(")")[0] for line in told[:-1]] == reasons and "runs on" in told[-1]
+
+
 @pytest.mark.parametrize(("state", "why"), [("CANCELLED|None", "before it began: CANCELLED"), ("", "began: GONE")])
 def test_a_job_that_does_not_begin_is_no_allocation(slurm, state, why):
     (slurm.folder / "home/state").write_text(state)
