@@ -51,7 +51,7 @@ fi
 set -e
 if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 if [ "$1" = purge ]; then
-    rm -f /var/lib/shakedown/verdict /var/lib/shakedown/verdict.json /var/lib/shakedown/remedied.json
+    rm -f /var/lib/shakedown/verdict /var/lib/shakedown/verdict.json /var/lib/shakedown/remedied.json || true
     rmdir /var/lib/shakedown 2>/dev/null || true
 fi
 """,

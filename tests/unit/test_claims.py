@@ -78,7 +78,14 @@ def test_a_claim_of_a_process_that_is_gone_is_taken_over(ledger: Ledger, dead: d
 
 @pytest.mark.parametrize(
     ("place", "age", "holds"),
-    [("there", 0, True), ("there", LEASE_S, True), ("there", LEASE_S + 1, False), ("", LEASE_S, True)],
+    [
+        ("there", 0, True),
+        ("there", LEASE_S, True),
+        ("there", LEASE_S + 1, False),
+        ("", LEASE_S, True),
+        ("there", -LEASE_S, True),
+        ("there", -LEASE_S - 1, False),
+    ],
 )
 def test_a_claim_that_no_process_here_shows_holds_for_its_lease(place: str, age: int, holds: bool) -> None:
     gone = other(place=place, pid=2**22 + 7)

@@ -13,6 +13,7 @@ from shakedown.checks.waivers import first_to_end
 from shakedown.common.prometheus_names import COMMON, LABELS, NAMES
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
+from shakedown.ledger.entry import seconds
 from shakedown.report.formats import Findings, Judged, Run, text_of
 from shakedown.runs.directory import RunNode, RunRecord
 from shakedown.runs.isolation import Isolation, Problem, Result, Suspect
@@ -86,6 +87,15 @@ def a_record(**parts: object) -> Run:
     nodes = [RunNode(name=name, group="rack1", verdict=Verdict.OK, part="trained") for name in ("node1", "node2")]
     whole = {"run_id": "r1", "started_at": "2026-11-23T04:00:00+00:00", "inventory": "rack.py", "desired_digest": "0"}
     return Run(RunRecord.model_validate({**whole, "nodes": nodes, "verdict": Verdict.FAIL, **parts}))
+
+
+def test_a_time_without_a_zone_is_utc_as_in_the_ledger() -> None:
+    (line,) = [
+        line
+        for line in text_of(a_record(finished_at="2026-11-23T05:00:00"), "prometheus").splitlines()
+        if line.startswith("shakedown_finished_timestamp_seconds")
+    ]
+    assert float(line.split()[-1]) == seconds("2026-11-23T05:00:00")
 
 
 def suspects(document: Run | Findings | Judged) -> set[tuple[str, str]]:

@@ -33,6 +33,19 @@ def script() -> ModuleType:
     return module
 
 
+def test_a_purge_goes_on_where_a_folder_has_the_name_of_a_file(tmp_path: Path) -> None:
+    """dpkg would keep the package half removed."""
+    state = tmp_path / "shakedown"
+    (state / "verdict").mkdir(parents=True)
+    (state / "remedied.json").touch()
+    text = script()._SCRIPTS["postrm"].replace("/var/lib/shakedown", str(state)).replace("/run/systemd/system", "/no")
+    purged = ["sh", "-c", text, "postrm", "purge"]
+    assert subprocess.run(purged, capture_output=True, check=False).returncode == 0
+    assert [path.name for path in state.iterdir()] == ["verdict"]
+    (state / "verdict").rmdir()
+    assert subprocess.run(purged, capture_output=True, check=False).returncode == 0 and not state.exists()
+
+
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One build of all files."""

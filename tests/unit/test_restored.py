@@ -84,3 +84,21 @@ with engine.connected(state):
 
 def test_a_dry_run_goes_on_where_a_fact_cannot_be_read(tmp_path: Path) -> None:
     assert program(tmp_path, DRY)[-1] == "1 ['thp']"
+
+
+KEPT = """
+from gevent import monkey
+monkey.patch_all()
+import re
+from shakedown.common.text import file_name
+from shakedown.operations.provider import KEPT
+from shakedown.operations.rollback import SHAPES
+for path in ("/usr/lib64/libibverbs/libx-rdmav34.so", "/a b/\u00e9"):
+    print(bool(re.fullmatch(SHAPES["kept"], f"{path}={KEPT}/{file_name(path.strip('/'))}")))
+print([bool(re.fullmatch(SHAPES["kept"], f"/etc/a={KEPT}{end}")) for end in ("x/a", "/../a")])
+"""
+
+
+def test_a_rollback_takes_what_the_provider_library_keeps_and_nothing_beside_it(tmp_path: Path) -> None:
+    """The folder stands in restored.toml too."""
+    assert program(tmp_path, KEPT) == ["True", "True", "[False, False]"]

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 
 from markupsafe import Markup
@@ -18,10 +18,10 @@ from shakedown.state.findings import Verdict, worst
 
 
 def moment(text: str) -> datetime | None:
-    """Return a time of a record; None for one that is none, or has no zone to compare it in."""
+    """Return a time of a record; one without a zone is UTC, as in the ledger. None for a text that is no time."""
     try:
         found = datetime.fromisoformat(text)
-        return found.astimezone() if found.tzinfo else None
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone()
     except (ValueError, OverflowError):
         return None
 
