@@ -13,7 +13,9 @@ A line `SECTION = "..."` says where `--help` lists the command: one of SECTIONS,
 import ast
 import atexit
 import gc
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,8 @@ if sys.argv[0].endswith("shakedown"):
         from shakedown.runner.pyinfra.invocation import install_signal_handlers
 
         install_signal_handlers()
+    elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(os.write(2, b"shakedown: interrupted\n") and 130))
     if "gevent" in _needs:
         from shakedown.runner.pyinfra import patched  # noqa: F401
 
@@ -75,6 +79,8 @@ class Commands(Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Exit with 130 after Ctrl-C: click's own code is 1, which says here that something has failed."""
+        if getattr(signal.getsignal(signal.SIGINT), "__module__", "") == __name__:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # all is loaded that a traceback could begin in
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:

@@ -193,6 +193,17 @@ def test_an_interrupt_while_things_are_loaded(tmp_path: Path, command: str, mome
     ]
 
 
+@pytest.mark.parametrize(("command", "moment"), [("report", "click"), ("watch", "shakedown.report.terminal")])
+def test_an_interrupt_of_another_command_while_things_are_loaded_is_one_line(
+    tmp_path: Path, command: str, moment: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_ITSELF.replace("MODULE", moment))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    argv = [str(BIN / "shakedown"), command]
+    ran = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert (ran.returncode, ran.stderr) == (130, "shakedown: interrupted\n")
+
+
 TWICE = """
 import os, signal, sys
 from shakedown.runner.pyinfra.invocation import install_signal_handlers, invocation
