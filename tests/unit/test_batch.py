@@ -125,6 +125,7 @@ def test_primus_gets_the_batch_as_its_own_argument() -> None:
 def test_a_batch_of_the_site_stays_or_is_refused_with_the_nearest_values() -> None:
     plan = rack("llama3.1-8b-fp8", 3, options={"BS": 48})
     assert (plan.global_batch, plan.nodes[0].environment["BS"]) == (48, "48")
+    assert "the work of a GPU is the same" not in render(plan), "the recipe's own batch would be 384"
     reason = "as smoke.options.BS says: 1 accumulation step x micro batch 2 x data parallel 24"
     assert reason in render(plan)
     problem = found({**LLAMA, "options": {"BS": 1500}}, hosts=64, to_train=True)["smoke.options.BS"]

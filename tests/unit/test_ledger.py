@@ -341,6 +341,19 @@ def test_several_writers_at_once_lose_nothing(ledger: Ledger, tmp_path: Path) ->
     }  # fmt: skip
 
 
+def test_of_much_that_is_wrong_the_worst_is_kept_and_named_first(ledger: Ledger, tmp_path: Path) -> None:
+    run = a_run(tmp_path, 1)
+    record = run.load()
+    drift = [Finding(name=f"drift{number}", node="node01", verdict=Verdict.DRIFT) for number in range(1000)]
+    record.findings = [*drift, Finding(name="gpu", node="node01", verdict=Verdict.FAIL)]
+    run.save(record, {})
+    assert ledger.add(run) == []
+    (row,) = history(ledger, Asked(node="node01")).runs
+    assert row.wrong.startswith("gpu, drift0, ")
+    kept = rows(ledger)["findings"]
+    assert len(kept) == 1000 and sum("gpu" in finding for finding in kept) == 1
+
+
 def test_what_a_node_says_is_kept_as_one_line_and_found_by_it(ledger: Ledger, tmp_path: Path) -> None:
     name = "<script>'; drop table runs;--\x1b[31m\n\x00" + "n" * 600
     state = with_(healthy(), {"gpus.0.firmware": {"smc": "\x00\ufffd" + "f" * 5000}, "gpus.0.model": "x" * 5000})
