@@ -1,6 +1,7 @@
 """What a line means by the call or component that it names and by how that failed, in whatever words: `calls.toml`."""
 
 import re
+from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
@@ -54,6 +55,11 @@ def marks() -> tuple[str, ...]:
     return tuple(_data()["marks"])
 
 
+@cache
+def _named() -> Callable[[str], list[str]]:
+    return re.compile(rf"\b(?:{'|'.join(_data()['errors'])})\b").findall
+
+
 @lru_cache(4096)
 def _read(words: str) -> Call | None:
     forms = _forms()
@@ -75,6 +81,5 @@ def _errors(words: str) -> set[str]:
     names = {number: name for name, (number, _) in known.items()}
     numbers = {int(group) for match in _forms()["number"].finditer(words) for group in match.groups() if group}
     lower = words.lower()
-    return {name for name, (_, text) in known.items() if text.lower() in lower or re.search(rf"\b{name}\b", words)} | {
-        names[number] for number in numbers & names.keys()
-    }
+    named = {name for name, (_, text) in known.items() if text.lower() in lower}
+    return named.union(_named()(words), (names[number] for number in numbers & names.keys()))
