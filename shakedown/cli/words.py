@@ -81,6 +81,8 @@ class Since(click.ParamType[datetime]):
 
 def _an_inventory(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     """Return what stands for INVENTORY. Raises BadParameter for what pyinfra would wait for: pipes, devices, /proc."""
+    if not value:
+        raise click.BadParameter("an empty text names no inventory: is a variable of the shell not set?")
     path = Path(value)
     if path.exists() and not path.is_dir() and not (path.is_file() and path.stat().st_size):
         kinds = "an inventory is a Python file, or names such as @local"

@@ -33,13 +33,15 @@ def why_none_can_be_kept(root: Path | None = None) -> str:
 def find_run(name: str, root: Path | None = None) -> Path:
     """Find a run's directory by id, unique beginning, `latest`, or path (also of run.json). Raises ValueError."""
     root = root or runs_folder()
+    if not name:
+        raise ValueError(f"an empty text names no run: is a variable of the shell not set? {_there_are(root)}")
     path = Path(name)
     found = run_ids(root)
     if name in found:
         return root / name
     if name == "latest":
         return root / _latest(root, found)
-    begin = [run for run in found if name and run.startswith(name)]
+    begin = [run for run in found if run.startswith(name)]
     if len(begin) == 1:
         return root / begin[0]
     if begin:

@@ -147,6 +147,8 @@ def test_an_inventory_that_is_not_there_or_raises_is_unusable_input(
         (["drift", "rcak.py"], "rcak.py: no such file (did you mean rack.py?)"),
         (["plan", "rack"], "it is no file (did you mean rack.py?); expected an inventory"),
         (["isolate", "hall3"], "hall3: no such file, and no such run. "),
+        (["ticket", ""], "an empty text names no run: is a variable of the shell not set?"),
+        (["drift", ""], "an empty text names no inventory: is a variable of the shell not set?"),
         (["isolate", "ltest"], "no such run (did you mean latest?)"),
         (["report", "20260101T000000-aaaaab"], "no such run (did you mean 20260101T000000-aaaaaa?)"),
         (["ticket", "aaaaaa"], "no such run (did you mean 20260101T000000-aaaaaa?)"),

@@ -11,6 +11,7 @@ import click
 from shakedown.cli.output import format_and_output, show_document, with_all
 from shakedown.cli.words import EXIT_CODES, unusable
 from shakedown.common.nearest import nearest
+from shakedown.common.text import counted
 from shakedown.report.formats import Findings, Run, write
 from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import DEFAULT, INVENTORY, SIMULATED, Scenario, faults
@@ -64,7 +65,7 @@ def demo(
         verdict = run.examination.verdict()
         write(Findings(verdict, count, findings, show_all, inventory=INVENTORY, at=at), form)
     for name, nodes in run.repair().items():
-        _say(f"operation {name}: {len(nodes)} nodes changed")
+        _say(f"operation {name}: {counted(len(nodes), 'node')} changed")
     try:
         record = run.train()
     except OSError as error:
