@@ -542,22 +542,16 @@ def test_a_soak_that_is_ended_and_one_that_is_only_planned_have_one_verdict(tmp_
     gently.write_text(f'#!/bin/sh\nexec {shutil.which("stress-ng")} --cpu-load 20 "$@"\n')
     gently.chmod(0o755)
     environment = os.environ | {"PATH": f"{gently.parent}:{os.environ['PATH']}"}
-    planned = subprocess.run([*words, "--plan"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    last = [line for line in planned.stderr.splitlines() if "verdict" in line]
+    _code, _out, err = forks.run([*words, "--plan"], tmp_path, os.environ, 300)
+    last = [line for line in err.splitlines() if "verdict" in line]
     assert [line.startswith("plan: no load was run; of the checks alone, verdict: ") for line in last] == [True]
-    with (tmp_path / "out").open("w+") as out:
-        process = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            record = tmp_path / "runs/latest/run.json"
-            until(lambda: record.exists() and "soak/cpu-1" in record.read_text(), 300)
-            time.sleep(2)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(120) == 130
-        finally:
-            process.kill()
-            process.wait()
-        out.seek(0)
-        text = out.read()
+    with forks.Program(words, tmp_path, environment) as process:
+        record = tmp_path / "runs/latest/run.json"
+        until(lambda: record.exists() and "soak/cpu-1" in record.read_text(), 300)
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        text = "".join(process.communicate(120))
+        assert process.returncode == 130, text
     assert json.loads(record.read_text())["verdict"] == "unknown", text
     assert "verdict: unknown (interrupted)" in text and "verdict: fail" not in text, text
     if not list(Path("/sys/devices/system/edac/mc").glob("mc*/ue_count")):
