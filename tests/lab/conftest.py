@@ -64,12 +64,13 @@ def rack() -> Iterator[RackMaker]:
 
 
 @pytest.fixture(scope="module")
-def vm_pair() -> Iterator[VmLab]:
+def vm_pair(request: pytest.FixtureRequest) -> Iterator[VmLab]:
     """Two virtual machines, vm1 and vm2, with docker and the user `ops`, for all tests of a file.
 
-    A test leaves them as it found them, but for the kernel's command line and boot id.
+    A test leaves them as it found them, but for the kernel's command line and boot id. One that needs vm1 alone says
+    so: `@pytest.mark.parametrize("vm_pair", [1], indirect=True)`.
     """
-    with vms(2, NodeSpec(user="ops", sudo=True)) as machines:
+    with vms(getattr(request, "param", 2), NodeSpec(user="ops", sudo=True)) as machines:
         yield machines
 
 
