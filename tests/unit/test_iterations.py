@@ -49,8 +49,8 @@ def curve(losses: list[float | None]) -> list[Iteration]:
             " there are iterations outside 1 to 3",
         ),
         ([1, 3, 2], 3, "the lines are out of order"),
-        ([1, 2, 2, 3], 3, "iteration 2 is in the log more than once"),
-        ([1, 2, 3, 1], 3, "iteration 1 is in the log more than once"),
+        ([1, 2, 2, 3], 3, "more than once in the log: iteration 2"),
+        ([1, 2, 3, 1], 3, "more than once in the log: iteration 1"),
     ],
 )
 def test_what_is_wrong_with_the_lines_is_said_and_nothing_else(numbers, total, said) -> None:
