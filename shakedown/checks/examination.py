@@ -73,7 +73,7 @@ class Examination:
             home = reading.state.account.home
             try:
                 given = self.desired[node]
-                place = id(given), home
+                place = id(given), "home", home
                 if place not in self._alike:
                     self._alike[place] = given, at_home(given, home)
                 self.desired[node] = self._alike[place][1]
@@ -158,7 +158,7 @@ class Examination:
         given = self.desired[node]
         desired = on_node(given, node)
         if desired is not given and given.rdma.cabling is None:  # what differs are the waivers
-            _, desired = self._alike.setdefault((id(given), *desired.waivers), (given, desired))
+            _, desired = self._alike.setdefault((id(given), "waivers", *desired.waivers), (given, desired))
         return checks.evaluate(desired, reading.state, node, self._ask)
 
     def _ask(self, check: checks.Check, desired: DesiredState, state: NodeState, node: str) -> list[Finding]:

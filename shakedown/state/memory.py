@@ -60,10 +60,11 @@ class _Known:
         self.tries += 1
         top = _Read()
         try:
-            function(self.desired, _Standin(state, top))
+            if function(self.desired, _Standin(state, top)) != result:
+                return
             paths, read = repr(top), top.reader()
             key = dumps(read(state), 2)
-        except Exception:  # it does more with the state than reading fields
+        except Exception:  # as above: it does more with the state than reading fields
             return
         if paths not in self._paths:
             if len(self.ways) == _MOST_WAYS:
@@ -135,7 +136,7 @@ class _Read:
 
     def _sort(self, path: str, leaves: list[str], parts: list[tuple[str, Callable[[Any], Any]]]) -> None:
         """Sort what was read of a model into dotted paths to a value, and paths to lists and dictionaries of models."""
-        for name, read in self.fields.items() or [(_KIND, _Read())]:
+        for name, read in sorted(self.fields.items()) or [(_KIND, _Read())]:  # whichever was read first
             if read.items:
                 parts.append((path + name, read.reader()))
             elif read.kind is BaseModel and name != _KIND:

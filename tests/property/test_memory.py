@@ -20,7 +20,7 @@ from shakedown.state.findings import Finding
 from shakedown.state.memory import Memory
 from shakedown.state.node import Gpu, NodeState, RdmaDevice, Setting, Unreadable, is_unreadable
 from tests.property.test_agent_checks import DESIRED, PLACES, REASONS, STATES, VALUES
-from tests.states import DELETED, healthy, unreadable, with_
+from tests.states import DELETED, desired, healthy, unreadable, with_
 
 Check = Callable[[Any, NodeState], Any]
 
@@ -106,6 +106,18 @@ def branch(desired: Any, state: NodeState) -> Any:
     return state.sysctl["net.ipv4.conf.all.rp_filter"].running
 
 
+def by_type(desired: Any, state: NodeState) -> Any:
+    return state.boot_unit.enabled if type(state.boot_unit) is type(healthy().boot_unit) else state.system.hostname
+
+
+def by_order(desired: Any, state: NodeState) -> Any:
+    numbers = state.sysctl["kernel.panic"]
+    if state.numa.balancing.running == "0":
+        return numbers.running, numbers.persisted
+    later = numbers.persisted
+    return numbers.running, later
+
+
 CHANGES: list[dict[Any, Any]] = [
     {},
     {"numa.balancing.running": "1"},
@@ -115,6 +127,8 @@ CHANGES: list[dict[Any, Any]] = [
         ("sysctl", "net.ipv4.conf.all.rp_filter"): DELETED,
         ("sysctl", "kernel.panic"): {"running": "2", "persisted": "2"},
     },
+    {("sysctl", "kernel.panic"): {"running": "2", "persisted": "3"}, "numa.balancing.running": "1"},
+    {("sysctl", "kernel.panic"): {"running": "3", "persisted": "2"}, "numa.balancing.running": "1"},
     {"boot_unit.enabled": False},
     {"gpus.0.bdf": "0000:ff:00.0"},
     {"gpus.1.power_cap": unreadable("timed out")},
@@ -142,7 +156,20 @@ def answer(function: Check, state: NodeState, ask: Callable[..., Any]) -> Any:
 
 @pytest.mark.parametrize(
     "function",
-    [whole_model, whole_dict, by_name, equal, counted, hashed, formatted, kinds, of_type, branch],
+    [
+        whole_model,
+        whole_dict,
+        by_name,
+        equal,
+        counted,
+        hashed,
+        formatted,
+        kinds,
+        of_type,
+        branch,
+        by_type,
+        by_order,
+    ],
     ids=lambda function: function.__name__,
 )
 def test_however_a_function_reads_a_state_it_is_seen(function: Check) -> None:
@@ -173,6 +200,17 @@ def test_a_desired_state_of_its_own_has_results_of_its_own() -> None:
     memory, one, other = Memory(), [1], [2]
     for wanted in (one, other, one):
         assert memory.ask(itself, wanted, healthy()) is wanted
+
+
+def test_a_home_with_the_name_of_a_waiver_takes_no_waiver_from_a_node() -> None:
+    waiver = {"finding": "clock", "reason": "r", "owner": "o", "until": "2999-12-31"}
+    waivers = {"/a": {**waiver, "hosts": ["n1"]}, "/b": {**waiver, "hosts": ["n2"]}}
+    wanted = desired("cpu", None, waivers=waivers)
+    examination = Examination(dict.fromkeys(("n1", "n2"), wanted))
+    for node in ("n1", "n2"):
+        examination.keep(node, Reading(with_(healthy(), {"account.home": "/a" if node == "n2" else "/root"})))
+        examination.judge_alone(node)
+    assert {*examination.desired["n2"].waivers} == {"/a", "/b"}
 
 
 def test_a_field_stands_for_its_model() -> None:
