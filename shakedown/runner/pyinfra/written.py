@@ -2,6 +2,7 @@
 Python, or something written twice, of which Python keeps the last and says nothing."""
 
 import ast
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -46,7 +47,8 @@ def unreadable(file: Path) -> Iterator[Problem]:
             else f"Python: {getattr(error, 'msg', error)}"
         )
         if file.suffix == ".py":
-            yield Problem(f"{file}:{number}", "the text", _shown(text.split("\n")[number - 1]), why)
+            lines = re.split("\r\n?|\n", text)  # as Python counts them
+            yield Problem(f"{file}:{number}", "the text", _shown(lines[min(number, len(lines)) - 1]), why)
 
 
 def _shown(line: str | bytes) -> str:
@@ -58,12 +60,13 @@ def twice(file: Path, groups: bool) -> Iterator[Problem]:
     """Yield what stands twice in a file: names at its top whose first value is not used, keys of a dictionary, and, of
     a file of `groups`, hosts of one of them."""
     tree = ast.parse(file.read_bytes())
-    read = [(n.id, n.lineno) for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
     assigned = [(target, node.value) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     top = [(target.id, target.lineno, value) for target, value in assigned if isinstance(target, ast.Name)]
     ends = {line: value.end_lineno for _name, line, value in top}
     for name, first, line, values in _again(top):
-        if not any(name == other and first <= at <= (ends[line] or line) for other, at in read):
+        until = ends[line] or line
+        used = any(name == other and start <= until and first <= end for other, start, end in _read(tree))
+        if name.strip("_") and not used:
             yield Problem(f"{file}:{first},{line}", name, values, _ONE)
     for table in (node for node in ast.walk(tree) if isinstance(node, ast.Dict)):
         pairs = zip(table.keys, table.values, strict=True)
@@ -80,6 +83,17 @@ def twice(file: Path, groups: bool) -> Iterator[Problem]:
 
 
 _ONE = "one: Python would take the last"
+
+
+def _read(tree: ast.Module) -> Iterator[tuple[str, int, float]]:
+    """Yield each name that is read, deleted or added to, with the first and the last line where that may be: a function
+    may run anywhere below its first line."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    later = {id(inside) for function in functions for inside in ast.walk(function)}
+    for node in ast.walk(tree):
+        name = node.target if isinstance(node, ast.AugAssign) else node
+        if isinstance(name, ast.Name) and (name is not node or not isinstance(name.ctx, ast.Store)):
+            yield name.id, name.lineno, math.inf if id(name) in later else name.lineno
 
 
 def _again(rows: Iterable[tuple[str, int, ast.expr]]) -> Iterator[tuple[str, int, int, str]]:
@@ -101,7 +115,10 @@ def _hosts(node: ast.AST) -> Iterator[tuple[str, int]]:
         for pattern in node.args:
             with suppress(ValueError):
                 yield from ((host, pattern.lineno) for host in nodes(str(getattr(pattern, "value", ""))))
-    elif isinstance(node, ast.List | ast.Tuple | ast.Starred | ast.BinOp):
+    elif isinstance(node, ast.BinOp):  # lists; of two texts one name is made
+        sides = (node.left, node.right) if isinstance(node.op, ast.Add) else ()
+        yield from (host for side in sides if not isinstance(side, ast.Constant) for host in _hosts(side))
+    elif isinstance(node, ast.List | ast.Tuple | ast.Starred):
         for child in ast.iter_child_nodes(node):
             yield from _hosts(child)
 
