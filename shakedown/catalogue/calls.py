@@ -45,14 +45,17 @@ def calls() -> tuple[Call, ...]:
 
 def read_call(words: str, weak: bool) -> Entry | None:
     """Return the entry that the words of a line mean. `weak`: also where they hold no more than a topic."""
-    found = _read(_CHANGING.sub("0000", words[:_LONGEST]))
+    words = words[:_LONGEST]
+    found = _read(_CHANGING.sub("0000", words)) if any(mark in words for mark in marks()) else None
     known = entry(found.entry) if found and (weak or not found.weak) else None
     return None if known is None or known.refuses(words) else known
 
 
+@cache
 def marks() -> tuple[str, ...]:
     """Return texts of which a line must hold one to be read."""
-    return tuple(_data()["marks"])
+    known = _data()["errors"]
+    return (*_data()["marks"], *known, *(text for _, text in known.values()))
 
 
 @cache

@@ -9,7 +9,7 @@ import pytest
 from shakedown.catalogue import entry
 from shakedown.evidence.telemetry.kernel import kernel_log
 from shakedown.gates import judge_log, read_log
-from shakedown.logs.signatures import FailureScanner
+from shakedown.logs.signatures import FailureScanner, marks
 from tests.training_logs import first_failure, rccl
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -641,3 +641,13 @@ def test_what_older_torchrun_says_of_its_exit_barrier_is_no_failure():
         scanner.line(line)
     scanner.close()
     assert scanner.root is None
+
+
+@pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda path: path.stem)
+def test_an_iteration_line_holds_no_mark_of_a_failure(log: Path) -> None:
+    """Most lines of a long log are such: each would be read with all entries."""
+    of_failures = marks()
+    lines = [
+        line for line in log.read_text("utf-8", "replace").splitlines() if " iteration " in line and "loss: " in line
+    ]
+    assert not [(mark, line) for line in lines for mark in of_failures if mark in line]
