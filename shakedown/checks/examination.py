@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -156,15 +156,25 @@ class Examination:
         if reading.state is None:
             return [unreached(node, reading.why, reading.tried)]
         given = self.desired[node]
-        desired = on_node(given, node)
-        if desired is not given and given.rdma.cabling is None:  # what differs are the waivers
-            _, desired = self._alike.setdefault((id(given), "waivers", *desired.waivers), (given, desired))
-        return checks.evaluate(desired, reading.state, node, self._ask)
+        desired = shared = on_node(given, node)
+        if desired is not given:  # what differs are the waivers, and the cables
+            place = id(given), "waivers", *desired.waivers
+            if place not in self._alike:
+                rdma = desired.rdma.model_copy(update={"cabling": None})
+                self._alike[place] = given, desired.model_copy(update={"rdma": rdma})
+            shared = self._alike[place][1]
+        return checks.evaluate(desired, reading.state, node, partial(self._ask, shared))
 
-    def _ask(self, check: checks.Check, desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    def _ask(
+        self, shared: DesiredState, check: checks.Check, desired: DesiredState, state: NodeState, node: str
+    ) -> list[Finding]:
         """Return the findings of a check. Of 5,000 nodes there are 300,000, and most are those of another node but for
-        its name: they are made, and looked through, once."""
-        return [finding.of(node) for finding in self._memory.ask(_of_no_node(check), desired, state)]
+        its name: they are made, and looked through, once. `shared`: without the node's own cables, which one check
+        reads."""
+        findings = _of_no_node(check)
+        alone = check is cabling.cabling
+        found = findings(desired, state) if alone else self._memory.ask(findings, shared, state)
+        return [finding.of(node) for finding in found]
 
     def state_of(self, node: str) -> NodeState | None:
         """Return the state of a node that answered; None of another."""

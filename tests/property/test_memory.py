@@ -202,6 +202,23 @@ def test_a_desired_state_of_its_own_has_results_of_its_own() -> None:
         assert memory.ask(itself, wanted, healthy()) is wanted
 
 
+def test_nodes_with_cables_of_their_own_share_what_other_checks_find() -> None:
+    names = [f"n{number}" for number in range(1, 21)]
+    plan = {name: {"rdma0": [f"leaf{name}", "1"]} for name in names[:-1]}
+    wanted = desired(rdma={"cabling": plan})
+    examination = Examination(dict.fromkeys(names, wanted))
+    for number, node in enumerate(names, 1):
+        end = dict.fromkeys(("chassis", "port", "port_description"), "1")
+        seen = [{"interface": healthy().rdma[0].netdev, "system": f"leaf{node}", **end}] if number % 2 else []  # type: ignore[index]
+        examination.keep(node, Reading(with_(healthy(number), {"neighbours": seen})))
+        examination.judge_alone(node)
+        alone = checks.evaluate(examination.desired[node], examination.states[node], node)
+        assert in_bytes(examination.findings[node]) == in_bytes(alone)
+    cables = {finding.evidence for finding in examination.all_findings() if finding.name == "cabling"}
+    assert len(cables) > 10, "all have the same cables"
+    assert sum(known.found for known in examination._memory._known.values()) > 500
+
+
 def test_a_home_with_the_name_of_a_waiver_takes_no_waiver_from_a_node() -> None:
     waiver = {"finding": "clock", "reason": "r", "owner": "o", "until": "2999-12-31"}
     waivers = {"/a": {**waiver, "hosts": ["n1"]}, "/b": {**waiver, "hosts": ["n2"]}}
