@@ -73,7 +73,7 @@ def twice(file: Path, groups: bool) -> Iterator[Problem]:
         texts = [(key, value) for key, value in pairs if isinstance(key, ast.Constant) and isinstance(key.value, str)]
         keys = [(str(key.value), key.lineno, value) for key, value in texts]
         yield from (Problem(f"{file}:{first},{line}", key, values, _ONE) for key, first, line, values in _again(keys))
-    for name, _line, value in top if groups else ():
+    for name, _line, value in top if groups and nodes.__name__ not in _others(tree) else ():
         group = value.elts[0] if isinstance(value, ast.Tuple) and value.elts else value
         lines = grouped((host, line) for host, line in _hosts(group))
         again = grouped((tuple(at), host) for host, at in lines.items() if len(at) > 1 and name[0] != "_")
@@ -105,6 +105,15 @@ def _again(rows: Iterable[tuple[str, int, ast.expr]]) -> Iterator[tuple[str, int
             plain = isinstance(old, ast.Constant) and isinstance(value, ast.Constant)
             yield name, first, line, f"{ast.unparse(old)} and {ast.unparse(value)}" if plain else "two values"
         before[name] = line, value
+
+
+def _others(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of a file's own functions, and of what it takes from modules that are not Shakedown's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.ImportFrom) and node.module != nodes.__module__:
+            yield from (alias.asname or alias.name for alias in node.names)
 
 
 def _hosts(node: ast.AST) -> Iterator[tuple[str, int]]:
