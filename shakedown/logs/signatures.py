@@ -355,9 +355,9 @@ class FailureScanner:
     def _settle(self, line: str, by: str = "") -> Match | None:
         own = by + unprefixed(line)
         found = self._signature_of(line, own)
-        if found and found.warns and not self._every:
-            self._warned[found.name] = _match(found, self.lines, line)
-        if not found or _mild(line) or _FORMS["code"].match(own) or (found.warns and not self._every):
+        if found and not self._every and (found.warns or (_FORMS["indented"].match(line) and not found.matches(line))):
+            self._warned[found.name], found = _match(found, self.lines, line), None
+        if not found or _mild(line) or _FORMS["code"].match(own):
             return None
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from shakedown.catalogue import entries
 from shakedown.common.data import read_toml
 from shakedown.evidence.diagnosis import words
 from shakedown.evidence.diagnosis.model import Diagnosis
@@ -220,6 +221,14 @@ def test_where_it_began(case: str) -> None:
     assert named(*failures) == wanted
     for turned in itertools.islice(itertools.permutations(failures), 0, 120, 7):
         assert named(*turned) == wanted, "the order in which they were told has no part in it"
+
+
+def test_a_warning_that_another_node_has_outlived_names_no_node_for_certain() -> None:
+    names = [entry.name for entry in entries("job") if entry.warns]
+    assert len(names) > 5
+    for name in names:
+        first, later = failure("exit", node="node1"), failure(name, 8, node="node2")
+        assert named(first, later) == ("likely", "exit", "node1"), name
 
 
 def test_the_better_cause_of_the_node_is_told() -> None:

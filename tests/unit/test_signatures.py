@@ -651,3 +651,61 @@ def test_an_iteration_line_holds_no_mark_of_a_failure(log: Path) -> None:
         line for line in log.read_text("utf-8", "replace").splitlines() if " iteration " in line and "loss: " in line
     ]
     assert not [(mark, line) for line in lines for mark in of_failures if mark in line]
+
+
+OUTLIVED = [
+    "distributed.nanny - INFO - Worker process 4242 was killed by signal 15",
+    "22/03/19 17:58:47 ERROR TaskSchedulerImpl: Lost executor 0 on 192.0.2.4: Executor decommission.",
+    "2026-11-30 10:00:00,000 - distributed.worker - ERROR - x: OSError: Timed out trying to connect to tcp://n:8786",
+    "2026-11-30 10:00:00,000 - distributed.nanny - ERROR - Failed to start worker process.  Restarting",
+    "[1764496800.05] [node1:56373:0]    tl_cuda_team.c:129  TL_CUDA ERROR failed to create UCC team",
+    "A system call failed during shared memory initialization that should",
+    "[node7:04242] mca_btl_vader: failed to attach, another way is used",
+    "s3: SlowDown: Please reduce your request rate. Attempt 2 of 10",
+    "The following keys are missing from the checkpoint and begin anew: ['lm_head.weight']",
+    "this checkpoint contains only the model: the optimizer starts anew",
+    "libfabric:42:17::core:core:fi_getinfo_():1352<warn> fi_getinfo() call failed: No data available",
+    "    4.20%  python  libc.so.6  [.] _int_free",
+    "Allocate failed due to fragmentation, a smaller workspace is used",
+    "a flaky download, once more: fsspec.exceptions.FSTimeoutError",
+    "    ValueError: the data set is empty",
+    "[rank0]:   ValueError: the data set is empty",
+]
+AT_THE_START = [
+    "CUDA SETUP: Required library version not found: libbitsandbytes_cuda118.so. Maybe you need to compile it?",
+    "ERROR:bitsandbytes.cextension:Could not load bitsandbytes native library: libcusparse.so.11: cannot open",
+    "Error: no container with ID c788 found in database: no such container",
+]
+
+
+@pytest.mark.parametrize("line", [*OUTLIVED, *AT_THE_START])
+def test_what_healthy_programs_print_at_their_start_is_no_failure(line: str) -> None:
+    assert scanned([f"{line}\n"], ["step done\n"]).matches == []
+
+
+@pytest.mark.parametrize("line", OUTLIVED)
+def test_what_healthy_programs_print_while_they_train_is_no_failure(line: str) -> None:
+    assert scanned([], [f"{line}\n", *["step done\n"] * 3]).matches == []
+
+
+def test_a_connection_of_dask_that_was_closed_is_no_failure() -> None:
+    closed = [
+        "2026-11-30 10:00:00,000 - distributed.batched - INFO - Batched Comm Closed <TCP (closed) Scheduler>\n",
+        *IN_DASK,
+        "distributed.comm.core.CommClosedError\n",
+    ]
+    assert scanned([], closed).matches == []
+    assert scanned([], closed[1:]).matches != []
+
+
+IN_DASK = [
+    "Traceback (most recent call last):\n",
+    '  File "/lib/distributed/batched.py", line 115, in _background_send\n',
+    "    nbytes = yield coro\n",
+]
+
+
+def test_an_indented_exception_explains_a_failure_at_the_end() -> None:
+    found = scanned(["    ValueError: the data set is empty\n"], [], trains=False)
+    assert [match.name for match in found.matches] == ["data_refused"]
+    assert scanned(["  RuntimeError: CUDA out of memory.\n"], ["done\n"]).root.name == "out_of_memory"
