@@ -75,9 +75,7 @@ def text(document: dict[str, Any]) -> str:
 def _asked_for(desired: DesiredState) -> dict[str, Any]:
     """Return the sections that checks answer, all of them: a check that misses one would fail, and be unknown."""
     public = desired.smoke.not_secret if desired.smoke else ()
-    named = {key.partition(".")[0] for keys in checks.answers().values() for key in keys} | {"waivers"}
-    included = named & set(DesiredState.model_fields)
-    document: dict[str, Any] = masked(desired.model_dump(mode="json", include=included), public)
+    document: dict[str, Any] = masked(desired.model_dump(mode="json", include=checks.sections()), public)
     return document
 
 

@@ -114,6 +114,12 @@ def answers() -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType(_ANSWERS)
 
 
+def sections() -> set[str]:
+    """Return the sections of the desired state that checks read: those that a check answers, and the waivers."""
+    named = {key.partition(".")[0] for keys in answers().values() for key in keys} | {"waivers"}
+    return named & set(DesiredState.model_fields)
+
+
 def follows() -> Mapping[str, tuple[str, ...]]:
     """Every check's possible causes, by its name: patterns of the names of findings."""
     checks()

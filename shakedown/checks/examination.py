@@ -63,7 +63,8 @@ class Examination:
         self.desired = dict(self.desired)  # our own: no other holder sees what is kept below
         self._alone: dict[str, tuple[Reading, list[Finding]]] = {}  # node -> its findings without the other nodes
         self._memory = Memory()
-        self._alike: dict[tuple[Any, ...], tuple[DesiredState, DesiredState]] = {}  # the given ones, and those of nodes
+        self._alike: dict[tuple[Any, ...], tuple[DesiredState, DesiredState]] = {}  # the given ones, and those at home
+        self._shared: dict[str, DesiredState] = {}  # what checks read of a desired state -> the first such
         self._beside: dict[str, list[Finding]] = defaultdict(list)  # node -> its findings beside the other nodes
 
     def keep(self, node: str, reading: Reading) -> None:
@@ -73,7 +74,7 @@ class Examination:
             home = reading.state.account.home
             try:
                 given = self.desired[node]
-                place = id(given), "home", home
+                place = id(given), home
                 if place not in self._alike:
                     self._alike[place] = given, at_home(given, home)
                 self.desired[node] = self._alike[place][1]
@@ -155,22 +156,17 @@ class Examination:
         reading = self.readings[node]
         if reading.state is None:
             return [unreached(node, reading.why, reading.tried)]
-        given = self.desired[node]
-        desired = shared = on_node(given, node)
-        if desired is not given:  # what differs are the waivers, and the cables
-            place = id(given), "waivers", *desired.waivers
-            if place not in self._alike:
-                rdma = desired.rdma.model_copy(update={"cabling": None})
-                self._alike[place] = given, desired.model_copy(update={"rdma": rdma})
-            shared = self._alike[place][1]
+        desired = on_node(self.desired[node], node)
+        content = desired.model_dump_json(include=checks.sections(), exclude={"rdma": {"cabling"}})
+        shared = self._shared.setdefault(content, desired)
         return checks.evaluate(desired, reading.state, node, partial(self._ask, shared))
 
     def _ask(
         self, shared: DesiredState, check: checks.Check, desired: DesiredState, state: NodeState, node: str
     ) -> list[Finding]:
         """Return the findings of a check. Of 5,000 nodes there are 300,000, and most are those of another node but for
-        its name: they are made, and looked through, once. `shared`: without the node's own cables, which one check
-        reads."""
+        its name: they are made, and looked through, once. `shared`: the desired state of the first node with the same
+        values in all that checks read, but for the cables of each node, which one check reads."""
         findings = _of_no_node(check)
         alone = check is cabling.cabling
         found = findings(desired, state) if alone else self._memory.ask(findings, shared, state)

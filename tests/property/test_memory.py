@@ -219,15 +219,24 @@ def test_nodes_with_cables_of_their_own_share_what_other_checks_find() -> None:
     assert sum(known.found for known in examination._memory._known.values()) > 500
 
 
-def test_a_home_with_the_name_of_a_waiver_takes_no_waiver_from_a_node() -> None:
-    waiver = {"finding": "clock", "reason": "r", "owner": "o", "until": "2999-12-31"}
-    waivers = {"/a": {**waiver, "hosts": ["n1"]}, "/b": {**waiver, "hosts": ["n2"]}}
-    wanted = desired("cpu", None, waivers=waivers)
-    examination = Examination(dict.fromkeys(("n1", "n2"), wanted))
-    for node in ("n1", "n2"):
-        examination.keep(node, Reading(with_(healthy(), {"account.home": "/a" if node == "n2" else "/root"})))
+@pytest.mark.parametrize("differs", [None, "waivers", "tuning"])
+def test_nodes_share_findings_where_no_check_reads_what_differs(differs: str | None) -> None:
+    """As hosts from Slurm do, which have their names there as layers of their own."""
+    names = [f"n{number}" for number in range(1, 21)]
+    waiver = {"finding": "memlock", "reason": "r", "owner": "o", "until": "2999-12-31"}
+    site: dict[str, Any] = {"waivers": {f"w{name}": {**waiver, "hosts": [name]} for name in names}} if differs else {}
+    own = {name: desired(slurm={"node": name}, **(site if differs == "waivers" else {})) for name in names}
+    if differs == "tuning":
+        own = {name: desired(tuning={"nofile": 1000 + number}) for number, name in enumerate(names)}
+    examination = Examination(own)
+    for number, node in enumerate(names, 1):
+        examination.keep(node, Reading(with_(healthy(number), {"limits.memlock.running": "64"})))
         examination.judge_alone(node)
-    assert {*examination.desired["n2"].waivers} == {"/a", "/b"}
+        alone = checks.evaluate(own[node], examination.states[node], node)
+        assert in_bytes(examination.findings[node]) == in_bytes(alone)
+    waived = {finding.waiver for finding in examination.all_findings()} - {None}
+    assert len(waived) == (len(names) if differs == "waivers" else 0)
+    assert len(examination._shared) == (len(names) if differs else 1)
 
 
 def test_a_field_stands_for_its_model() -> None:
