@@ -668,12 +668,14 @@ OUTLIVED = [
     "    4.20%  python  libc.so.6  [.] _int_free",
     "Allocate failed due to fragmentation, a smaller workspace is used",
     "a flaky download, once more: fsspec.exceptions.FSTimeoutError",
+    "W external/xla/service/gpu/autotuner.cc:12] it failed: RESOURCE_EXHAUSTED: Shared memory size limit exceeded",
     "    ValueError: the data set is empty",
     "[rank0]:   ValueError: the data set is empty",
 ]
 AT_THE_START = [
     "CUDA SETUP: Required library version not found: libbitsandbytes_cuda118.so. Maybe you need to compile it?",
     "ERROR:bitsandbytes.cextension:Could not load bitsandbytes native library: libcusparse.so.11: cannot open",
+    "cannot import name 'FusedRMSNorm' from 'apex.normalization' (unknown location), torch is used",
     "Error: no container with ID c788 found in database: no such container",
 ]
 
