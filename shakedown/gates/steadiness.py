@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Literal
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import decimal
 from shakedown.gates.model import threshold
 from shakedown.logs.figures import judged_lines
@@ -60,10 +61,7 @@ def paces(iterations: Sequence[Iteration], warmup: int) -> Paces | None:
 
 def _of_one_batch(batches: Sequence[int | None], times: Sequence[float]) -> list[float]:
     """Return the times as if all lines were of the last batch, which takes its median time."""
-    usual = {
-        batch: statistics.median_low([time for other, time in zip(batches, times, strict=True) if other == batch])
-        for batch in dict.fromkeys(batches)
-    }
+    usual = {batch: statistics.median_low(own) for batch, own in grouped(zip(batches, times, strict=True)).items()}
     return [time * (usual[batches[-1]] / usual[batch]) for batch, time in zip(batches, times, strict=True)]
 
 

@@ -76,7 +76,7 @@ def _loss_scale(iterations: Sequence[Iteration]) -> LossScale:
         lines, over = index + 1, skipped < span and not unseen
         if line.lm_loss is None and line.skipped_iterations and not over:
             barren.add(line.iteration)
-    grown = _taken_back(iterations, skips, lines)
+    grown = set(_taken_back(iterations, skips, lines))
     barren |= {iterations[at].iteration for at in grown if iterations[at].lm_loss is None}
     return LossScale(
         lines=lines,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from bench.corpus import CURVES, runs
 from shakedown.gates import NodeLog, judge_log, read_log
-from shakedown.gates.iterations import gradient_norm
+from shakedown.gates.iterations import _medians, gradient_norm
 from shakedown.logs.iterations import Iteration
 from shakedown.state.findings import Verdict
 from tests.gates import judged, training
@@ -101,3 +104,20 @@ def test_public_runs_pass() -> None:
     lines = [[line for line in run.iterations() if not math.isnan(line.grad_norm or 0)] for run in every]
     verdicts = [judged(gradient_norm(training(each))).verdict for each in lines if each]
     assert len(verdicts) >= 50 and verdicts.count(FAIL) == 0
+
+
+def test_the_median_of_each_place_is_that_of_its_norms_and_sorted_once() -> None:
+    """A log of 100,000 iterations took minutes, and more with the square of its length."""
+    compared = Counter[str]()
+
+    class Norm(float):
+        def __lt__(self, other: float) -> bool:
+            compared["all"] += 1
+            return float(self) < float(other)
+
+    dice = random.Random(5)
+    norms = [Norm(dice.choice([1.0, 2.0, dice.random()])) for _ in range(2000)]
+    expected = [statistics.median_low(map(float, norms[at : at + 251])) for at in range(2000 - 250)]
+    assert list(_medians(norms, 251)) == expected
+    assert compared["all"] < 32 * len(norms)
+    assert list(_medians([3.0, 1.0, 2.0], 3)) == [2.0]
