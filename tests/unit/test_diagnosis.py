@@ -223,12 +223,14 @@ def test_where_it_began(case: str) -> None:
         assert named(*turned) == wanted, "the order in which they were told has no part in it"
 
 
-def test_a_warning_that_another_node_has_outlived_names_no_node_for_certain() -> None:
+def test_a_warning_that_a_node_may_have_outlived_names_no_node() -> None:
     names = [entry.name for entry in entries("job") if entry.warns]
     assert len(names) > 5
     for name in names:
-        first, later = failure("exit", node="node1"), failure(name, 8, node="node2")
-        assert named(first, later) == ("likely", "exit", "node1"), name
+        before, behind = (failure(name, at, node="node2") for at in (-5, 8))
+        assert named(failure("exit", node="node1"), behind) == ("likely", "exit", "node1"), name
+        for warned in (before, behind):
+            assert named(warned, lost(1, 4), lost(3, 4)) == ("likely", "peer_lost", "node4"), name
 
 
 def test_the_better_cause_of_the_node_is_told() -> None:

@@ -173,8 +173,8 @@ def _of_signature(
     place = place_of(line, addresses)
     other = place if node is not None and place != node else None  # another node's line: no failure of its own
     role, blames = known.role, named(line, addresses, node)
-    if other or (node and (of_another(line, addresses, node) or (role == "either" and blames))):
-        role = "echo"  # whatever stands there, the line speaks of another node
+    if other or known.warns or (node and (of_another(line, addresses, node) or (role == "either" and blames))):
+        role = "echo"  # whatever stands there, the line speaks of another node, or a healthy node may have it too
     return Sign(
         node=node,
         name=name,
