@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from shakedown.catalogue import advice
-from shakedown.common.text import counted, decimal, some
+from shakedown.common.text import counted, decimal, in_unit, some
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import Expected, NodeLog, Reading
 from shakedown.gates.registry import gate
@@ -88,7 +88,7 @@ def _expected(name: str, bound: float, figures: Sequence[Figure]) -> Outcome:
     worst = min(figures, key=lambda figure: metric.meets(figure.value, bound))
     verdict = Verdict.OK if metric.meets(worst.value, bound) else Verdict.FAIL
     wanted, unit, remedy = f"{metric.direction} {decimal(bound)}", metric.unit, advice("slow")
-    evidence = f"wanted {wanted}: {decimal(worst.value)}, {worst.source}"
+    evidence = f"wanted {metric.direction} {in_unit(decimal(bound), unit)}: {decimal(worst.value)}, {worst.source}"
     return Outcome(verdict=verdict, wanted=wanted, actual=worst.value, unit=unit, evidence=evidence, remedy=remedy)
 
 
