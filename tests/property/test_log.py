@@ -197,7 +197,10 @@ def test_passing_over_lines_without_a_mark_changes_nothing_that_is_read(pieces):
     failure, tuning, shape, windows = FailureScanner(), Scanner(entries("rccl"), True), JobShapeReader(), WindowReader()
     reader, iterations = LogReader(), []
     for line in lines:
-        iterations += reader.line(line)
+        found = reader.line(line)
+        iterations += found
+        if found:
+            failure.went_on()
         for each in (failure, tuning, shape, windows):
             each.line(line)
     failure.close()
