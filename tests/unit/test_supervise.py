@@ -42,9 +42,9 @@ def say(text): print(text, flush=True)
 def go():
     while not os.path.exists('go'):
         time.sleep(0.05)
-def train(steps):
+def train(steps, pace_s=0.1):
     for i in range(1, steps + 1):
-        say({ITERATION!r}.format(i=i)); time.sleep(0.1)
+        say({ITERATION!r}.format(i=i)); time.sleep(pace_s)
 """
 WAIT = "say('waiting'); time.sleep(600)"
 Act = Callable[[], None]

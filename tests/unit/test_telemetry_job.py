@@ -17,6 +17,7 @@ from tests.nodes import RUN, hit, marked, until
 from tests.unit.test_supervise import PATIENT, QUICK, WAIT, Jobs
 
 TRAIN = "train(5)"
+SLOWLY = "train(5, pace_s=0.6)"  # a sampler that a busy machine starts late still takes several samples
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def names(kept: list[KeptLog]) -> list[str]:
 
 
 def test_samples_and_kernel_log_are_collected_like_a_log(jobs: Jobs) -> None:
-    result = jobs.run({"a": "time.sleep(3)", "b": TRAIN}, telemetry_s=0.2)
+    result = jobs.run({"a": "time.sleep(3)", "b": SLOWLY}, telemetry_s=0.2)
     assert result.completed
     for node in result.nodes:
         assert names(node.kept) == ["leader.log", "telemetry.jsonl", "kernel.log", "devices.log"]
@@ -58,7 +59,7 @@ def test_samples_and_kernel_log_are_collected_like_a_log(jobs: Jobs) -> None:
 
 
 def test_the_steady_iterations_have_a_window_of_time(jobs: Jobs) -> None:
-    result = jobs.run({"a": TRAIN}, telemetry_s=0.2)
+    result = jobs.run({"a": SLOWLY}, telemetry_s=0.2)
     numbers = [number for number, _ in result.timing.iterations]
     assert numbers == [1, 2, 3, 4, 5]
     iterations = [Iteration(iteration=number, total_iterations=5) for number in numbers]
