@@ -82,7 +82,7 @@ def twice(file: Path, groups: bool) -> Iterator[Problem]:
             yield Problem(where, name, f"{few(hosts)} twice", "each host once in a group")
 
 
-_ONE = "one: Python would take the last"
+_ONE = "one value, as Python uses the last alone"
 
 
 def _read(tree: ast.Module) -> Iterator[tuple[str, int, float]]:
