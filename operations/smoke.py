@@ -227,17 +227,22 @@ def interrupts() -> Generator[Interrupted, None, None]:
     received: list[str] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
+        prior: Any = before.get(number)
+        managed = hasattr(prior, "note")  # of this package, not pyinfra's, which would exit with 0
+        if received and managed:
+            prior(number, frame)
+            return
         if received:
-            prior = before.get(number)
-            if callable(prior) and prior.__module__.startswith("shakedown."):
-                prior(number, frame)
-                return
-            signal.signal(number, signal.SIG_DFL)  # not pyinfra's handler, which would exit with 0
+            signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+        elif managed:
+            prior.note()
         received.append(_SIGNALS[signal.Signals(number)])
 
     handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup stays nohup
     before: dict[int, Any] = {number: signal.signal(number, handle) for number in handled}
+    if any(hasattr(prior, "noted") and prior.noted() for prior in before.values()):
+        received.append("an earlier signal")
     try:
         yield lambda: f"stopped by {received[0]}" if received else None
     finally:

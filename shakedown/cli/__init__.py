@@ -10,13 +10,20 @@ stream    nothing: without a reader of its output the command ends silently (the
 A line `SECTION = "..."` says where `--help` lists the command: one of SECTIONS, else "Find out".
 """
 
+import os
+import signal
+import sys
+
+# Before all else is loaded, which takes longer than a person takes to change their mind. A process that only imports
+# this module keeps its signal handlers, and its modules as they are.
+if sys.argv[0].endswith("shakedown") and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, lambda *_: os._exit(os.write(2, b"shakedown: interrupted\n") and 130))
+
+# isort: split
 import ast
 import atexit
 import gc
-import os
 import re
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +53,11 @@ if sys.argv[0].endswith("shakedown"):
     # process ends and its memory goes back as a whole, takes a quarter of a short command's time.
     gc.set_threshold(50_000, 10, 10)
     atexit.register(gc.freeze)
-    # Before all else is loaded, which takes longer than a person takes to change their mind. A process that only
-    # imports this module keeps its signal handlers, and its modules as they are.
     _needs = needs(next((word for word in sys.argv[1:] if word[:1] != "-" and word not in ("console", "json")), ""))
     if "signals" in _needs:
         from shakedown.runner.pyinfra.invocation import install_signal_handlers
 
         install_signal_handlers()
-    elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(os.write(2, b"shakedown: interrupted\n") and 130))
     if "gevent" in _needs:
         from shakedown.runner.pyinfra import patched  # noqa: F401
 

@@ -188,6 +188,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     """End a run, however it ended: close the record and report, once, how it ended. A command without a session gives
     the `examination`, and what is `lacking` though the nodes may be healthy. Return the verdict."""
     kept = progress(state)
+    invocation.ending = True
     end = kept.close() if kept.close else None
     if end is not None:
         examination = end.examination

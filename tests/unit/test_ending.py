@@ -193,7 +193,10 @@ def test_an_interrupt_while_things_are_loaded(tmp_path: Path, command: str, mome
     ]
 
 
-@pytest.mark.parametrize(("command", "moment"), [("report", "click"), ("watch", "shakedown.report.terminal")])
+@pytest.mark.parametrize(
+    ("command", "moment"),
+    [("report", "click"), ("watch", "shakedown.report.terminal"), ("run", "shakedown.common.text"), ("soak", "ast")],
+)
 def test_an_interrupt_of_another_command_while_things_are_loaded_is_one_line(
     tmp_path: Path, command: str, moment: str
 ) -> None:
@@ -227,6 +230,60 @@ def test_a_second_interrupt_ends_in_words(tmp_path: Path) -> None:
     code, out, err = forks.run([str(script)], PROJECT, os.environ)
     assert (code, err) == (130, "")
     assert out.splitlines() == ["stopped by Ctrl-C", "the closing lines come here True"]
+
+
+IN_A_THREAD = """
+import os, signal, sys, threading, time
+from shakedown.runner.pyinfra.invocation import install_signal_handlers, invocation
+
+def turn():
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+    print("the thread goes on", flush=True)
+
+install_signal_handlers()
+invocation.connecting = True
+thread = threading.Thread(target=turn)  # of gevent, as paramiko's are: what ends one with SystemExit is dropped
+thread.start()
+try:
+    time.sleep(60)
+except SystemExit:
+    thread.join()
+    raise
+print("the signal was dropped")
+"""
+
+
+def test_an_interrupt_ends_the_program_whichever_thread_has_its_turn(tmp_path: Path) -> None:
+    script = tmp_path / "thread.py"
+    script.write_text(IN_A_THREAD)
+    assert forks.run([str(script)], PROJECT, os.environ) == (130, "the thread goes on\n", "")
+
+
+AT_THE_END = """
+import os, signal
+from shakedown.runner import session
+
+def interrupt(self, write=session.Session.publish):
+    for _ in range({count}):
+        os.kill(os.getpid(), signal.SIGINT)
+    write(self)
+
+session.Session.publish = interrupt
+from shakedown.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_interrupt_while_the_report_is_written_leaves_no_record_half_written(tmp_path: Path, count: int) -> None:
+    """A second one ends it at once."""
+    lacking = {**NOTHING_ASKED, "gpu": {**NOTHING_ASKED["gpu"], "count": 9}}  # or nothing would be kept
+    script, site = tmp_path / "end.py", inventory(tmp_path, "@local", **lacking)
+    script.write_text(AT_THE_END.format(count=count))
+    code, _out, err = forks.run([str(script), "run", str(site), "--no-smoke"], tmp_path, os.environ)
+    assert code == 130 and ("\nverdict: " in err) is (count == 1) and "Traceback" not in err, err
+    assert record(tmp_path)["finished_at"]
 
 
 def test_nodes_that_nobody_waited_for_are_named_with_how_long_they_stay_busy(tmp_path: Path) -> None:

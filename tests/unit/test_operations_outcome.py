@@ -447,21 +447,34 @@ def test_the_first_signal_is_why_a_job_is_stopped(signalled: list[int], reason: 
 
 
 def test_a_second_signal_goes_to_who_took_it_over_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only to a handler of this package: pyinfra's would exit with 0."""
+    """Only to a handler of this package, which notes the first: pyinfra's would exit with 0."""
     taken: list[int] = []
 
-    def handler(number: int, _frame: object) -> None:
-        taken.append(number)
+    class Handler:
+        first = False
 
-    handler.__module__ = "shakedown.runner"
+        def __call__(self, number: int, _frame: object) -> None:
+            taken.append(number)
+
+        def note(self) -> None:
+            self.first = True
+
+        def noted(self) -> bool:
+            return self.first
+
+    handler = Handler()
     monkeypatch.setattr(smoke.os, "kill", lambda *_: pytest.fail("it has a handler"))
-    before = signal.signal(signal.SIGTERM, handler)
+    before = [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
         with smoke.interrupts() as interrupted:
+            assert (interrupted(), handler.first) == (None, False)
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.raise_signal(number)
-            assert interrupted() == "stopped by Ctrl-C" and taken == [signal.SIGTERM]
-        handler.__module__ = "pyinfra"
+            assert (interrupted(), handler.first) == ("stopped by Ctrl-C", True) and taken == [signal.SIGTERM]
+        with smoke.interrupts() as interrupted:  # of what comes after it: nothing is begun
+            assert interrupted() == "stopped by an earlier signal"
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         killed: list[tuple[int, int]] = []
         monkeypatch.setattr(smoke.os, "kill", lambda *given: killed.append(given))
         with smoke.interrupts():
@@ -469,7 +482,8 @@ def test_a_second_signal_goes_to_who_took_it_over_before(monkeypatch: pytest.Mon
                 signal.raise_signal(signal.SIGTERM)
             assert (killed, signal.getsignal(signal.SIGTERM)) == ([(os.getpid(), signal.SIGTERM)], signal.SIG_DFL)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, prior in before:
+            signal.signal(number, prior)
     assert taken == [signal.SIGTERM]
 
 

@@ -65,6 +65,7 @@ class Invocation:
     examined: bool = False  # a deploy has looked at every host
     interrupted: bool = False
     connecting: bool = False  # from here on, whatever ends the run, `ending.finish` reports what became of the hosts
+    ending: bool = False  # it does so: a first signal is only noted, and leaves no record half written
     reported: bool = False  # it has
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
     error: str = ""  # what ended the run before its end, and was not the failure of every host
@@ -84,27 +85,46 @@ class Invocation:
 invocation = Invocation()
 
 
+class _Interrupt:
+    """What a signal does. pyinfra's own handler exits with 0."""
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        again = invocation.interrupted
+        self.note()
+        if invocation.reported or (invocation.ending and again):
+            os._exit(INTERRUPTED)
+        if not invocation.connecting:
+            end_before_connecting()
+        if invocation.ending:
+            return
+        import gevent
+        from pyinfra.context import ctx_state
+
+        if ctx_state.isset() and ctx_state.get().initialised:
+            ctx_state.get().pool.kill(block=False)  # or pyinfra would wait for them before it disconnects
+        # The handler runs in whichever greenlet has its turn. A thread of paramiko's would drop the exception.
+        hub = gevent.get_hub()
+        if gevent.getcurrent() not in (hub, hub.parent):
+            hub.handle_system_error(SystemExit, SystemExit(INTERRUPTED))
+            return
+        raise SystemExit(INTERRUPTED)
+
+    def note(self) -> None:
+        """Note that the run is interrupted. (While a job runs, operations/smoke.py has taken the signals over: it notes
+        the first here, and stops the job on all nodes.)"""
+        invocation.interrupted = True
+
+    def noted(self) -> bool:
+        """Tell whether the run was interrupted before: no further job begins."""
+        return invocation.interrupted
+
+
 def install_signal_handlers() -> None:
     """Ctrl-C, SIGTERM and losing the terminal end a run as its own end does: with its record closed, and with the
     words how it ended. What is ignored (nohup) stays ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _interrupt)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """pyinfra's own handler exits with 0. (While a job runs, operations/smoke.py has taken this over: it stops the job
-    on all nodes first.)"""
-    invocation.interrupted = True
-    if invocation.reported:
-        os._exit(INTERRUPTED)
-    if not invocation.connecting:
-        end_before_connecting()
-    from pyinfra.context import ctx_state
-
-    if ctx_state.isset() and ctx_state.get().initialised:
-        ctx_state.get().pool.kill(block=False)  # or pyinfra would wait for them before it disconnects
-    raise SystemExit(INTERRUPTED)
+            signal.signal(number, _Interrupt())
 
 
 def end_before_connecting() -> NoReturn:
