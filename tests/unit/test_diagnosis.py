@@ -462,6 +462,19 @@ def test_what_a_node_left_of_a_standstill_is_read_up_to_a_limit() -> None:
     assert logs.names[0] == "hang/process-1.json" and len(logs.names) == 8
 
 
+@pytest.mark.parametrize(
+    ("failures", "origin", "why"),
+    [
+        ([failure("kfd_no_access", node="node1")], ("node1",), "no other node shows a failure of its own"),
+        ([failure("kfd_no_access", node=f"node{at}") for at in (1, 2)], ("node1", "node2"), "all of these nodes show"),
+        ([failure("kfd_no_access", node="node1"), failure("rebooted", 9, node="node2")], ("node1",), "failed first"),
+    ],
+)
+def test_a_diagnosis_says_what_decided(failures: list[Failure], origin: tuple[str, ...], why: str) -> None:
+    found = decide([of_failure(one, addresses=ADDRESSES) for one in failures], nodes=list(ADDRESSES.values()))
+    assert found is not None and found.origin == origin and why in found.why
+
+
 def test_of_logs_from_anywhere_nobody_knows_whose_was_first() -> None:
     logs = {name: read_log([text]) for name, text in LOGS.items()}
     found = of_logs(logs)

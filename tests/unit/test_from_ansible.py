@@ -150,3 +150,5 @@ def test_the_inventory_is_for_those_who_may_read_the_file(tmp_path: Path) -> Non
         code, out, err = forks.run([program, "init", "--from", source.name], tmp_path, os.environ)
         assert (code, (tmp_path / f"a b{mode:o}.py").stat().st_mode & 0o777) == (0, mode)
         assert f"shakedown drift 'a b{mode:o}.py'" in out and "\x1b" not in err and "left out: host n1" in err
+    code, _, err = forks.run([program, "init", "/proc/rack", "--from", source.name], tmp_path, os.environ)
+    assert code == 2 and "/proc/rack: No such file or directory" in err

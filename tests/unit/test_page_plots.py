@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shakedown.evidence.results import Timing
 from shakedown.gates import Gate
 from shakedown.report.overview import overview
-from shakedown.report.page.plots import VERDICT_COLOURS, heat, of_iterations, verdicts
+from shakedown.report.page.plots import VERDICT_COLOURS, _moments, heat, of_iterations, verdicts
 from shakedown.report.page.svg import HEAT, Chart, heat_colour
 from shakedown.runs.directory import RunRecord
 from shakedown.state.findings import Verdict
@@ -150,6 +151,25 @@ def test_a_plot_marks_where_a_failed_job_ended_early(
     marks = [float(part.get("x", "0")) + 3 for part in texts if part.text == "the job ended here"]
     last = float(paths(image)[0].removeprefix("M").split("L")[-1].split()[0])
     assert marks == ([pytest.approx(last)] if marked else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "marked"),
+    [
+        ("ran_to_its_end", Verdict.FAIL, True),
+        ("ran_to_its_end", Verdict.OK, False),
+        ("no_failure", Verdict.FAIL, False),
+    ],
+)
+def test_samples_mark_the_end_of_a_job_that_ended_early(
+    tmp_path: Path, name: str, verdict: Verdict, marked: bool
+) -> None:
+    run = a_run(tmp_path)
+    assert isinstance(run.record, RunRecord)
+    (job,) = run.record.jobs
+    run.record.gates = [Gate(name=name, verdict=verdict, job=job.name)]
+    found = list(_moments(overview(run), job, Timing(started_at=100.0, finished_at=130.0)))
+    assert found == ([(30.0, "the job ended")] if marked else [])
 
 
 def test_cells_have_the_colours_of_their_verdicts() -> None:

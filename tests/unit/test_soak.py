@@ -81,6 +81,9 @@ def test_what_does_not_apply_is_left_out_with_the_reason() -> None:
     planned = record()
     assert list(planned.left_out) == ["gpu", "fabric", "smoke"]
     assert "gpu.count" in planned.left_out["gpu"] and "no section smoke" in planned.left_out["smoke"]
+    short = {"smoke": Smoke(recipe="gpt-small"), "time_": "5m"}
+    assert record(**short).left_out["smoke"] == "too short for it: a soak of 5 min"
+    assert [stage.name for stage in record(**short, only=("smoke",)).stages] == ["smoke"]
     assert "gst" not in soak.tools_of(planned, "all") and "gst" not in soak.tools_of(record(only=("all",)), "all")
     assert "gst" in soak.tools_of(record(only=("all",), gpu=MI300X.gpu), "all")
     with pytest.raises(ValueError, match="nothing to do: gpu"):
