@@ -113,6 +113,46 @@ def survive(data: bytes) -> None:
         assert [each.name for each in Path(folder).iterdir()] == ["a.tar.gz"]
 
 
+ALIKE = st.one_of(
+    st.from_regex("[0-9a-fA-F:.-]{3,40}(/[0-9]{1,2})?", fullmatch=True),
+    st.lists(st.from_regex("[0-9a-fA-F]{1,4}", fullmatch=True), min_size=3, max_size=20).map(":".join),
+    st.from_regex("([0-9a-fA-F]{2}[:-]){5,19}[0-9a-fA-F]{2}", fullmatch=True),
+    st.uuids().map(str),
+    st.ip_addresses().map(str),
+    st.sampled_from(
+        [
+            "Node-A1",
+            "node-a1",
+            "grace",
+            "Ünit7",
+            "a",
+            "/home/x",
+            "/home/",
+            "10:00:01",
+            "std::vector",
+            "fe80::1",
+            "a::b:17",
+        ]
+    ),
+    st.text(" \n\t\u2028ab1.:-/@é\udc80", max_size=6),
+)
+
+
+@given(st.lists(ALIKE, max_size=12), st.sampled_from(["", " ", "\n", ",", "/", "\t"]))
+@example(["fe80::1"], "")
+@example(["1:22:333:4444:5:6:7:8"], "")
+@example(["b0-26-28-cd-4e-5f"], "")
+@example(["b026:28ff:fecd:4e5f"], "")
+@example(["10.1.22.3", "10.1.2.0/24", "/home/x"], "\n")
+@example(["0b12cd34-0000-4000-8000-0123456789bc", "Node-b1.grace"], " ")
+def test_pieces_that_are_passed_over_have_nothing_to_replace(parts: list[str], gap: str) -> None:
+    known = {"Node-A1": "host", "grace": "user", "Ünit7": "host", "a": "host", "two words": "host"}
+    names, others = Pseudonyms(known), Pseudonyms(known)
+    text = gap.join(parts)
+    each = "\n".join(" ".join(map(others._piece, line.split(" "))) for line in text.split("\n"))
+    assert (names._of_pieces(text), names.mapping) == (each, others.mapping)
+
+
 @given(data=st.data())
 @settings(deadline=None, max_examples=60)
 def test_changed_bytes_are_refused_or_named(good: bytes, data: st.DataObject) -> None:

@@ -20,17 +20,21 @@ class Signs:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self.texts = sorted({_plain(text) for text in texts})
+        self.texts = sorted({plain(text) for text in texts})
         self._automaton = BytesAhoCorasick(self.texts, implementation=Implementation.DFA)
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yield where each of the texts stands, by its end; one may stand in another."""
-        for _, begin, end in self._automaton.find_matches_as_indexes(_plain(text), overlapping=True):
+        for _, begin, end in self._automaton.find_matches_as_indexes(plain(text), overlapping=True):
             yield begin, end
+
+    def begins(self, text: bytes) -> set[int]:
+        """Return where the texts begin in a `plain` one."""
+        return {at for _, at, _ in self._automaton.find_matches_as_indexes(text, overlapping=True)}
 
     def within(self, text: str) -> set[bytes]:
         """Return which of the texts, in small letters, a text holds."""
-        found = self._automaton.find_matches_as_indexes(_plain(text), overlapping=True)
+        found = self._automaton.find_matches_as_indexes(plain(text), overlapping=True)
         return {self.texts[place] for place, _, _ in found}
 
     def lines(self, text: str, holds: Callable[[int, int], object] = lambda _begin, _end: True) -> Iterator[Span]:
@@ -45,7 +49,7 @@ class Signs:
 
 
 @lru_cache(1)  # the passes over a text follow each other
-def _plain(text: str) -> bytes:
+def plain(text: str) -> bytes:
     """Return the text with small letters and with a byte for each character."""
     return text.encode("ascii", "replace").lower()
 

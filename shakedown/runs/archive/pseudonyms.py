@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from shakedown.catalogue import Log, entries
+from shakedown.common.command_secrets.forms import Signs, plain
 from shakedown.common.data import read_toml
 from shakedown.common.text import file_name
 from shakedown.node.system import GROUPS
@@ -32,10 +33,20 @@ _WORD = r"(?<!\w)@?\w[\w.-]*"
 _JOINTS = re.compile(r"([@.-]+)")
 _V4 = ipaddress.ip_network("198.18.0.0/15")  # for benchmarks of network devices (RFC 2544): nobody's
 _NETWORKS = 240 << 24  # where networks are put: 240.0.0.0/4 is reserved (RFC 1112), and has room for those of 4 bits on
+_HEX = bytes.maketrans(b"0123456789abcde", b"f" * 15)
+_SPACES = bytes.maketrans(b"\n", b" ")
 _REMEMBERED = 100_000  # pieces of text, of at most some MB
 _FEW = 3  # characters: a shorter name is a word that stands elsewhere by chance
 SYSTEM = re.compile(r"/(?:boot|dev|etc|lib(?:64)?|opt|proc|run|sys|usr|var)/")
 """A path whose parts are words of the system."""
+
+
+@cache
+def _hex_signs() -> Signs:
+    """Return what stands in each of the forms, with each of its digits as an "f"."""
+    groups = ["f" * length for length in range(1, 5)]
+    ipv6 = [f":{first}:{second}:{third}:" for first in groups for second in groups for third in groups]
+    return Signs([*(f".{octet}." for octet in groups[:3]), "::", *ipv6, "-ff-ff-ff-", ":ffff:ffff:", "-ffff-ffff-"])
 
 
 class _Pieces(dict[str, str]):
@@ -90,11 +101,13 @@ class Pseudonyms:
         spaced = "|".join(name for name in sorted(odd, key=len, reverse=True) if re.search(r"\s", name))
         self._spaced = re.compile(f"({spaced})") if spaced else None
         self._pieces = _Pieces(self._piece)
+        self._signs = Signs(["/home/", *(name for name in self._known if name and not re.search(r"\s", name))])
 
     def text(self, text: str) -> str:
         """Return the text with every one replaced.
 
-        No form goes over a space, and a log repeats its words: each piece between spaces is worked out once.
+        No form goes over a space, and a log repeats its words: each piece between spaces that may hold one is worked
+        out once.
         """
         if self._spaced is None:
             return self._of_pieces(text)
@@ -102,7 +115,15 @@ class Pseudonyms:
         return "".join(self._known[part] if at % 2 else self._of_pieces(part) for at, part in enumerate(parts))
 
     def _of_pieces(self, text: str) -> str:
-        return "\n".join([" ".join([self._pieces[piece] for piece in line.split(" ")]) for line in text.split("\n")])
+        flat, made, done = plain(text), [], 0
+        spaced = flat.translate(_SPACES)
+        for at in sorted(self._signs.begins(flat) | _hex_signs().begins(flat.translate(_HEX))):
+            if at >= done:
+                begin, end = spaced.rfind(b" ", done, at) + 1 or done, spaced.find(b" ", at)
+                end = len(text) if end < 0 else end
+                made += [text[done:begin], self._pieces[text[begin:end]]]
+                done = end
+        return "".join([*made, text[done:]])
 
     def _piece(self, text: str) -> str:
         return self._words.sub(self._word, _FORMS.sub(self._form, text))
