@@ -23,7 +23,6 @@ if sys.argv[0].endswith("shakedown") and signal.getsignal(signal.SIGINT) is sign
 import ast
 import atexit
 import gc
-import re
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +65,13 @@ from importlib import import_module  # noqa: E402
 import click  # noqa: E402
 from click.shell_completion import CompletionItem  # noqa: E402
 
-from shakedown.cli.completion import Group, summary  # noqa: E402
+from shakedown.cli.completion import Group, summary, with_others  # noqa: E402
 from shakedown.cli.words import EXIT_CODES, unusable  # noqa: E402
 from shakedown.common.log import (  # noqa: E402
     LOG_FORMAT,
     configure,
     go_on_without_a_reader,
 )
-from shakedown.common.nearest import nearest  # noqa: E402
 from shakedown.ledger import NEEDS_SQLALCHEMY  # noqa: E402
 
 
@@ -87,11 +85,7 @@ class Commands(Group):
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:
-            kind, word = getattr(error.param, "type", None), re.match("'(.*?)' is", error.message)
-            choices = map(str, kind.choices) if word and isinstance(kind, click.Choice) else ()
-            if near := nearest(word[1] if word else "", choices, " Did you mean ", "?"):
-                raise click.BadParameter(f"{error.message}{near}", error.ctx, error.param) from error
-            raise
+            raise with_others(error) from error
         except KeyboardInterrupt:
             click.echo("shakedown: interrupted", err=True)
             sys.exit(130)

@@ -6,10 +6,13 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+
+from shakedown.common.nearest import nearest
 
 _MOST = 1000  # names that a shell is given
 _FILES = ("inventory", "log", "logs", "file")
@@ -102,6 +105,28 @@ def _narrow(row: str, width: int) -> Iterator[str]:
         yield from textwrap.wrap(remark, width, initial_indent=below, subsequent_indent=below)
 
 
+def with_others(error: click.BadParameter) -> click.UsageError:
+    """Return the error with those of the command's other parameters: click stops at the first. A word that is no
+    choice has the nearest beside it."""
+    errors, context = [error], error.ctx
+    if context is not None and error.param is not None:
+        values, _, _ = context.command.make_parser(context).parse_args(list(context.meta.get(__name__, ())))
+        for param in context.command.get_params(context):
+            try:
+                if param is not error.param and not param.is_eager:
+                    param.handle_parse_result(context, values, [])
+            except click.BadParameter as other:
+                other.ctx = other.ctx or context
+                errors.append(other)
+    return click.UsageError("\n".join(map(_with_nearest, errors)), context)
+
+
+def _with_nearest(error: click.BadParameter) -> str:
+    kind, word = getattr(error.param, "type", None), re.match("'(.*?)' is", error.message)
+    choices = map(str, kind.choices) if word and isinstance(kind, click.Choice) else ()
+    return error.format_message() + nearest(word[1] if word else "", choices, " Did you mean ", "?")
+
+
 class Group(click.Group):
     """A group that lists its commands in sections, and suggests the nearest where a name is none."""
 
@@ -126,6 +151,13 @@ class Group(click.Group):
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         name, command, rest = super().resolve_command(ctx, args)
+        options = [param for param in command.params if isinstance(param, click.Option)] if command else []
+        names = [name for option in options if not (option.is_flag or option.count) for name in option.opts]
+        pairs = [word.partition("=")[::2] for word in rest if word[-1:] == "="] + list(pairwise(rest))
+        empty = [word for word, value in pairs if value == "" and word in names]
+        if empty and not ctx.resilient_parsing:
+            ctx.fail(f"{', '.join(empty)}: an empty text: is a variable of the shell not set?")
+        ctx.meta[__name__] = tuple(rest)  # parsing takes them out of the list
         if ctx.resilient_parsing and command is not None:
             prepare(command)
         return name, command, rest

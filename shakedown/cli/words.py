@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from shakedown.common.nearest import meant
+from shakedown.common.private import why_unwritable
 from shakedown.common.text import printable
 
 EXIT_CODES = """
@@ -51,10 +52,43 @@ def reason(name: str, error: OSError | ValueError) -> str:
 
 
 def in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse the file that an option names where its folder does not exist."""
+    """Refuse the file that an option names where its folder does not exist, or nothing can be written there."""
     if path is not None and not path.absolute().parent.is_dir():
         raise click.BadParameter(f"there is no folder {path.absolute().parent}")
+    if path is not None and (path.is_file() or not path.exists()):
+        in_a_writable_folder(_context, _parameter, path.absolute().parent)
     return path
+
+
+def in_a_writable_folder(_context: click.Context, _parameter: click.Parameter, folder: Path) -> Path:
+    """Refuse a folder in which nothing can be written, before the work and not after it."""
+    if why := why_unwritable(folder):
+        raise click.BadParameter(f"{why}: give another one")
+    return folder
+
+
+def read_by(read: Callable[[str], Any], without: Any = None) -> Callable[..., Any]:
+    """Return the callback of an option that reads its text. What `read` raises as ValueError is refused as the others
+    are; `without` the option that is the value."""
+
+    def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
+        try:
+            return without if value is None else read(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
+
+
+def names_by(check: Callable[[tuple[str, ...]], Any]) -> Callable[[str], tuple[str, ...]]:
+    """Return what reads names with commas between them, which `check` refuses with a ValueError."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in text.split(",") if name.strip())
+        check(names)
+        return names
+
+    return read
 
 
 _AGO = re.compile(r"(\d{1,5})([mhdw])")
@@ -76,7 +110,10 @@ class Since(click.ParamType[datetime]):
             at = datetime.fromisoformat(str(value))
         except ValueError:
             self.fail(f"{value!r} is neither 2026-11-22 or 2026-11-22T06:00 (UTC) nor 12h, 7d or 4w ago", param, ctx)
-        return at if at.tzinfo else at.replace(tzinfo=UTC)
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        if at > datetime.now(UTC):
+            self.fail(f"{value!r} lies in the future: give a time that is over", param, ctx)
+        return at
 
 
 def _an_inventory(_context: click.Context, _parameter: click.Parameter, value: str) -> str:

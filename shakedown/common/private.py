@@ -4,9 +4,21 @@ Logs, states and plans of a run hold host names, paths and variables, and `runs/
 """
 
 import os
+import tempfile
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+
+
+def why_unwritable(folder: Path) -> str:
+    """Return why nothing can be written in a folder, or in the nearest that is there above it; empty: it can. A trial
+    write leaves nothing."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.access(path, os.F_OK))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return ""
+    except OSError as error:
+        return f"nothing can be written in {there} ({error.strerror})"
 
 
 def make_folders(path: Path) -> None:

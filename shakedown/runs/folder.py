@@ -1,15 +1,14 @@
 """The folder of runs: which there are, by which names they are found, whether another can be kept."""
 
 import json
-import os
 import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from shakedown.common import private
 from shakedown.common.nearest import meant
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import some
@@ -19,15 +18,10 @@ from shakedown.runs.rolling import Rolling
 
 
 def why_none_can_be_kept(root: Path | None = None) -> str:
-    """Return why runs cannot be kept in this folder, with the remedy; empty: they can. A trial write leaves nothing."""
+    """Return why runs cannot be kept in this folder, with the remedy; empty: they can."""
     root = root or runs_folder()
-    there = next(folder for folder in (root.absolute(), *root.absolute().parents) if os.access(folder, os.F_OK))
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            return ""
-    except OSError as error:
-        why = f"nothing can be written in {there} ({error.strerror})"
-        return f"no run can be kept in {root}, since {why}: set $SHAKEDOWN_RUNS to another folder"
+    why = private.why_unwritable(root)
+    return f"no run can be kept in {root}, since {why}: set $SHAKEDOWN_RUNS to another folder" if why else ""
 
 
 def find_run(name: str, root: Path | None = None) -> Path:

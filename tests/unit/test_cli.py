@@ -407,6 +407,47 @@ def test_a_name_that_is_none_brings_the_nearest(words: str, near: str) -> None:
     assert "Did you mean" not in call("frobnicate").stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("history --since banana --limit 0", ["--since", "--limit"]),
+        ("history --since 2099-01-01 --format tabel", ["--since': '2099-01-01' lies in the future", "mean table?"]),
+        ("isolate @local --rounds 0 --budget -1 --via kube", ["--rounds", "--budget", "--via"]),
+        ("soak @local --for 1y --only nosuch --resume nosuch", ["'1y' is no length", "no such stage", "no such run"]),
+        ("trials @local --only gem --parallel 0", ["did you mean gemm?", "--parallel"]),
+        ("demo --folder /proc/x --nodes 1", ["--folder': nothing can be written in /proc", "--nodes"]),
+        ("report --output /proc/x.html", ["--output': nothing can be written in /proc"]),
+        ("bundle latest --output /proc/x --key", ["Option '--key' requires an argument"]),
+        ("bundle latest --output /proc/x", ["--output': nothing can be written in /proc"]),
+        ("demo --fault slo --fault nosuch", ["slo: did you mean slow?; nosuch"]),
+        ("soak @local --fresh --resume soak", ["leave one of them out"]),
+    ],
+)
+def test_wrong_values_of_options_are_refused_all_at_once_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, refused: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs/soak").mkdir(parents=True)
+    for name in ("run.json", "soak.json"):
+        (tmp_path / "runs/soak" / name).write_text("{}")
+    done = CliRunner().invoke(main, words.split())
+    assert done.exit_code == 2 and "Missing" not in done.output
+    assert [word for word in refused if word not in " ".join(done.output.split())] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_empty_value_of_an_option_is_no_option_left_out(command: str) -> None:
+    """A script's variable that is not set."""
+    found = main.get_command(click.Context(main), command)
+    assert found is not None
+    options = [option for option in found.params if isinstance(option, click.Option)]
+    valued = [option.opts[0] for option in options if not (option.is_flag or option.count)]
+    for name in valued if not isinstance(found, click.Group) else ():
+        for words in ([name, ""], [f"{name}="]):
+            done = CliRunner().invoke(main, [command, *words])
+            assert done.exit_code == 2 and f"{name}: an empty text" in done.output, done.output
+
+
 def test_parse_and_judge_take_the_same_kinds_of_input(tmp_path: Path) -> None:
     content = (LOGS / "rocm.log").read_bytes()
     packed = gzip.compress(content)

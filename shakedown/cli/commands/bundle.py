@@ -54,8 +54,9 @@ def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> 
         record = directory.load()
         target = output or Path(f"{record.run_id}{SUFFIX}")
         home = target.with_name(f"{target.name}.names.json")
-        if pseudonyms and home.exists():
-            raise FileExistsError(17, "it is there already", str(home))
+        for there in (target, home) if pseudonyms else (target,):
+            if there.exists():
+                raise FileExistsError(17, "it is there already", str(there))
         if key is None:
             made = make(directory, target, pseudonyms)
         else:

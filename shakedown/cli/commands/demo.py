@@ -9,7 +9,7 @@ from textwrap import wrap
 import click
 
 from shakedown.cli.output import format_and_output, show_document, with_all
-from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.cli.words import EXIT_CODES, in_a_writable_folder, unusable
 from shakedown.common.nearest import nearest
 from shakedown.common.text import counted
 from shakedown.report.formats import Findings, Run, write
@@ -30,6 +30,7 @@ SECTION = "Prepare"
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("simulated-runs"),
+    callback=in_a_writable_folder,
     show_default=True,
     help="for the simulated run and its own ledger",
 )
@@ -78,10 +79,10 @@ def demo(
 
 
 def _known(names: Iterable[str]) -> tuple[str, ...]:
-    for name in names:
-        if name not in faults():
-            near = nearest(name, faults(), ": did you mean ", "?")
-            raise click.BadParameter(f"{name}{near or ': --fault list shows them'}", param_hint="'--fault'")
+    unknown = [name for name in names if name not in faults()]
+    if unknown:
+        lines = [f"{name}{nearest(name, faults(), ': did you mean ', '?')}" for name in unknown]
+        raise click.BadParameter(f"{'; '.join(lines)}. --fault list shows them", param_hint="'--fault'")
     return tuple(dict.fromkeys(names))
 
 
