@@ -61,6 +61,7 @@ def load(
         raise InventoryError(f"{inventory}: no such file{meant(inventory)}")
     if Path(inventory).is_dir():
         raise InventoryError(f"{inventory}: a folder; expected an inventory file, as inventories/rack.py")
+    pyinfra.logger.disabled = True  # what it passes over is refused here, in our words
     try:
         hosts = ",".join(nodes(inventory)) if "[" in inventory and not Path(inventory).exists() else inventory
         made: Inventory = pyinfras.make_inventory(hosts, override_data=data or {}, cwd=state.cwd)
@@ -70,6 +71,8 @@ def load(
         cause = getattr(error, "exception", error)  # pyinfra wraps what the file raised
         remedy = "" if inventory.endswith(".py") else f"; Ansible's becomes one by: shakedown init --from {inventory}"
         raise InventoryError(f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}{remedy}") from error
+    finally:
+        pyinfra.logger.disabled = False
     if unread := unread_group_data(inventory, made, state.cwd):
         raise InventoryError(unread)
     ctx_inventory.set(made)

@@ -100,6 +100,52 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line_and_the_others(
     assert words in refused(tmp_path, "pyinfra", "rack.py", str(Path(__file__).parents[2] / "deploy/drift.py"), "-y")
 
 
+def test_another_value_of_group_data_is_refused(tmp_path: Path) -> None:
+    """pyinfra takes the file's, and of several files the last one's, without a word."""
+    folders = [tmp_path / "group_data", tmp_path / "sub/group_data"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    own = '{"gpu": "cpu", "nic": None, "site_x": max(1, 2), "site_token": "a"}'
+    (tmp_path / "sub/rack.py").write_text(f'rack = (["n1"], {own})\nother = ["n1"]\n')
+    (folders[0] / "rack.py").write_text('nic = None\ngpu = "mi300x"\nsite_token = "b"\nsite_x = min(3, 4)\n')
+    (folders[1] / "rack.py").write_text('gpu = "mi300x"\n')
+    (folders[0] / "other.py").write_text("site_y = 1\n")
+    (folders[1] / "other.py").write_text("site_y = 2\n")
+    lines = [line.strip() for line in refused(tmp_path, "shakedown", "show", "sub/rack.py", "n1").splitlines()[1:]]
+    rest = "expected one value: {} gives the group {} another one, which pyinfra passes over: leave one out"
+    assert lines == [
+        f"group_data/rack.py:2: gpu = 'mi300x': {rest.format('sub/rack.py', 'rack')}",
+        f"group_data/rack.py:3: site_token = (secret: not shown): {rest.format('sub/rack.py', 'rack')}",
+        f"sub/group_data/other.py:1: site_y = 2: {rest.format('group_data/other.py', 'other')}",
+    ]
+
+
+def test_one_file_in_place_of_a_folder_of_group_data_is_looked_through_too(tmp_path: Path) -> None:
+    (tmp_path / "rack.py").write_text(f'rack = (["n1"], {CPU})\n')
+    (tmp_path / "more.txt").write_text("no python")
+    (tmp_path / "all.py").write_text("site_x = 1\nsite_x = 2\n")
+    assert files(str(tmp_path / "rack.py"), [str(tmp_path / "all.py"), str(tmp_path / "more.txt")])[1:] == [
+        tmp_path / "all.py"
+    ]
+    deploy = str(Path(__file__).parents[2] / "deploy/drift.py")
+    assert "all.py:1,2: site_x = 1 and 2" in refused(tmp_path, "pyinfra", "rack.py", deploy, "--group-data", "all.py")
+
+
+@pytest.mark.parametrize("names", ['["Node1", "node1"]', '["node1.rack7", "node1.rack7."]'])
+def test_two_spellings_of_one_host_are_refused(tmp_path: Path, names: str) -> None:
+    (tmp_path / "rack.py").write_text(f'rack = ({names}, {CPU})\nother = (["n2"], {CPU})\n')
+    said = refused(tmp_path, "shakedown", "plan", "rack.py", "--limit", "n2")
+    assert f"its names = {names}: expected one spelling".replace('"', "'") in said
+    assert "its names" in refused(tmp_path, "pyinfra", "rack.py", str(Path(__file__).parents[2] / "deploy/drift.py"))
+
+
+def test_a_name_that_is_no_inventory_has_one_line(tmp_path: Path) -> None:
+    """And none of pyinfra's, which has other words for it."""
+    for command in ("run", "drift"):
+        lines = refused(tmp_path, "shakedown", command, "nosuch").splitlines()
+        assert [line.startswith("shakedown: nosuch: no hosts: it is no file") for line in lines] == [True]
+
+
 def test_each_error_of_a_key_has_the_line_on_which_it_stands(tmp_path: Path) -> None:
     (tmp_path / "group_data").mkdir()
     (tmp_path / "group_data/a.py").write_text('site_x = 1\nmemlock = 8\ntuning = {"nofile": "1",\n "Thp": "always"}\n')
@@ -140,7 +186,7 @@ def test_a_name_that_no_host_can_have_is_refused_before_it_is_resolved(tmp_path:
 
 
 def test_names_that_hosts_have_are_taken(tmp_path: Path) -> None:
-    names = ["node_1", "nödé3", "n1.", "fe80::1%eth0", "10.0.0.1", "@docker/a/b", "x" * 63 + ".y", "n1"]
+    names = ["node_1", "nödé3", "n2.", "fe80::1%eth0", "10.0.0.1", "@docker/a/b", "x" * 63 + ".y", "n1"]
     (tmp_path / "rack.py").write_text(f"a = ({names!r}, {CPU})\n")
     code, _out, err = forks.run(
         [str(Path(sys.executable).with_name("shakedown")), "show", "rack.py", "n1"], tmp_path, os.environ

@@ -49,6 +49,8 @@ def groups_of(file: str) -> dict[str, Any]:
     if not groups:  # what may be another variable beside groups was meant as a group
         others = {name: value for name, value in public.items() if isinstance(value, str | dict | set | Iterator)}
         wrong += [Problem(at[name], name, shown(value), _HOSTS) for name, value in others.items()]
+    own = {name: value[1] for name, value in groups.items() if isinstance(value, tuple) and isinstance(value[-1], dict)}
+    wrong += written.replaced(own, read)
     if wrong:
         raise DesiredStateError(wrong)
     return groups

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from shakedown.common.lists import grouped
 from shakedown.common.secrets import MASK, is_secret
@@ -26,7 +27,8 @@ def files(inventory: str, more: Iterable[str] = ()) -> list[Path]:
         return []
     folders = {folder.resolve(): folder for folder in (Path(), file.parent)}
     read = [*(folder / "group_data" for folder in folders.values()), *map(Path, more)]
-    return [file, *(path for folder in read for path in sorted(folder.glob("*.py")))]
+    found = (path for there in read for path in ([there] if there.is_file() else sorted(there.glob("*.py"))))
+    return [file, *(path for path in found if path.suffix == ".py")]
 
 
 def unreadable(file: Path) -> Iterator[Problem]:
@@ -60,8 +62,7 @@ def twice(file: Path, groups: bool) -> Iterator[Problem]:
     """Yield what stands twice in a file: names at its top whose first value is not used, keys of a dictionary, and, of
     a file of `groups`, hosts of one of them."""
     tree = ast.parse(file.read_bytes())
-    assigned = [(target, node.value) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    top = [(target.id, target.lineno, value) for target, value in assigned if isinstance(target, ast.Name)]
+    top = _top(tree)
     ends = {line: value.end_lineno for _name, line, value in top}
     for name, first, line, values in _again(top):
         until = ends[line] or line
@@ -82,7 +83,30 @@ def twice(file: Path, groups: bool) -> Iterator[Problem]:
             yield Problem(where, name, f"{few(hosts)} twice", "each host once in a group")
 
 
+def replaced(groups: Mapping[str, Mapping[str, Any]], read: Sequence[Path]) -> Iterator[Problem]:
+    """Yield the keys of groups' own data that a file of group_data has with another value, which pyinfra takes, as it
+    takes the last of several files of one group."""
+    given = {group: {key: (read[0], value) for key, value in data.items()} for group, data in groups.items()}
+    for path in read[1:]:
+        of_group = given.setdefault(path.stem, {})
+        for name, line, value in _top(ast.parse(path.read_bytes())):
+            with suppress(ValueError, TypeError):  # no literal
+                file, before = of_group.get(name, (path, None))
+                here = ast.literal_eval(value)
+                if file != path and before != here:
+                    other = f"{file} gives the group {path.stem} another one, which pyinfra passes over"
+                    expected = f"one value: {other}: leave one out"
+                    yield Problem(f"{path}:{line}", name, MASK if is_secret(name) else shown(here), expected)
+                of_group[name] = path, here
+
+
 _ONE = "one value, as Python uses the last alone"
+
+
+def _top(tree: ast.Module) -> list[tuple[str, int, ast.expr]]:
+    """Return the names that a file gives a value at its top, each with its line and the value."""
+    assigned = [(target, node.value) for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    return [(target.id, target.lineno, value) for target, value in assigned if isinstance(target, ast.Name)]
 
 
 def _read(tree: ast.Module) -> Iterator[tuple[str, int, float]]:
