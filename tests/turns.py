@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import heapq
+import itertools
 import json
 import math
-import threading
 import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import greenlet
 import pytest
 
 
@@ -22,43 +24,33 @@ class Turns:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        self._asleep: dict[int, float] = {}  # task -> when it wakes
-        self._turns: dict[int, threading.Lock] = {}  # task -> released when it is its turn: only that task wakes
+        self._first = greenlet.getcurrent()
+        self._asleep: list[tuple[float, int, greenlet.greenlet]] = []  # when it wakes, who lay down first, the task
+        self._count = itertools.count()
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0 + self.now)
 
     def spawn(self, function: Callable[[], None]) -> None:
         """The task begins when the others sleep."""
-        begun = threading.Event()
 
         def task() -> None:
-            turn = self._lie_down(self.now)
-            begun.set()
-            turn.acquire()
             function()
-            self._next()
+            greenlet.getcurrent().parent = self._next()  # which goes on when this one has ended
 
-        threading.Thread(target=task, daemon=True).start()
-        begun.wait()
+        self._lie_down(greenlet.greenlet(task, parent=self._first), self.now)
 
     def sleep(self, seconds: float) -> None:
         """Let the others run, until the clock says so."""
-        turn = self._lie_down(self.now + math.ceil(seconds * 8) / 8)
-        self._next()
-        turn.acquire()
+        self._lie_down(greenlet.getcurrent(), self.now + math.ceil(seconds * 8) / 8)
+        self._next().switch()
 
-    def _lie_down(self, until: float) -> threading.Lock:
-        own = threading.get_ident()
-        if own not in self._turns:
-            self._turns[own] = threading.Lock()
-            self._turns[own].acquire()
-        self._asleep[own] = until
-        return self._turns[own]
+    def _lie_down(self, task: greenlet.greenlet, until: float) -> None:
+        heapq.heappush(self._asleep, (until, next(self._count), task))
 
-    def _next(self) -> None:
-        task = min(self._asleep, key=lambda each: self._asleep[each])
-        self.now = max(self.now, self._asleep.pop(task))
-        self._turns[task].release()
+    def _next(self) -> greenlet.greenlet:
+        until, _, task = heapq.heappop(self._asleep)
+        self.now = max(self.now, until)
+        return task
 
 
 PIECE = bytes(1000)
