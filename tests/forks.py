@@ -33,13 +33,14 @@ _FORK, _WAIT = os.fork, os.waitpid  # before gevent replaces them
 class Program:
     """One that runs: as much of `subprocess.Popen` as its callers need. Its output goes to files, in no terminal."""
 
-    def __init__(self, argv: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, argv: list[str], cwd: Path, environment: Mapping[str, str], checkout: Path | None = None) -> None:
+        """`checkout`: a folder with another `shakedown` than the one of these tests."""
         self.argv = argv
         self.returncode: int | None = None
         from shakedown.cli import needs
 
         plain = argv[0].endswith("/shakedown") and "gevent" not in needs("".join(argv[1:2]))
-        self._server = _server("torch" if argv[0] == RANKS else "plain" if plain else "pyinfra")
+        self._server = _server("torch" if argv[0] == RANKS else "plain" if plain else "pyinfra", checkout)
         with contextlib.ExitStack() as files:
             self._out, self._err = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             names = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (self._out, self._err)]
@@ -85,9 +86,11 @@ class Program:
         return text
 
 
-def run(argv: list[str], cwd: Path, environment: Mapping[str, str], timeout: float = 120) -> tuple[int, str, str]:
+def run(
+    argv: list[str], cwd: Path, environment: Mapping[str, str], timeout: float = 120, checkout: Path | None = None
+) -> tuple[int, str, str]:
     """A program's exit code, output and errors. `argv` begins with the path of a Python program."""
-    with Program(argv, cwd, environment) as program:
+    with Program(argv, cwd, environment, checkout) as program:
         out, err = program.communicate(timeout)
         return program.wait(0), out, err
 
@@ -110,9 +113,10 @@ def python(code: str, *words: str | Path, timeout: float = 120, **variables: str
 
 
 class _Server:
-    def __init__(self, loaded: str) -> None:
+    def __init__(self, loaded: str, checkout: Path | None) -> None:
         command = [sys.executable, __file__, loaded]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        environment = os.environ | ({"PYTHONPATH": str(checkout)} if checkout else {})
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         atexit.register(self.end)
 
     def end(self) -> None:
@@ -139,8 +143,8 @@ class _Server:
 
 
 @functools.cache
-def _server(loaded: str) -> _Server:
-    return _Server(loaded)
+def _server(loaded: str, checkout: Path | None) -> _Server:
+    return _Server(loaded, checkout)
 
 
 def _serve() -> dict[str, Any]:
