@@ -1,6 +1,7 @@
 """The controller's side of the launcher: what travels to a node with a job, and the launcher's commands as methods."""
 
 import base64
+import functools
 import json
 import os
 import zlib
@@ -82,6 +83,7 @@ print(json.dumps(sys.modules["node.launcher.commands"].begin(request)))
 """
 
 
+@functools.lru_cache(maxsize=256)  # each node gets the same files
 def _compressed(content: bytes) -> str:
     return base64.b64encode(zlib.compress(content)).decode()
 
