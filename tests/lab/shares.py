@@ -16,8 +16,9 @@ PERIOD_US = 100_000
 @contextlib.contextmanager
 def shared(lab: Rack, quota: dict[str, float]) -> Iterator[None]:
     """The nodes share evenly what the machine has for them, which is most of it, and not all: other tests go on. They
-    are in control groups of equal weight below one of theirs. `quota`: node -> cores that it may have at most; it has
-    a quarter of the others' weight, too."""
+    are in control groups of equal weight below one of theirs, and so is this process with what it starts: the controller
+    must not wait for the nodes that it watches. `quota`: node -> cores that it may have at most; it has a quarter of
+    the others' weight, too."""
     first = Path("/sys/fs/cgroup/cpu")
     legacy = first.is_dir()
     top = (first if legacy else Path("/sys/fs/cgroup")) / f"shakedown-shares-{os.getpid()}"
@@ -41,6 +42,10 @@ def shared(lab: Rack, quota: dict[str, float]) -> Iterator[None]:
                 (folder / ("cpu.shares" if legacy else "cpu.weight")).write_text("256" if legacy else "25")
             for process in inside(node._up_pid()):
                 (folder / "cgroup.procs").write_text(str(process.pid))
+        controller = top / "controller"
+        controller.mkdir()
+        folders.append(controller)
+        (controller / "cgroup.procs").write_text(str(os.getpid()))
         yield
     finally:
         for folder in folders:
