@@ -39,7 +39,7 @@ docs: setup  ## write what is generated in docs/: keys, findings, recipes, comma
 # so that this takes 33 minutes on two idle cores, and more where a test is tried again (seen: 38).
 test: system setup  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target check beside
-	$(BIN)/python -m tests.twice -q -n 3 --dist worksteal -m 'not long' tests/unit tests/property
+	$(BIN)/python -m tests.twice -q -n 4 --dist worksteal -m 'not long' tests/unit tests/property
 	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"
 
 # What one process does while mypy has the other core. Collecting compiles the tests once for all workers that follow,
