@@ -89,6 +89,30 @@ def test_hosts_groups_and_values_are_those_of_ansible(tmp_path: Path, name: str,
     assert left_out == [f"group gpu: {word}: a template, or encrypted" for word in ("tier", "key")]
 
 
+@pytest.mark.parametrize("name", ["a.yml", "a.ini"])
+def test_a_name_is_read_as_an_address_with_user_and_port(tmp_path: Path, name: str) -> None:
+    written = ["root@n9:2222", "2001:db8::17", "[2001:db8::18]:23", "fe80::1%eth0", "n[1:2].x:24", "m[a:b]"]
+    text = "all:\n hosts:\n" + "".join(f'  "{host}":\n' for host in written) if name == "a.yml" else "\n".join(written)
+    (tmp_path / name).write_text(f"{text}\n")
+    hosts, _groups, left_out = made(tmp_path / name)
+    assert hosts == {
+        "n9": {"ssh_user": "root", "ssh_port": 2222},
+        "2001:db8::17": {},
+        "2001:db8::18": {"ssh_port": 23},
+        "fe80::1%eth0": {},
+        "n1.x": {"ssh_port": 24},
+        "n2.x": {"ssh_port": 24},
+        "ma": {},
+        "mb": {},
+    }
+    assert left_out == []
+
+
+def test_the_way_to_a_host_is_never_left_out_without_its_remedy(tmp_path: Path) -> None:
+    (tmp_path / "a.ini").write_text("n1 ansible_ssh_common_args='-J bastion'\n")
+    assert "as ProxyJump, that pyinfra's key 'ssh_config_file' names" in translate(tmp_path / "a.ini")[1][0]
+
+
 @pytest.mark.parametrize("text", ["- hosts: all\n", "a: [\n", "all:\n", "all: {hosts: 5}\n", "x\n"])
 def test_what_is_no_inventory_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "play.yml").write_text(text)

@@ -179,14 +179,29 @@ def test_the_line_that_raised_and_a_group_of_a_wrong_shape_are_named(tmp_path: P
     assert 'rack.py: no hosts: name them in a group of it, as rack = (["node01"' in refused(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["-x", "a/b", "n1..x", ".", "x" * 254, "y" * 64, "n1." + "y" * 64])
+@pytest.mark.parametrize("name", ["-x", "a/b", "n1..x", ".", "x" * 254, "y" * 64, "n1." + "y" * 64, "a:b", "a@b@c"])
 def test_a_name_that_no_host_can_have_is_refused_before_it_is_resolved(tmp_path: Path, name: str) -> None:
     (tmp_path / "rack.py").write_text(f'a = (["n1", {name!r}], {CPU})\n')
-    assert "expected a host name: no / in it" in refused(tmp_path, "shakedown", "drift", "rack.py")
+    assert "expected a host name: no /, : or @ in it" in refused(tmp_path, "shakedown", "drift", "rack.py")
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("root@n9:2222", "('n9', {'ssh_user': 'root', 'ssh_port': 2222})"),
+        ("10.0.0.1:22", "('10.0.0.1', {'ssh_port': 22})"),
+        ("ops@n9", "('n9', {'ssh_user': 'ops'})"),
+        ("[fe80::1]:22", "('fe80::1', {'ssh_port': 22})"),
+    ],
+)
+def test_a_name_with_a_user_or_a_port_is_refused_with_what_to_write(tmp_path: Path, name: str, instead: str) -> None:
+    (tmp_path / "rack.py").write_text(f'a = (["n1", {name!r}], {CPU})\n')
+    words = f"expected the name alone, and its data beside it: {instead}"
+    assert words in refused(tmp_path) and ("@" not in name or words in refused(tmp_path, "shakedown", "plan", name))
 
 
 def test_names_that_hosts_have_are_taken(tmp_path: Path) -> None:
-    names = ["node_1", "nödé3", "n2.", "fe80::1%eth0", "10.0.0.1", "@docker/a/b", "x" * 63 + ".y", "n1"]
+    names = ["node_1", "nödé3", "n2.", "fe80::1%eth0", "2001:db8::17", "10.0.0.1", "@docker/a/b", "x" * 63 + ".y", "n1"]
     (tmp_path / "rack.py").write_text(f"a = ({names!r}, {CPU})\n")
     code, _out, err = forks.run(
         [str(Path(sys.executable).with_name("shakedown")), "show", "rack.py", "n1"], tmp_path, os.environ

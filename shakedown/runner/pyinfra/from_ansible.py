@@ -16,10 +16,11 @@ import yaml
 from shakedown.common.lists import grouped
 from shakedown.common.text import counted
 from shakedown.hosts import folded, nodes
-from shakedown.runner.pyinfra.ansible import NAMES, WORDS
+from shakedown.runner.pyinfra.ansible import NAMES, WORDS, named
 
 _KINDS: dict[str, type] = {"ssh_port": int, "_sudo": bool}
 _RANGE = re.compile(r"\[(\w+):(\w+)(?::(\d+))?\]")
+_SECTION = re.compile(r"\[(?P<header>[^\]]+)\]\s*(?:[#;].*)?$")
 _FORM = "expected groups with hosts, children and vars, as Ansible's inventories have them"
 _MOST = 2**24  # characters of a file, also with its aliases written out
 _MOST_HOSTS = 200_000  # of all groups
@@ -80,8 +81,9 @@ def _text(source: Path, members: Mapping[str, Collection[str]], values: dict[str
     ]
     written: set[str] = set()
     taken = {"nodes"}
+    grouped_hosts = {host for name, own in members.items() if name != "all" for host in own}
     for name, own in members.items():
-        if not own or (name == "all" and not values[name]):
+        if not own or (name == "all" and not values[name] and grouped_hosts.issuperset(own)):
             continue
         variable = re.sub(r"\W", "_", name, flags=re.ASCII)
         variable = variable if variable[:1].isalpha() else f"g{variable}"
@@ -183,9 +185,10 @@ def _add(groups: dict[str, _Group], found: Any) -> None:
         group = groups.setdefault(str(name), _Group())
         hosts, children = (parts or {}).get("hosts") or {}, (parts or {}).get("children") or {}
         for pattern in [hosts] if isinstance(hosts, str) else hosts:
-            for host in _expanded(str(pattern)):
-                own = hosts.get(pattern) if isinstance(hosts, dict) else None
-                group.hosts.setdefault(host, {}).update(own or {})
+            host_or_range, address = named(str(pattern))
+            own = hosts.get(pattern) if isinstance(hosts, dict) else None
+            for host in _expanded(host_or_range):
+                group.hosts.setdefault(host, {}).update((own or {}) | address)
         group.values.update((parts or {}).get("vars") or {})
         group.children.update(dict.fromkeys(map(str, children)))
         _add(groups, children if isinstance(children, dict) else dict.fromkeys(children))
@@ -197,6 +200,7 @@ def _add_ini(groups: dict[str, _Group], text: str) -> None:
         delimiters=("\0",), allow_no_value=True, strict=False, default_section="\0", comment_prefixes=("#", ";")
     )
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names have their case
+    parser.SECTCRE = _SECTION  # "[fe80::1]:22" is a host
     parser.read_string("\n".join(["[ungrouped]", *map(str.strip, text.splitlines())]))
     for section in parser.sections():
         name, _, kind = section.partition(":")
@@ -210,10 +214,10 @@ def _add_ini(groups: dict[str, _Group], text: str) -> None:
                 groups.setdefault(line.split()[0], _Group())
             else:
                 pattern, *words = shlex.split(line, comments=True)
-                pattern, port = re.fullmatch(r"(.*?)(?::(\d+))?", pattern).groups()  # type: ignore[union-attr]
+                name, address = named(pattern)
                 own = {word: _literal(value) for word, _, value in (text.partition("=") for text in words)}
-                for host in _expanded(pattern):
-                    group.hosts.setdefault(host, {}).update(own | ({"ansible_port": int(port)} if port else {}))
+                for host in _expanded(name):
+                    group.hosts.setdefault(host, {}).update(own | address)
 
 
 def _add_values(groups: dict[str, _Group], path: Path, parts: tuple[str, ...]) -> None:

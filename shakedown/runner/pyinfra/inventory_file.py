@@ -76,7 +76,7 @@ def _misread(file: str, name: str, value: Any) -> Iterator[Problem]:
             yield Problem(file, name, shown(host), "hosts without lists among them, as [*nodes(...), *nodes(...)]")
         elif not isinstance(host, str) or not host:
             yield Problem(file, name, shown(host), "the name of a host, or a pair of the name and its data")
-        elif host[0] != "@" and not SEVERAL.isdisjoint(host) and host.isprintable():
+        elif host[0] != "@" and not SEVERAL.isdisjoint(host) and host.isprintable() and not ansible.named(host)[1]:
             yield Problem(file, name, shown(host), f"one name: nodes({host!r}) makes several of it")
         elif expected := no_name(host):
             yield Problem(file, name, shown(host), expected)
@@ -91,8 +91,16 @@ def no_name(host: str) -> str:
     """Return what is expected in place of a name that no host can have; nothing for one that is right."""
     if not host.isprintable():
         return "a name of printable characters"
-    wrong = host[:1] != "@" and _NO_NAME.match(host)
-    return "a host name: no / in it, no part empty or longer than 63 characters, no - or . first" if wrong else ""
+    if host[:1] == "@":
+        return ""
+    name, others = ansible.named(host)
+    if others:
+        data = {ansible.NAMES[word]: value for word, value in others.items()}
+        return f"the name alone, and its data beside it: {(name, data)!r}"
+    wrong = _NO_NAME.match(host) or ("@" in host or (":" in host and not ansible.is_ipv6(host)))
+    return (
+        "a host name: no /, : or @ in it, no part empty or longer than 63 characters, no - or . first" if wrong else ""
+    )
 
 
 def without_group(read: Sequence[Path], made: Inventory) -> Iterator[Problem]:
