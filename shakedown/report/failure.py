@@ -120,7 +120,10 @@ def _named_by_search(record: RunRecord) -> str:
     found, names = record.diagnosis, few(_suspects(record))
     if not names or (found is not None and found.origin):
         return ""
-    return f"{names} (named by the search for bad nodes){f': {found.cause}' if found else ''}"
+    gates = [gate.name for gate in record.gates if gate.node is None and gate.verdict is Verdict.FAIL]
+    failed = f"gate{'s' * (len(gates) > 1)} {', '.join(dict.fromkeys(gates))} failed with" if gates else ""
+    cause = found.cause if found else failed and f"{failed} {'it' if len(_suspects(record)) == 1 else 'them'}"
+    return f"{names} (named by the search for bad nodes){f': {cause}' if cause else ''}"
 
 
 def of_run(record: RunRecord, directory: Path | None) -> Summary:

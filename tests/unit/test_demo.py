@@ -185,7 +185,11 @@ def test_sixty_four_nodes_with_seven_faults_fit_on_one_screen(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("nodes", "names", "headline"),
     [
-        (12, ["slow", "gpu_lost"], "{slow} (named by the search for bad nodes)"),
+        (
+            12,
+            ["slow", "gpu_lost"],
+            "{slow} (named by the search for bad nodes): gate throughput_per_gpu failed with it",
+        ),
         (24, ["rank_stops"], "{rank_stops} (named by the search for bad nodes): the job hangs"),
         (12, ["nic_slow"], "{nic_slow} did not take part (rdma_rate); the job passed 15 gates"),
         (12, ["gpu_hang"], "{gpu_hang} (certain: "),
