@@ -33,7 +33,9 @@ _FORK, _WAIT = os.fork, os.waitpid  # before gevent replaces them
 class Program:
     """One that runs: as much of `subprocess.Popen` as its callers need. Its output goes to files, in no terminal."""
 
-    def __init__(self, argv: list[str], cwd: Path, environment: Mapping[str, str], checkout: Path | None = None) -> None:
+    def __init__(
+        self, argv: list[str], cwd: Path, environment: Mapping[str, str], checkout: Path | None = None
+    ) -> None:
         """`checkout`: a folder with another `shakedown` than the one of these tests."""
         self.argv = argv
         self.returncode: int | None = None

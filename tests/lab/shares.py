@@ -16,7 +16,7 @@ PERIOD_US = 100_000
 @contextlib.contextmanager
 def shared(lab: Rack, quota: dict[str, float]) -> Iterator[None]:
     """The nodes share evenly what the machine has for them, which is most of it, and not all: other tests go on. They
-    are in control groups of equal weight below one of theirs, and so is this process with what it starts: the controller
+    are in control groups of equal weight below one of theirs, and so is this process with what it starts: a controller
     must not wait for the nodes that it watches. `quota`: node -> cores that it may have at most; it has a quarter of
     the others' weight, too."""
     first = Path("/sys/fs/cgroup/cpu")
