@@ -63,7 +63,8 @@ class Examination:
         self.desired = dict(self.desired)  # our own: no other holder sees what is kept below
         self._alone: dict[str, tuple[Reading, list[Finding]]] = {}  # node -> its findings without the other nodes
         self._memory = Memory()
-        self._alike: dict[tuple[Any, ...], tuple[DesiredState, DesiredState]] = {}  # the given ones, and those at home
+        self._alike: dict[tuple[Any, ...], tuple[DesiredState, ...]] = {}  # the given ones, those at home, the common
+        self._common: dict[str, DesiredState] = {}  # node -> the first with the same values in all that checks read
         self._shared: dict[str, DesiredState] = {}  # what checks read of a desired state -> the first such
         self._beside: dict[str, list[Finding]] = defaultdict(list)  # node -> its findings beside the other nodes
 
@@ -76,8 +77,9 @@ class Examination:
                 given = self.desired[node]
                 place = id(given), home
                 if place not in self._alike:
-                    self._alike[place] = given, at_home(given, home)
-                self.desired[node] = self._alike[place][1]
+                    at = at_home(given, home)
+                    self._alike[place] = given, at, self._first(at)
+                _, self.desired[node], self._common[node] = self._alike[place]
             except ValidationError as error:
                 key = ".".join(map(str, error.errors()[0]["loc"][:2]))  # what follows may be the node's own words
                 why = f"it names {printable(repr(home), HOME_SHOWN)} as its user's home, which {key} cannot have"
@@ -90,7 +92,7 @@ class Examination:
         states = self.states
         groups = {node: self.groups.get(node, "") for node in states}
         try:
-            found = self._accepted(fleet.outliers(states, groups, self.desired, offsets), groups)
+            found = self._accepted(fleet.outliers(states, groups, self.desired | self._common, offsets), groups)
             found += kernel.own_lines(states, groups, self.desired)
             found += cabling.swapped(states, self.desired)
         except Exception as error:
@@ -157,9 +159,12 @@ class Examination:
         if reading.state is None:
             return [unreached(node, reading.why, reading.tried)]
         desired = on_node(self.desired[node], node)
+        common = self._common.get(node) if desired is self.desired[node] else None
+        return checks.evaluate(desired, reading.state, node, partial(self._ask, common or self._first(desired)))
+
+    def _first(self, desired: DesiredState) -> DesiredState:
         content = desired.model_dump_json(include=checks.sections(), exclude={"rdma": {"cabling"}})
-        shared = self._shared.setdefault(content, desired)
-        return checks.evaluate(desired, reading.state, node, partial(self._ask, shared))
+        return self._shared.setdefault(content, desired)
 
     def _ask(
         self, shared: DesiredState, check: checks.Check, desired: DesiredState, state: NodeState, node: str

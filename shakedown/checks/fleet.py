@@ -6,7 +6,7 @@ odd one out is a fail, or advice where `fleet.toml` says so.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from statistics import median
@@ -19,12 +19,10 @@ from shakedown.checks.fleet_facts import (
     Values,
     different,
     equal_facts,
-    is_advice,
     is_asked,
+    is_listed,
     knowledge,
-    needs_majority,
     of_gpus,
-    own_values,
 )
 from shakedown.common.text import counted
 from shakedown.desired.hca import library_digest
@@ -33,6 +31,7 @@ from shakedown.desired.values import format_size
 from shakedown.hosts import named
 from shakedown.state import images as references
 from shakedown.state.findings import Finding, Remedy, Verdict
+from shakedown.state.memory import Memory
 from shakedown.state.node import Gpu, Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 
 _MOST_VALUES = 8  # of a subject, in one finding
@@ -70,18 +69,18 @@ def outliers(
     findings: list[Finding] = []
     for group, nodes in members.items():
         values = comparable({node: states[node] for node in nodes}, desired)
-        for node, images in _images({node: states[node] for node in nodes}, desired).items():
-            values[node] |= images
+        kinds = {id(of_node): of_node for of_node in values.values()}
         wanted = [desired[node] for node in nodes if node in desired]
         found = [
             finding
-            for subject in _subjects(values)
+            for subject in _subjects(kinds.values())
             for finding in _odd(subject, group, values, declared=is_asked(subject, wanted))
         ]
         findings += found
         odd = {finding.node for finding in found}
         if len(nodes) > 1:
-            findings += [_equal(node, group, values) for node in nodes if node not in odd]
+            equal = {kind: _equal(group, of_node, len(nodes)) for kind, of_node in kinds.items()}
+            findings += [equal[id(values[node])].of(node) for node in nodes if node not in odd]
     alone = {node: state for node, state in states.items() if node not in several or several[node][0][0] == node}
     return [
         *findings,
@@ -92,22 +91,31 @@ def outliers(
 
 
 def comparable(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]) -> dict[str, Values]:
-    """Return, for each node of one group, the texts that should be the same on all. A fact that a node does not have is
-    left out."""
-    facts = {node: equal_facts(state, desired.get(node)) for node, state in states.items()}
-    values = {node: facts[node].texts | _parts(states[node], desired.get(node)) for node in states}
+    """Return, for each node of one group, the texts that should be the same on all; nodes that agree in all of them
+    share one dictionary. A fact that a node does not have is left out."""
+    ask, images = Memory().ask, _images(states, desired)
+    kinds: dict[str, tuple[Facts, list[str]]] = {}
+    for node, state in states.items():
+        held = equal_facts(desired.get(node), state, ask)
+        held.texts |= ask(_parts, desired.get(node), state)
+        kinds.setdefault(repr((held, images[node])), (held, []))[1].append(node)
+    facts = {nodes[0]: held for held, nodes in kinds.values()}  # of the first node of each kind
+    values = {node: dict(held.texts) for node, held in facts.items()}
     for subject in dict.fromkeys(subject for held in facts.values() for subject in held.amounts):
         for node, label in _classes(subject, facts).items():
             values[node][subject] = label
     for node, rows in _rows(facts).items():
         values[node] |= rows
     for count, layouts in _LAYOUTS.items():
-        usual = Counter(str(texts.get(count)) for texts in values.values()).most_common(1)
+        usual = Counter(str(values[nodes[0]].get(count)) for _, nodes in kinds.values() for _ in nodes).most_common(1)
         for texts in values.values():
             if str(texts.get(count)) != usual[0][0]:
                 for subject in [name for name in texts if any(fnmatchcase(name, layout) for layout in layouts)]:
                     del texts[subject]
-    return values
+    for node, texts in values.items():
+        texts |= images[node]
+    first = {node: nodes[0] for _, nodes in kinds.values() for node in nodes}
+    return {node: values[first[node]] for node in states}
 
 
 def _classes(subject: str, facts: Mapping[str, Facts]) -> Values:
@@ -142,7 +150,7 @@ def _shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
     single: dict[tuple[str, str], tuple[str, str]] = {}  # nearly every value has one holder alone
     holders: dict[tuple[str, str], dict[str, str]] = {}
     for node, state in states.items():
-        for kind, value, part in own_values(state):
+        for kind, value, part in machines.own_values(state):
             key = kind, value
             if key in holders:
                 holders[key][node] = part
@@ -173,7 +181,7 @@ def _shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
             )
 
 
-def _parts(state: NodeState, desired: DesiredState | None) -> Values:
+def _parts(desired: DesiredState | None, state: NodeState) -> Values:
     """Return firmware, settings of the fabric and libraries of a node."""
     values: Values = {}
     if not is_unreadable(state.gpus) and state.gpus:
@@ -189,8 +197,9 @@ def _parts(state: NodeState, desired: DesiredState | None) -> Values:
     if devices or (desired and desired.rdma.count):  # without a NIC nothing loads libibverbs
         abi = state.verbs.abi
         values["libibverbs"] = abi if is_unreadable(abi) else f"provider ABI {abi}"
-    if desired:
-        values |= _declared(state, desired)
+    provider = desired.rdma.provider if desired else None
+    if provider and (digest := library_digest(provider, state.verbs)):
+        values[f"provider_library.{provider.name}"] = digest
     return values
 
 
@@ -235,14 +244,6 @@ def _pairs(values: Mapping[str, Reading[int]], sign: str) -> str:
     return " ".join(f"{name}{sign}{value}" for name, value in sorted(values.items())) or "none"
 
 
-def _declared(state: NodeState, desired: DesiredState) -> Values:
-    """Return the digest of the provider library that the desired state names."""
-    values: Values = {}
-    if desired.rdma.provider and (digest := library_digest(desired.rdma.provider, state.verbs)):
-        values[f"provider_library.{desired.rdma.provider.name}"] = digest
-    return values
-
-
 def _images(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]) -> dict[str, Values]:
     """Name the image that every node holds for a declared one, in words that are the same for the same image."""
     values: dict[str, Values] = {node: {} for node in states}
@@ -264,9 +265,11 @@ def _images(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]
     return values
 
 
-def _subjects(values: Mapping[str, Values]) -> list[str]:
-    """List what any node has: a part's firmware that could not be read on one node is not there by name."""
-    return list(dict.fromkeys(subject for of_node in values.values() for subject in of_node))
+def _subjects(kinds: Iterable[Values]) -> list[str]:
+    """List what not all that have it have alike: a part's firmware that could not be read on one node is not there by
+    name."""
+    subjects = dict.fromkeys(subject for of_node in kinds for subject in of_node)
+    return [name for name in subjects if len({of_node[name] for of_node in kinds if name in of_node}) > 1]
 
 
 def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bool) -> Iterator[Finding]:
@@ -274,7 +277,7 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bo
     say which is right (`declared`), and readings that failed there although they worked elsewhere."""
     here = {node: of_node[subject] for node, of_node in values.items() if subject in of_node}
     read = {node: value for node, value in here.items() if not is_unreadable(value)}
-    advice = is_advice(subject)
+    advice = is_listed(subject, "advice")
     if not read or (advice and 2 * len(read) < len(here)):  # advice that most nodes cannot answer for holds up no node
         return
     ranking = Counter(read.values()).most_common()
@@ -285,7 +288,7 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bo
     if len(ranking) == 1:
         return
     split = ranking[0][1] == ranking[1][1]
-    if (split and declared) or (needs_majority(subject) and 2 * ranking[0][1] <= len(read)):
+    if (split and declared) or (is_listed(subject, "majority") and 2 * ranking[0][1] <= len(read)):
         return
     usual = ranking[0][0]
     sides = _sides(ranking, read)
@@ -333,16 +336,16 @@ def _unread(subject: str, node: str, reading: Unreadable, wanted: str, where: st
     )
 
 
-def _equal(node: str, group: str, values: Mapping[str, Values]) -> Finding:
+def _equal(group: str, values: Values, nodes: int) -> Finding:
     """State that the comparison was made, and of what: silence would not tell equal from not compared."""
-    seen = [subject for subject, value in values[node].items() if not is_unreadable(value)]
+    seen = [subject for subject, value in values.items() if not is_unreadable(value)]
     return Finding(
         name="fleet",
-        node=node,
+        node="",
         verdict=Verdict.OK if seen else Verdict.UNKNOWN,
         wanted=f"as the other nodes of {group}" if group else "as the other nodes",
         actual="as they are" if seen else None,
-        evidence=f"compared over {counted(len(values), 'node')}: {', '.join(seen) or 'nothing could be read'}",
+        evidence=f"compared over {counted(nodes, 'node')}: {', '.join(seen) or 'nothing could be read'}",
         remedy=None if seen else Remedy(text="repair what keeps the other readings of this node, then check again"),
     )
 

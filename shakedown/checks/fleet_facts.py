@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from ipaddress import ip_address, ip_interface, ip_network
+from ipaddress import ip_interface
 from operator import attrgetter
 from pathlib import Path
-from socket import AF_INET, AF_INET6, inet_aton, inet_ntoa, inet_pton
+from socket import inet_aton, inet_ntoa
 from typing import Any
 
 from shakedown.common.lists import grouped
@@ -86,14 +86,10 @@ def knowledge() -> Mapping[str, Any]:
     return tomllib.loads((Path(__file__).parent / "fleet.toml").read_text("utf-8"))
 
 
-def is_advice(subject: str) -> bool:
-    """Return whether a node that differs in this subject may train."""
-    return any(fnmatchcase(subject, pattern) for pattern in knowledge()["advice"])
-
-
-def needs_majority(subject: str) -> bool:
-    """Return whether nodes differ in this subject unless more than half of them agree."""
-    return any(fnmatchcase(subject, pattern) for pattern in knowledge()["majority"])
+def is_listed(subject: str, where: str) -> bool:
+    """Return whether a list of fleet.toml names a subject: "advice" (a node that differs in it may train) or "majority"
+    (nodes differ in it unless more than half of them agree)."""
+    return any(fnmatchcase(subject, pattern) for pattern in knowledge()[where])
 
 
 def is_asked(subject: str, desired: Sequence[DesiredState]) -> bool:
@@ -107,14 +103,29 @@ def follows(subject: str) -> tuple[str, ...]:
     return next((tuple(names) for key, names in knowledge()["follows"].items() if fnmatchcase(subject, key)), ())
 
 
-def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
-    """Return the facts of a node that its neighbours should share."""
+def equal_facts(desired: DesiredState | None, state: NodeState, ask: Callable[..., Facts]) -> Facts:
+    """Return the facts of a node that its neighbours should share. `ask` calls a function of the two, or remembers what
+    it returned."""
+    facts = Facts()
+    for part in (_equipment, _interfaces, _rest):
+        found = ask(part, desired, state)
+        facts.texts |= found.texts
+        facts.amounts |= found.amounts
+        facts.tables |= found.tables
+    return facts
+
+
+def _equipment(desired: DesiredState | None, state: NodeState) -> Facts:
     facts = Facts()
     _machine(state, facts)
     _software(state, desired, facts)
     _gpus(state, facts)
     _nics(state, facts)
-    _interfaces(state, facts)
+    return facts
+
+
+def _rest(desired: DesiredState | None, state: NodeState) -> Facts:
+    facts = Facts()
     _storage(state, facts)
     facts.tables["cmdline"] = _cmdline(state, desired)
     facts.tables["setting"] = _settings(state, desired)
@@ -144,11 +155,7 @@ def _machine(state: NodeState, facts: Facts) -> None:
 
 def _hugepages(state: NodeState) -> Reading[str]:
     total, size = state.memory.hugepages_total, state.memory.hugepage_kb
-    if is_unreadable(total):
-        return total
-    if is_unreadable(size):
-        return size
-    return f"{total} of {size} KiB"
+    return next((reading for reading in (total, size) if is_unreadable(reading)), f"{total} of {size} KiB")
 
 
 def _software(state: NodeState, desired: DesiredState | None, facts: Facts) -> None:
@@ -215,12 +222,12 @@ def _nics(state: NodeState, facts: Facts) -> None:
     facts.texts["nic_names"] = in_order(device.name for device in devices)
 
 
-def _interfaces(state: NodeState, facts: Facts) -> None:
+def _interfaces(_: DesiredState | None, state: NodeState) -> Facts:
     """MTU, netmask and speed: of the NICs' interfaces together, since their names follow slots; of others by name."""
-    interfaces = state.interfaces
+    facts, interfaces = Facts(), state.interfaces
     facts.texts["interfaces"] = interfaces if is_unreadable(interfaces) else "read"
     if is_unreadable(interfaces):
-        return
+        return facts
     devices = [] if is_unreadable(state.rdma) else state.rdma
     order = {device.netdev: place for place, device in enumerate(devices) if not is_unreadable(device.netdev)}
     fabric = [interface for interface in interfaces if interface.name in order]
@@ -240,6 +247,7 @@ def _interfaces(state: NodeState, facts: Facts) -> None:
         facts.texts[f"speed.{name}"] = _or_none(text_of(interface.speed_mbps))
         role = "" if name == default else f".{name}"
         facts.texts |= {f"netmask{role}": _netmask(interface.ipv4), f"network{role}": _network(interface.ipv4)}
+    return facts
 
 
 def _default_route(state: NodeState, facts: Facts) -> str | None:
@@ -262,49 +270,6 @@ def node_interfaces(interfaces: Iterable[Interface]) -> Iterator[Interface]:
 @functools.lru_cache
 def _is_local(interface: str) -> bool:
     return any(fnmatchcase(interface, pattern) for pattern in knowledge()["interfaces"]["local"])
-
-
-@functools.cache
-def _local_networks() -> list[tuple[int, int, int]]:
-    """Return the networks that may be everywhere the same: version of IP, address, mask."""
-    networks = [ip_network(text) for text in knowledge()["interfaces"]["addresses"]]
-    return [(network.version, int(network.network_address), int(network.netmask)) for network in networks]
-
-
-def _own_address(text: str) -> str | None:
-    """Return the address of an interface in its usual form; None of one that may be everywhere the same. Ten addresses
-    of each node: `ipaddress` would take a twentieth of a check's time."""
-    host = text.partition("/")[0].partition("%")[0]
-    version, family = (6, AF_INET6) if ":" in host else (4, AF_INET)
-    try:
-        packed = inet_pton(family, host)
-    except (OSError, ValueError):
-        return None
-    number = int.from_bytes(packed, "big")
-    if any(version == own and number & mask == network for own, network, mask in _local_networks()):
-        return None
-    return str(ip_address(packed)) if version == 6 else host
-
-
-def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
-    """Yield what no other node may have: its kind in fleet.toml, the value, and the part of the node that has it."""
-    interfaces = [] if is_unreadable(state.interfaces) else list(node_interfaces(state.interfaces))
-    for interface in interfaces:
-        for text in (*interface.ipv4, *interface.ipv6):
-            if address := _own_address(text):
-                yield "address", address, interface.name
-        if interface.bdf:  # what is no PCI device has the address of another, or one that its driver has everywhere
-            yield "mac", interface.mac, interface.name
-    yield "hostname", state.system.hostname, "hostname"
-    parts: list[tuple[str, Reading[str], str]] = []
-    parts += (
-        [] if is_unreadable(state.rdma) else [("guid", device.guid, device.name) for device in state.rdma if device.bdf]
-    )
-    parts += (
-        [] if is_unreadable(state.gpus) else [("serial", device.serial, f"GPU {device.bdf}") for device in state.gpus]
-    )
-    parts += [] if is_unreadable(state.nvme) else [("serial", device.serial, device.name) for device in state.nvme]
-    yield from ((kind, value, part) for kind, value, part in parts if not is_unreadable(value))
 
 
 def _with_vlans(interface: Interface, interfaces: Iterable[Interface]) -> list[str]:
@@ -391,7 +356,6 @@ def _or_none(reading: Reading[Any]) -> Reading[Any]:
     return NONE if reading in (None, "") or (is_unreadable(reading) and reading.unreadable == "missing") else reading
 
 
-@functools.lru_cache
 def _pair(speed: Reading[float], width: Reading[int]) -> Reading[str]:
     if is_unreadable(speed):
         return speed

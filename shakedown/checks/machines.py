@@ -9,8 +9,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fnmatch import translate
+from ipaddress import ip_address, ip_network
+from socket import AF_INET, AF_INET6, inet_pton
 
-from shakedown.checks.fleet_facts import knowledge
+from shakedown.checks.fleet_facts import knowledge, node_interfaces
 from shakedown.common.text import some
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import NodeState, Reading, is_unreadable
@@ -55,6 +57,44 @@ def is_own(text: str) -> bool:
 @functools.cache
 def _placeholders() -> re.Pattern[str]:
     return re.compile("|".join(map(translate, knowledge()["machines"]["placeholders"])))
+
+
+@functools.cache
+def _local_networks() -> list[tuple[int, int, int]]:
+    """Return the networks that may be everywhere the same: version of IP, address, mask."""
+    networks = [ip_network(text) for text in knowledge()["interfaces"]["addresses"]]
+    return [(network.version, int(network.network_address), int(network.netmask)) for network in networks]
+
+
+def _own_address(text: str) -> str | None:
+    """Return the address of an interface in its usual form; None of one that may be everywhere the same. Ten addresses
+    of each node: `ipaddress` would take a twentieth of a check's time."""
+    host = text.partition("/")[0].partition("%")[0]
+    version, family = (6, AF_INET6) if ":" in host else (4, AF_INET)
+    try:
+        packed = inet_pton(family, host)
+    except (OSError, ValueError):
+        return None
+    number = int.from_bytes(packed, "big")
+    if any(version == own and number & mask == network for own, network, mask in _local_networks()):
+        return None
+    return str(ip_address(packed)) if version == 6 else host
+
+
+def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
+    """Yield what no other node may have: its kind in fleet.toml, the value, and the part of the node that has it."""
+    for interface in [] if is_unreadable(state.interfaces) else node_interfaces(state.interfaces):
+        for text in (*interface.ipv4, *interface.ipv6):
+            if address := _own_address(text):
+                yield "address", address, interface.name
+        if interface.bdf:  # what is no PCI device has the address of another, or one that its driver has everywhere
+            yield "mac", interface.mac, interface.name
+    yield "hostname", state.system.hostname, "hostname"
+    if not is_unreadable(state.rdma):
+        yield from (("guid", nic.guid, nic.name) for nic in state.rdma if nic.bdf and not is_unreadable(nic.guid))
+    gpus = [] if is_unreadable(state.gpus) else [(gpu.serial, f"GPU {gpu.bdf}") for gpu in state.gpus]
+    drives = [] if is_unreadable(state.nvme) else [(drive.serial, drive.name) for drive in state.nvme]
+    yield from (("serial", serial, part) for serial, part in (*gpus, *drives) if not is_unreadable(serial))
 
 
 def agreeing(one: Identities, other: Identities) -> tuple[set[str], set[str]]:

@@ -95,7 +95,7 @@ def keep_check(state: State, examination: Examination, verdict: Verdict, ledger:
                 name=host.name,
                 group=examination.groups.get(host.name, ""),
                 verdict=examination.verdict_of(host.name),
-                part="examined" if host.name in examination.states else "unreached",
+                part="examined" if examination.state_of(host.name) else "unreached",
                 why=whole.hosts[host.name].lost,
                 **host_keys.in_record(host, whole.nonce),
             )

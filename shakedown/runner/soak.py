@@ -60,7 +60,7 @@ def plan() -> bool:
 def run() -> None:
     """Load the nodes, from stage to stage."""
     current = session()
-    if current.record is None or current_host.name not in current.examination.states:
+    if current.record is None or not current.examination.state_of(current_host.name):
         return
     if not (holders.takes_jobs(True) and holders.leave_alone()):
         return

@@ -171,10 +171,9 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
     current.plans += [render(kept.plan, kept.name) for kept in begun if kept.plan]
     if current.notes is not None:
         current.notes.plan(job.name, plan)
-    evidence = current.evidence[job.name]
+    evidence, states = current.evidence[job.name], current.examination.states | current.latest
     for node in plan.nodes:
-        state = current.latest.get(node.name) or current.examination.states[node.name]
-        watched = watched_counters(current.examination.desired[node.name], state, node.interface)
+        watched = watched_counters(current.examination.desired[node.name], states[node.name], node.interface)
         evidence.counters_before[node.name] = watched
     current.save_soon(0)  # before the first job begins, and after the last one was planned
     job.secrets = secrets_of(plan, current.examination)

@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from shakedown import checks
+from shakedown.checks import fleet
 from shakedown.checks.examination import Examination, Reading
 from shakedown.desired.resolve import at_home
 from shakedown.state.findings import Finding
@@ -58,6 +59,28 @@ def test_the_findings_are_those_of_checks_that_remember_nothing(wanted: str) -> 
         assert in_bytes(examination.findings[node]) == in_bytes(alone)
     found = sum(known.found for known in examination._memory._known.values())
     assert found > 1000, "next to nothing was remembered"
+
+
+@pytest.mark.parametrize("wanted", DESIRED)
+def test_nodes_are_compared_as_without_a_memory(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = random.Random(wanted)
+    states = {f"node{number:02d}": mutated(dice) for number in range(1, 41)}
+    found = in_bytes(fleet.outliers(states, {}, dict.fromkeys(states, DESIRED[wanted])))
+    monkeypatch.setattr(Memory, "ask", lambda _, function, desired, state: function(desired, state))
+    assert found == in_bytes(fleet.outliers(states, {}, dict.fromkeys(states, DESIRED[wanted])))
+
+
+def test_nodes_that_agree_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {f"node{number:02d}": healthy(number) for number in range(1, 41)}
+    called: list[Any] = []
+
+    def lossless(devices: Any) -> dict[str, str]:
+        called.append(devices)
+        return {}
+
+    monkeypatch.setattr(fleet, "_lossless", lossless)
+    values = fleet.comparable(states, dict.fromkeys(states, desired()))
+    assert len({id(of_node) for of_node in values.values()}) == 1 and len(called) == 2  # the second: what it reads
 
 
 def whole_model(desired: Any, state: NodeState) -> Any:
@@ -236,7 +259,8 @@ def test_nodes_share_findings_where_no_check_reads_what_differs(differs: str | N
         assert in_bytes(examination.findings[node]) == in_bytes(alone)
     waived = {finding.waiver for finding in examination.all_findings()} - {None}
     assert len(waived) == (len(names) if differs == "waivers" else 0)
-    assert len(examination._shared) == (len(names) if differs else 1)
+    given = int(differs == "waivers")  # of all nodes, before each has its own
+    assert len(examination._shared) == given + (len(names) if differs else 1)
 
 
 def test_a_field_stands_for_its_model() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shakedown.checks import fleet_facts
+from shakedown.checks import fleet_facts, machines
 from shakedown.checks.fleet import outliers
 from shakedown.checks.fleet_facts import knowledge
 from shakedown.state.findings import Finding, Verdict
@@ -396,7 +396,7 @@ def test_addresses_are_what_ipaddress_makes_of_them(text: str) -> None:
     interface = ipaddress.ip_interface(text.replace("%eth0", ""))
     everywhere = [ipaddress.ip_network(network) for network in knowledge()["interfaces"]["addresses"]]
     local = any(interface.version == network.version and interface.ip in network for network in everywhere)
-    assert fleet_facts._own_address(text) == (None if local else str(interface.ip))
+    assert machines._own_address(text) == (None if local else str(interface.ip))
     if interface.version == 4:
         assert fleet_facts._network_of(text) == str(interface.network)
 

@@ -12,7 +12,8 @@ from shakedown.state.findings import Verdict
 
 
 def _findings(document: Findings) -> dict[str, Any]:
-    counts = {verdict: sum(finding.verdict == verdict for finding in document.findings) for verdict in Verdict}
+    verdicts = [finding.verdict for finding in document.findings]
+    counts = {verdict: verdicts.count(verdict) for verdict in Verdict}
     whole = {"verdict": document.verdict, "nodes": document.nodes, "counts": counts, "findings": document.findings}
     return {**whole, **({"plan": document.plan} if document.plan else {})}
 
