@@ -2,6 +2,7 @@
 
 import re
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -15,6 +16,11 @@ _FRAME = re.compile(
 )
 _ASSERTS = re.compile(r"\s{1,40}(assert .{1,300})")
 _DRAWN = ("\u2502", "\u256d", "\u2570")  # rich draws a frame around its tracebacks
+_BARE = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception):\s*$")
+_WORDS = re.compile(
+    r"\s{0,8}(?!File \"|Traceback |During handling|The above exc|"
+    r"(?:\w{1,40}\.){0,8}\w{1,60}(?:Error|Exception): )[\w`'\"(\[]"
+)
 _KEPT = 32  # innermost frames that are kept
 
 
@@ -28,6 +34,7 @@ class Traceback:
     headless: bool = False
     places: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
     asserted: str = ""
+    exception: str = ""  # a class whose words begin on the next line
 
     def take(self, text: str) -> bool:
         """Keep the place of a frame, "path:function"; return whether the line is one of a traceback."""
@@ -39,6 +46,15 @@ class Traceback:
             self.asserted = asserts[1]
         return text[:1].isspace() or text.startswith(_DRAWN)
 
+    def holds_back(self, text: str) -> bool:
+        """Return whether a line holds the class of an exception alone, and keep that."""
+        self.exception = text.strip() if _BARE.match(text) else ""
+        return bool(self.exception)
+
+    def joined(self, text: str) -> str:
+        """Return the exception that was kept, with the line behind it where that holds its words."""
+        return f"{self.exception} {text.strip()}" if _WORDS.match(text) else self.exception
+
     def words(self, exception: str) -> str:
         """Return the words of the exception; those of an assertion without any are in the source."""
         bare = exception.strip() == "AssertionError" and self.asserted
@@ -49,6 +65,15 @@ def begins(text: str) -> bool:
     """Return whether a line is a frame of a function, which counts also where the head of the traceback is lost."""
     frame = _FRAME.match(text)
     return frame is not None and bool(frame[2])
+
+
+def wrapped(words: str, forms: Mapping[str, re.Pattern[str]]) -> str | None:
+    """Return what the GPU's runtime or the system said, as PyTorch and Python print it, without what is around it."""
+    if call := forms["gpu_call"].match(words):
+        return f"{'HIP' if 'HIP' in call[0].upper() else 'CUDA'} error: {words[call.end() :]}"
+    if call := forms["system_call"].match(words):
+        return f"{type(OSError(int(call[1]), '')).__name__}: {words[call.end() :]}"
+    return None
 
 
 def entry_of(traceback: Traceback, exception: str) -> Entry | None:

@@ -7,7 +7,7 @@ from shakedown.catalogue import Entry, calls, entries, entry
 from shakedown.common.data import read_patterns, read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
-from shakedown.logs.frames import FRAME, Traceback, begins, entry_of
+from shakedown.logs.frames import FRAME, Traceback, begins, entry_of, wrapped
 from shakedown.logs.lines import Marks, as_text, count, prefix, unprefixed
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
@@ -68,15 +68,6 @@ def _known(*lines: str) -> Entry | None:
     places = sorted({place for line in lines for text in texts.those_in(line) for place in entries_of[text]})
     tried = [entries("job")[place] for place in places]
     return next((known for known in tried if any(known.matches(line) for line in lines)), None)
-
-
-def _plain(words: str) -> str | None:
-    """Return what the GPU's runtime or the system said, as PyTorch and Python print it, without what is around it."""
-    if call := _FORMS["gpu_call"].match(words):
-        return f"{'HIP' if 'HIP' in call[0].upper() else 'CUDA'} error: {words[call.end() :]}"
-    if call := _FORMS["system_call"].match(words):
-        return f"{type(OSError(int(call[1]), '')).__name__}: {words[call.end() :]}"
-    return None
 
 
 class Scanner:
@@ -221,6 +212,9 @@ class FailureScanner:
         return ended
 
     def _close(self) -> Match | None:
+        for rank in [rank for rank, trace in self._pending.items() if trace.exception]:
+            held = self._pending.pop(rank)
+            self._end(held, rank, held.exception, f"{rank} {held.exception}")
         cut = [trace for trace in self._pending.values() if not trace.headless]
         self._pending.clear()
         if not cut or self.matches:  # a place alone proves less than any line
@@ -266,6 +260,10 @@ class FailureScanner:
             }
         if self._announces_no_end(rank, text):
             return None
+        if (held := self._pending.get(rank)) and held.exception:
+            words = held.joined(text)
+            found = self._end(self._pending.pop(rank), rank, words, f"{rank} {words}")
+            return (self._in_traceback(line) if words == held.exception else None) or found
         begun = self._background.get(rank, (-3, False))[0]
         if _TRACEBACK in text or (rank not in self._pending and begins(text)):
             if self.lines - begun > 2:
@@ -282,6 +280,8 @@ class FailureScanner:
                 self._pass_over("a stream that Python could not flush at its exit: no failure", line)
                 return None
             return self._settle(line)
+        if traceback.holds_back(text):
+            return None
         del self._pending[rank]
         return self._end(traceback, rank, text, line)
 
@@ -340,7 +340,7 @@ class FailureScanner:
         found = (_known(_CITED + cited.strip()) if of_rccl else None) or _known(line, own)
         if found is not None and not (found.general or found.frames):
             return found
-        plain = _plain(own)
+        plain = wrapped(own, _FORMS)
         inner = _known(plain) if plain else None
         if inner is not None and not inner.refuses(own) and not (found and inner.general and not found.general):
             found = inner

@@ -271,6 +271,28 @@ def test_the_exception_is_quoted_whatever_stands_before_it(before: str) -> None:
     assert found is not None and found.line_number == 4 and found.line.endswith("x.FooError: it broke")
 
 
+@pytest.mark.parametrize(
+    ("behind", "name", "quoted"),
+    [
+        (["Sizes of tensors must match except in dimension 1."], "tensor_shapes", "ValueError: Sizes of tensors"),
+        (["[rank1]: KeyError: 'x'", "Sizes of tensors must match"], "tensor_shapes", "ValueError: Sizes of tensors"),
+        (["", "Sizes of tensors must match except in dimension 1."], "traceback", "ValueError:"),
+        (["torch.OutOfMemoryError: HIP out of memory."], "out_of_memory", "torch.OutOfMemoryError: HIP"),
+        (['  File "t.py", line 7, in g', "torch.OutOfMemoryError: HIP out of memory."], "out_of_memory", "torch.Out"),
+        ([], "traceback", "ValueError:"),
+    ],
+)
+def test_the_words_of_an_exception_may_begin_on_its_next_line(behind: list[str], name: str, quoted: str) -> None:
+    frames = ["Traceback (most recent call last):", '  File "t.py", line 1, in f', "    x()", "ValueError: "]
+    lines = ["[rank1]: Traceback (most recent call last):", *(f"[rank0]: {line}" for line in frames)]
+    scanner = FailureScanner()
+    for line in [*lines, *(line if line.startswith("[") else f"[rank0]: {line}" for line in behind)]:
+        scanner.line(f"{line}\n")
+    scanner.close()
+    match = next(match for match in scanner.matches if match.name == name)
+    assert match.line.startswith(f"[rank0]: {quoted}") and scanner.root == match
+
+
 @pytest.mark.parametrize("before", TIMES)
 @pytest.mark.parametrize("logged", ["", "INFO:x: Import of y failed with: "])
 def test_an_import_that_failed_before_the_training_was_handled(before: str, logged: str) -> None:
