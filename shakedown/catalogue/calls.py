@@ -55,7 +55,7 @@ def read_call(words: str, weak: bool) -> Entry | None:
 def marks() -> tuple[str, ...]:
     """Return texts of which a line must hold one to be read."""
     known = _data()["errors"]
-    return (*_data()["marks"], *known, *(text for _, text in known.values()))
+    return (*_data()["marks"], *known, *(text for _, *texts in known.values() for text in texts))
 
 
 @cache
@@ -81,8 +81,8 @@ def _read(words: str) -> Call | None:
 def _errors(words: str) -> set[str]:
     """Return the errors of the system that a line names: by their texts, their numbers or their names."""
     known = _data()["errors"]
-    names = {number: name for name, (number, _) in known.items()}
+    names = {number: name for name, (number, *_) in known.items()}
     numbers = {int(group) for match in _forms()["number"].finditer(words) for group in match.groups() if group}
     lower = words.lower()
-    named = {name for name, (_, text) in known.items() if text.lower() in lower}
+    named = {name for name, (_, *texts) in known.items() if any(text.lower() in lower for text in texts)}
     return named.union(_named()(words), (names[number] for number in numbers & names.keys()))

@@ -36,7 +36,7 @@ def test_the_lines_of_a_row_lead_to_its_entry(call: calls.Call) -> None:
 
 
 def test_the_errors_have_the_numbers_and_texts_of_the_system() -> None:
-    for name, (number, text) in calls._data()["errors"].items():
+    for name, (number, text, *_) in calls._data()["errors"].items():
         assert (getattr(errno, name), os.strerror(number)) == (number, text)
 
 
@@ -48,7 +48,17 @@ def test_the_errors_have_the_numbers_and_texts_of_the_system() -> None:
         'level=error msg="fsync of /ckpt/7" error="{}"',
     ],
 )
-@pytest.mark.parametrize("error", ["No space left on device", "no space left on device", "errno 28", "ENOSPC"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        "No space left on device",
+        "no space left on device",
+        "errno 28",
+        "ENOSPC",
+        "设备上没有空间",
+        "Auf dem Gerät ist kein Speicherplatz mehr verfügbar",
+    ],
+)
 def test_an_error_is_read_in_each_form(line: str, error: str) -> None:
     found = calls.read_call(line.format(error), weak=False)
     assert found and found.name == "disk_full"
