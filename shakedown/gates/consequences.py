@@ -21,11 +21,23 @@ OF_AN_EARLY_END = frozenset(
 )
 # What fails over all nodes, besides the metrics, where one of them is slow or computes wrong.
 OF_SOME_NODE = {"loss_finite", "no_skipped_or_nan", "gradient_norm", "loss_falling", "steady", "scaling_efficiency"}
-OF_SOME_NODE |= {"no_straggler"}
+OF_NAMED_NODES = {"no_straggler"}  # over all nodes too, and where they fail, `actual` holds the nodes
+OF_SOME_NODE |= OF_NAMED_NODES
 # Unknown for a reason of their own, however the job ended. Other gates are unknown for what the end cut off.
 INDEPENDENT = frozenset({"no_kernel_fault", "no_throttling", "nothing_left", "baseline_known", "recipe"})
 _ENDS = ("ran_to_its_end", "exit_codes")  # gates that show an early end; the first explains the most
 _QUOTES = "no_failure_signature"  # the gate that quotes the lines which a diagnosis rests on
+
+
+def named(gate: Gate) -> list[str]:
+    """Return the nodes that a gate over a whole job names as the ones that failed it; empty: it names none."""
+    names = gate.name in OF_NAMED_NODES and gate.verdict is Verdict.FAIL
+    return [node for node in str(gate.actual or "").split(", ") if node] if names else []
+
+
+def about(gate: Gate, node: str) -> bool:
+    """Return whether a gate says something of a node. One over the whole job does of all, unless it names some."""
+    return gate.node in (None, node) and (not named(gate) or node in named(gate))
 
 
 def split(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> tuple[list[Gate], list[Gate]]:

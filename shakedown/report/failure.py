@@ -10,7 +10,7 @@ from shakedown.common.text import printable
 from shakedown.evidence.diagnosis import words
 from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates import Gate
-from shakedown.gates.consequences import OF_SOME_NODE, split
+from shakedown.gates.consequences import OF_SOME_NODE, named, split
 from shakedown.hosts import few
 from shakedown.isolation.tree import result_lines
 from shakedown.logs.metrics import METRICS
@@ -168,8 +168,9 @@ def of_gates(gates: Sequence[Gate], verdict: Verdict) -> str:
     if not rows or verdict is not rows[0].gate.verdict:
         return ""
     more = f" and {len(rows) - _GATES} more" if len(rows) > _GATES else ""
-    unnamed = "" if any(row.nodes for row in rows) else "; no node is named"
-    return f"{_names(rows[:_GATES])}{more} {'failed' if verdict is Verdict.FAIL else 'could not be judged'}{unnamed}"
+    slow = few(node for row in rows for node in named(row.gate))
+    nodes = f" with {printable(slow)}" if slow else "" if any(row.nodes for row in rows) else "; no node is named"
+    return f"{_names(rows[:_GATES])}{more} {'failed' if verdict is Verdict.FAIL else 'could not be judged'}{nodes}"
 
 
 def _outcome(node: RunNode) -> HostOutcome:

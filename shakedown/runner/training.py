@@ -17,7 +17,7 @@ from shakedown.desired.problems import Problem, as_lines
 from shakedown.evidence.diagnosis.origin import STOPPED
 from shakedown.evidence.results import JobResult
 from shakedown.gates import verdict as verdict_of
-from shakedown.gates.consequences import with_origin
+from shakedown.gates.consequences import about, with_origin
 from shakedown.gates.judgement import watched_counters
 from shakedown.hosts import few
 from shakedown.isolation import tree
@@ -301,7 +301,7 @@ def take_result(kept: JobRecord, evidence: Evidence, result: JobResult, director
 
 def came_to(current: Session, node: str) -> Verdict:
     """Return the worst verdict of the gates about a node, its own and those of the job over all; unknown: none."""
-    return verdict_of(gate for gate in (current.record.gates if current.record else ()) if gate.node in (None, node))
+    return verdict_of(gate for gate in (current.record.gates if current.record else ()) if about(gate, node))
 
 
 def shortfall(current: Session, node: str) -> str:
@@ -309,7 +309,7 @@ def shortfall(current: Session, node: str) -> str:
     it has."""
     if reason := current.run_of(node).excluded:
         return reason
-    gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
+    gates = [gate for gate in current.record.gates if about(gate, node)] if current.record else []
     wrong = [gate.name for gate in gates if not gate.verdict.passes]
     return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
 

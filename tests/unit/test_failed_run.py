@@ -127,10 +127,11 @@ def gate(name: str, verdict: Verdict, evidence: str = "", remedy: str | None = N
 
 
 def test_a_slow_node_a_bad_loss_and_a_refused_start_are_the_first_thing_said() -> None:
-    slow = gate("no_straggler", Verdict.FAIL, "node17 needs 40 % longer than its peers", "compare the node with others")
+    why = "node17 needs 40 % longer than its peers"
+    slow = gate("no_straggler", Verdict.FAIL, why, "compare the node with others", actual="node17")
     lines = ended(slow)
     assert lines[:4] == [
-        "verdict: fail: no_straggler failed; no node is named",
+        "verdict: fail: no_straggler failed with node17",
         "  fail: gate no_straggler: node17 needs 40 % longer than its peers",
         "    Compare the node with others.",
         "  next: shakedown isolate r",
