@@ -120,6 +120,24 @@ def test_another_value_of_group_data_is_refused(tmp_path: Path) -> None:
     ]
 
 
+def test_a_value_that_its_file_changes_or_that_group_data_is_named_for_is_no_other_one(tmp_path: Path) -> None:
+    own = '{"gpu": "cpu", "site_a": "ab", "site_b": [1, 2], "site_c": {"x": 1}, "site_d": 2, "site_e": 1}'
+    (tmp_path / "rack.py").write_text(f'rack = (["n1"], {own})\n')
+    for folder, text in {
+        "group_data": 'site_a = "a"\nsite_a = site_a + "b"\nsite_b = [1]\nsite_b += [2]\nsite_c = {}\n'
+        'site_c["x"] = 1\nsite_d = 1\nif site_a:\n    site_d = 2\n',
+        "other": "site_e = 2\nsite_f: int = 3\n",
+    }.items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "rack.py").write_text(text)
+    command = [str(Path(sys.executable).with_name("shakedown")), "show", "rack.py", "n1"]
+    assert forks.run(command, tmp_path, os.environ)[0] == 0
+    (tmp_path / "rack.py").write_text(f'rack = (["n1"], {own})\nwrong = ("n2", {CPU})\n')
+    deploy = str(Path(__file__).parents[2] / "deploy/drift.py")
+    lines = refused(tmp_path, "pyinfra", "rack.py", deploy, "--group-data", "other", "-y")
+    assert "wrong" in lines and "site_" not in lines
+
+
 def test_one_file_in_place_of_a_folder_of_group_data_is_looked_through_too(tmp_path: Path) -> None:
     (tmp_path / "rack.py").write_text(f'rack = (["n1"], {CPU})\n')
     (tmp_path / "more.txt").write_text("no python")

@@ -50,7 +50,7 @@ def groups_of(file: str) -> dict[str, Any]:
         others = {name: value for name, value in public.items() if isinstance(value, str | dict | set | Iterator)}
         wrong += [Problem(at[name], name, shown(value), _HOSTS) for name, value in others.items()]
     own = {name: value[1] for name, value in groups.items() if isinstance(value, tuple) and isinstance(value[-1], dict)}
-    wrong += written.replaced(own, read)
+    wrong += written.replaced(own, written.files(file))  # what --group-data names is to replace others
     if wrong:
         raise DesiredStateError(wrong)
     return groups

@@ -4,6 +4,7 @@ Python, or something written twice, of which Python keeps the last and says noth
 import ast
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -85,15 +86,16 @@ def twice(file: Path, groups: bool) -> Iterator[Problem]:
 
 def replaced(groups: Mapping[str, Mapping[str, Any]], read: Sequence[Path]) -> Iterator[Problem]:
     """Yield the keys of groups' own data that a file of group_data has with another value, which pyinfra takes, as it
-    takes the last of several files of one group."""
+    takes the last of several files of one group. A name that stands in its file once more may get its value there."""
     given = {group: {key: (read[0], value) for key, value in data.items()} for group, data in groups.items()}
     for path in read[1:]:
-        of_group = given.setdefault(path.stem, {})
-        for name, line, value in _top(ast.parse(path.read_bytes())):
+        of_group, tree = given.setdefault(path.stem, {}), ast.parse(path.read_bytes())
+        times = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+        for name, line, value in _top(tree):
             with suppress(ValueError, TypeError):  # no literal
                 file, before = of_group.get(name, (path, None))
                 here = ast.literal_eval(value)
-                if file != path and before != here:
+                if file != path and before != here and times[name] == 1:
                     other = f"{file} gives the group {path.stem} another one, which pyinfra passes over"
                     expected = f"one value: {other}: leave one out"
                     yield Problem(f"{path}:{line}", name, MASK if is_secret(name) else shown(here), expected)
