@@ -91,7 +91,15 @@ def test_hosts_groups_and_values_are_those_of_ansible(tmp_path: Path, name: str,
 
 @pytest.mark.parametrize("name", ["a.yml", "a.ini"])
 def test_a_name_is_read_as_an_address_with_user_and_port(tmp_path: Path, name: str) -> None:
-    written = ["root@n9:2222", "2001:db8::17", "[2001:db8::18]:23", "fe80::1%eth0", "n[1:2].x:24", "m[a:b]"]
+    written = [
+        "root@n9:2222",
+        "2001:db8::17",
+        "[2001:db8::18]:23",
+        "fe80::1%eth0",
+        "n[1:2].x:24",
+        "m[a:b]",
+        "[fe80::2]",
+    ]
     text = "all:\n hosts:\n" + "".join(f'  "{host}":\n' for host in written) if name == "a.yml" else "\n".join(written)
     (tmp_path / name).write_text(f"{text}\n")
     hosts, _groups, left_out = made(tmp_path / name)
@@ -104,6 +112,7 @@ def test_a_name_is_read_as_an_address_with_user_and_port(tmp_path: Path, name: s
         "n2.x": {"ssh_port": 24},
         "ma": {},
         "mb": {},
+        "fe80::2": {},
     }
     assert left_out == []
 

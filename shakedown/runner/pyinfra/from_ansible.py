@@ -20,7 +20,7 @@ from shakedown.runner.pyinfra.ansible import NAMES, WORDS, named
 
 _KINDS: dict[str, type] = {"ssh_port": int, "_sudo": bool}
 _RANGE = re.compile(r"\[(\w+):(\w+)(?::(\d+))?\]")
-_SECTION = re.compile(r"\[(?P<header>[^\]]+)\]\s*(?:[#;].*)?$")
+_SECTION = re.compile(r"\[(?P<header>[^:\]]+(?::\w+)?)\]\s*(?:[#;].*)?$")
 _FORM = "expected groups with hosts, children and vars, as Ansible's inventories have them"
 _MOST = 2**24  # characters of a file, also with its aliases written out
 _MOST_HOSTS = 200_000  # of all groups
@@ -200,7 +200,7 @@ def _add_ini(groups: dict[str, _Group], text: str) -> None:
         delimiters=("\0",), allow_no_value=True, strict=False, default_section="\0", comment_prefixes=("#", ";")
     )
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # names have their case
-    parser.SECTCRE = _SECTION  # "[fe80::1]:22" is a host
+    parser.SECTCRE = _SECTION  # "[fe80::1]:22" and "[fe80::1]" are hosts
     parser.read_string("\n".join(["[ungrouped]", *map(str.strip, text.splitlines())]))
     for section in parser.sections():
         name, _, kind = section.partition(":")
