@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.catalogue import entry
+from shakedown.catalogue import calls, entry
 from shakedown.evidence.telemetry.kernel import kernel_log
 from shakedown.gates import judge_log, read_log
 from shakedown.logs.signatures import FailureScanner, marks
@@ -693,6 +693,26 @@ OUTLIVED = [
     "W external/xla/service/gpu/autotuner.cc:12] it failed: RESOURCE_EXHAUSTED: Shared memory size limit exceeded",
     "    ValueError: the data set is empty",
     "[rank0]:   ValueError: the data set is empty",
+    "sample 14: 总线错误的解释",
+    "Prompt: 什么是段错误？",
+    "浮点异常检测：关闭",
+    "Il nemico fu Ucciso nella battaglia.",
+    "アプリを 強制終了 する方法",
+    "Было Убито и ранено много людей.",
+    "Erreur de segmentation (mIoU): 0.32",
+    "Ausnahmen: Gleitkomma-Ausnahme maskiert",
+    "Checksum for file train_0.bin: 0x1234",
+    "Digest did not match the cached one, it is computed again",
+    "validation: failed size validation of 0 samples",
+    "insufficient space left in buffer, it grows",
+    "Scratch memory limit exceeds request: well",
+    "msgpack.exceptions.ExtraData ignored",
+    "Unpack failed: incomplete input, waiting for more bytes",
+    "a drill: node failure on node7 passed, training goes on",
+    "LSB_TERM_RUNLIMIT not set",
+    "node1:811:911 [0] misc/gdrwrap.cc:30 NCCL WARN Failed to open libgdrapi.so, continuing without",
+    "2026-11-30 07:00:00.1: W tensorflow/core/framework/op_kernel.cc:1839] OP_REQUIRES failed at x.cc:4 : "
+    "INVALID_ARGUMENT: x",
 ]
 AT_THE_START = [
     "CUDA SETUP: Required library version not found: libbitsandbytes_cuda118.so. Maybe you need to compile it?",
@@ -710,6 +730,41 @@ def test_what_healthy_programs_print_at_their_start_is_no_failure(line: str) -> 
 @pytest.mark.parametrize("line", OUTLIVED)
 def test_what_healthy_programs_print_while_they_train_is_no_failure(line: str) -> None:
     assert scanned([], [f"{line}\n", *["step done\n"] * 3]).matches == []
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("train.sh：第 9 行：  4242 已杀死               python train.py", "killed"),
+        ("train.sh: Zeile 3:  4242 Getötet                python train.py", "killed"),
+        ("node7: train.sh: 行 9:  4242 段错误               （核心已转储）python train.py", "segmentation_fault"),
+        ("train.sh : ligne 3 :  4242 Instruction non permise (core dumped) python train.py", "illegal_instruction"),
+        ("[1]+  浮点异常               (核心已转储) python train.py", "arithmetic_exception"),
+        ("[rank0]: Bus-Zugriffsfehler (Speicherabzug geschrieben)", "bus_error"),
+        ("Аварийный останов", "aborted"),
+    ],
+)
+def test_what_a_shell_says_of_a_signal_is_a_failure_in_any_language(line: str, name: str) -> None:
+    assert [match.name for match in scanned([], [f"{line}\n"]).matches] == [name]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: Unable to create TMPDIR [/scratch/x]: Permission denied",
+        "slurmstepd: error: Setting TMPDIR to /tmp",
+        "0.1s: job.exception type=timeout severity=1 a note alone",
+        "config: TERM_OTHER: off, error_rate: 0.1",
+    ],
+)
+def test_what_schedulers_note_in_passing_explains_no_failure(line: str) -> None:
+    assert calls.read_call(line, weak=True) is None
+
+
+def test_words_behind_an_exception_that_quote_a_clean_stop_hide_no_failure() -> None:
+    raised = ["Traceback (most recent call last):\n", '  File "t.py", line 1, in f\n', "RuntimeError:\n"]
+    quoted = "it says SignalException: Process 7 got signal: 15\n"
+    assert [match.name for match in scanned([], [*raised, quoted]).matches] == ["traceback"]
 
 
 def test_a_connection_of_dask_that_was_closed_is_no_failure() -> None:
