@@ -80,7 +80,8 @@ def _holds_files(folder: Path) -> bool:
     """Say whether the tests may have their files there. They write a node's 2,000 files a hundred times: up to 2 s of
     CPU for each on a disk's file system, 0.1 s in memory. Some make devices, and programs that others run."""
     restricted = os.ST_NODEV | os.ST_NOEXEC | os.ST_NOSUID
-    if not folder.is_dir() or not _usable(folder) or os.statvfs(folder).f_flag & restricted:
+    usable = folder.is_dir() and _usable(folder) and os.access(folder, os.W_OK)
+    if not usable or os.statvfs(folder).f_flag & restricted:
         return False
     return shutil.disk_usage(folder).free > ROOM
 

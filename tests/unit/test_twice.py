@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
-from tests.machine_state import SOURCE_CHANGES, TAKEN
+import pytest
+
+from tests.machine_state import ROOM, SOURCE_CHANGES, TAKEN, _holds_files
 from tests.twice import MOST, in_line
 
 TESTS = """
@@ -78,3 +82,16 @@ def test_what_the_tests_compile_is_kept_whatever_the_machine_sets() -> None:
         environment = {name: value for name, value in os.environ.items() if name != TAKEN} | given
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
         assert done.stdout.split() == [kept, kept], done.stderr
+
+
+@pytest.mark.parametrize("may_write", [True, False])
+def test_the_tests_files_are_in_memory_only_where_they_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, may_write: bool
+) -> None:
+    root = Path("/")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=0))
+        patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM + 1))
+        patched.setattr(os, "access", lambda *_, **__: may_write)
+        found = _holds_files(root)
+    assert found is may_write
