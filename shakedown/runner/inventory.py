@@ -36,10 +36,12 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
         hosts = hosts_in_limit(state)
         if bad := [(host.name, why) for host in hosts if (why := no_name(host.name))]:  # pyinfra shows them as they are
             raise DesiredStateError([Problem(f"host {name}", "its name", shown(name), why) for name, why in bad])
-        alike = grouped((host.name.lower().rstrip("."), host.name) for host in state.inventory).values()
+        named = [host.name for host in state.inventory if host.name[:1] != "@"]  # a container's is no name of DNS
+        alike = grouped((name.lower().rstrip("."), name) for name in named).values()
         if double := [names for names in alike if len(names) > 1]:
             expected = "one spelling: names of hosts have no capital letters of their own, and no dot at the end"
-            raise DesiredStateError([Problem(_hosts(names), "its names", shown(names), expected) for names in double])
+            wrong = [Problem(_hosts(names), "its names", shown(names), expected) for names in double]
+            raise DesiredStateError(placed(wrong, files(invocation.inventory)))
         whole = len(hosts) == len(list(state.inventory))
         resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked)
         for line in resolved.notes:

@@ -154,6 +154,7 @@ def test_two_spellings_of_one_host_are_refused(tmp_path: Path, names: str) -> No
     (tmp_path / "rack.py").write_text(f'rack = ({names}, {CPU})\nother = (["n2"], {CPU})\n')
     said = refused(tmp_path, "shakedown", "plan", "rack.py", "--limit", "n2")
     assert f"its names = {names}: expected one spelling".replace('"', "'") in said
+    assert said.splitlines()[1].startswith("  rack.py:1, rack.py:1: hosts ")
     assert "its names" in refused(tmp_path, "pyinfra", "rack.py", str(Path(__file__).parents[2] / "deploy/drift.py"))
 
 
@@ -219,7 +220,18 @@ def test_a_name_with_a_user_or_a_port_is_refused_with_what_to_write(tmp_path: Pa
 
 
 def test_names_that_hosts_have_are_taken(tmp_path: Path) -> None:
-    names = ["node_1", "nödé3", "n2.", "fe80::1%eth0", "2001:db8::17", "10.0.0.1", "@docker/a/b", "x" * 63 + ".y", "n1"]
+    names = [
+        "node_1",
+        "nödé3",
+        "n2.",
+        "fe80::1%eth0",
+        "2001:db8::17",
+        "10.0.0.1",
+        "@docker/a/b",
+        "@docker/A/b",
+        "x" * 63 + ".y",
+        "n1",
+    ]
     (tmp_path / "rack.py").write_text(f"a = ({names!r}, {CPU})\n")
     code, _out, err = forks.run(
         [str(Path(sys.executable).with_name("shakedown")), "show", "rack.py", "n1"], tmp_path, os.environ
