@@ -18,7 +18,7 @@ _ASSERTS = re.compile(r"\s{1,40}(assert .{1,300})")
 _DRAWN = ("\u2502", "\u256d", "\u2570")  # rich draws a frame around its tracebacks
 _BARE = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception):\s*$")
 _WORDS = re.compile(
-    r"\s{0,8}(?!File \"|Traceback |During handling|The above exc|"
+    r"\s{0,8}(?!File \"|Traceback |During handling|The above exc|Exception i(?:gnored |n thread )|Error in atexit|"
     r"(?:\w{1,40}\.){0,8}\w{1,60}(?:Error|Exception): )[\w`'\"(\[]"
 )
 _KEPT = 32  # innermost frames that are kept

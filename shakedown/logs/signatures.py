@@ -258,12 +258,12 @@ class FailureScanner:
             self._pending = {
                 by: trace for by, trace in self._pending.items() if not trace.headless or trace.began > stale
             }
-        if self._announces_no_end(rank, text):
-            return None
         if (held := self._pending.get(rank)) and held.exception:
             words = held.joined(text)
             found = self._end(self._pending.pop(rank), rank, words, f"{rank} {words}")
             return (self._in_traceback(line) if words == held.exception else None) or found
+        if self._announces_no_end(rank, text):
+            return None
         begun = self._background.get(rank, (-3, False))[0]
         if _TRACEBACK in text or (rank not in self._pending and begins(text)):
             if self.lines - begun > 2:

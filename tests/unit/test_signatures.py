@@ -761,10 +761,13 @@ def test_what_schedulers_note_in_passing_explains_no_failure(line: str) -> None:
     assert calls.read_call(line, weak=True) is None
 
 
-def test_words_behind_an_exception_that_quote_a_clean_stop_hide_no_failure() -> None:
+@pytest.mark.parametrize(
+    "behind", ["it says SignalException: Process 7 got signal: 15\n", "Exception ignored in: <function A.__del__>\n"]
+)
+def test_what_stands_behind_an_exception_without_words_hides_no_failure(behind: str) -> None:
     raised = ["Traceback (most recent call last):\n", '  File "t.py", line 1, in f\n', "RuntimeError:\n"]
-    quoted = "it says SignalException: Process 7 got signal: 15\n"
-    assert [match.name for match in scanned([], [*raised, quoted]).matches] == ["traceback"]
+    found = scanned(raised, [behind], trains=False).matches
+    assert [match.name for match in found] == ["traceback"] and "ignored" not in found[0].line
 
 
 def test_a_connection_of_dask_that_was_closed_is_no_failure() -> None:
