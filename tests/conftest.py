@@ -24,12 +24,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def patched(path: Path) -> bool:
+    """Whether gevent has patched this process: the tests of facts and operations need that, others may hang."""
+    monkey = sys.modules.get("gevent.monkey")
+    return not {"facts", "operations"} & set(path.parts) and monkey is not None and bool(monkey.saved)
+
+
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
     """A module that lets pyinfra's command line have gevent patch this process would hang others at random."""
-    folders = {"facts", "operations"} & set(module_path.parts)
-    monkey = sys.modules.get("gevent.monkey")
-    if not folders and monkey is not None and monkey.saved:
+    if patched(module_path):
         raise pytest.UsageError(f"gevent has patched this process: a module before {module_path} imports what does")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """As would a test: `shakedown.cli.nodes` does so where a command that runs in this process imports it."""
+    if patched(item.path):
+        pytest.exit(f"gevent has patched this process: {item.nodeid} imports what does", 1)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

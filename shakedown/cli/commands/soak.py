@@ -60,10 +60,10 @@ def soak(target: Target, time: str | None, only: tuple[str, ...], resume: Path |
     shakedown soak inventories/rack.py --for 24h --plan  its stages
     shakedown soak inventories/rack.py --for 30m --only cpu,memory
     """
-    from shakedown.cli.nodes import invocation, load_state, run_deploy  # pyinfra: see there
-
     if fresh and resume:
         unusable("--fresh begins a new soak, and --resume goes on with one: leave one of them out")
+    from shakedown.cli.nodes import invocation, load_state, run_deploy  # pyinfra: see there
+
     state = load_state(target, target.verbose, keeps=not dry)
     invocation.only = only
     invocation.soak = Burn(time=time or "", resume=resume, fresh=fresh)
