@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 import xml.etree.ElementTree as ElementTree
@@ -194,8 +195,11 @@ def test_a_report_goes_where_output_says(tmp_path: Path, monkeypatch: pytest.Mon
     assert out.read_text().startswith("<!doctype html>")
     gone = CliRunner().invoke(main, ["report", "latest", "--output", str(tmp_path / "no" / "x")])
     assert gone.exit_code == 2 and "there is no folder" in gone.output
-    full = CliRunner().invoke(main, ["report", "latest", "--output", "/proc/self/x"])
-    assert full.exit_code == 2 and "could not be written" in full.output
+    refused = CliRunner().invoke(main, ["report", "latest", "--output", "/proc/self/x"])
+    assert refused.exit_code == 2 and "nothing can be written in /proc/self" in refused.output
+    full = CliRunner().invoke(main, ["report", "latest", "--output", "/dev/full"])
+    said = "could not be written" if os.access("/dev", os.W_OK) else "nothing can be written in /dev"
+    assert full.exit_code == 2 and said in full.output
 
 
 def test_the_suffix_of_the_output_chooses_the_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
