@@ -292,6 +292,8 @@ def test_other_peoples_data_is_let_through(tmp_path: Path) -> None:
         ('(["n1"], ["gpu"])', "rack, its data = ['gpu']: expected a dictionary"),
         ('("n1", "n2")', "rack = ('n1', 'n2'): expected a list of hosts and a dictionary"),
         ('(["n1"],)', "rack = (['n1'],): expected a list of hosts and a dictionary"),
+        ("()", "rack = (): expected a list of hosts and a dictionary"),
+        ('({"gpu": "cpu"},)', "rack = ({'gpu': 'cpu'},): expected a list of hosts and a dictionary"),
         ('[["n1"], "n2"]', "rack = ['n1']: expected hosts without lists among them"),
         ('["node[01-03]"]', "rack = 'node[01-03]': expected one name: nodes('node[01-03]')"),
         ('["n1", ("n2", ["x"])]', "rack, n2 = ['x']: expected a dictionary"),

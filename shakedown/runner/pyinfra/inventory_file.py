@@ -45,11 +45,14 @@ def groups_of(file: str) -> dict[str, Any]:
     public = {name: value for name, value in values.items() if name[:1] != "_"}
     at = {name: written.line_of(name, file) for name in public}
     wrong = [problem for name, value in public.items() for problem in _misread(at[name], name, value)]
-    groups = {name: value for name, value in values.items() if pyinfras._is_inventory_group(name, value)}
+    groups = {
+        name: value for name, value in values.items() if value != () and pyinfras._is_inventory_group(name, value)
+    }
     if not groups:  # what may be another variable beside groups was meant as a group
         others = {name: value for name, value in public.items() if isinstance(value, str | dict | set | Iterator)}
         wrong += [Problem(at[name], name, shown(value), _HOSTS) for name, value in others.items()]
-    own = {name: value[1] for name, value in groups.items() if isinstance(value, tuple) and isinstance(value[-1], dict)}
+    pairs = {name: value for name, value in groups.items() if isinstance(value, tuple) and len(value) == 2}
+    own = {name: data for name, (_, data) in pairs.items() if isinstance(data, dict)}
     wrong += written.replaced(own, written.files(file))  # what --group-data names is to replace others
     if wrong:
         raise DesiredStateError(wrong)
