@@ -56,7 +56,7 @@ def in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path
     if path is not None and not path.absolute().parent.is_dir():
         raise click.BadParameter(f"there is no folder {path.absolute().parent}")
     if path is not None and (path.is_file() or not path.exists()):
-        in_a_writable_folder(_context, _parameter, path.absolute().parent)
+        in_a_writable_folder(_context, _parameter, path.resolve().parent)  # what a link leads to is written
     return path
 
 

@@ -195,8 +195,11 @@ def test_a_report_goes_where_output_says(tmp_path: Path, monkeypatch: pytest.Mon
     assert out.read_text().startswith("<!doctype html>")
     gone = CliRunner().invoke(main, ["report", "latest", "--output", str(tmp_path / "no" / "x")])
     assert gone.exit_code == 2 and "there is no folder" in gone.output
+    with (tmp_path / "redirected").open("w") as file:  # what /dev/stdout leads to
+        done = CliRunner().invoke(main, ["report", "latest", "--output", f"/proc/self/fd/{file.fileno()}"])
+    assert (done.exit_code, done.output) == (0, "") and (tmp_path / "redirected").stat().st_size
     refused = CliRunner().invoke(main, ["report", "latest", "--output", "/proc/self/x"])
-    assert refused.exit_code == 2 and "nothing can be written in /proc/self" in refused.output
+    assert refused.exit_code == 2 and "nothing can be written in /proc/" in refused.output
     full = CliRunner().invoke(main, ["report", "latest", "--output", "/dev/full"])
     said = "could not be written" if os.access("/dev", os.W_OK) else "nothing can be written in /dev"
     assert full.exit_code == 2 and said in full.output
