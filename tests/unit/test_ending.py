@@ -108,6 +108,9 @@ def test_an_operation_that_fails_everywhere_is_named_with_its_reason(tmp_path: P
     assert record(tmp_path)["verdict"] == "fail"
 
 
+AT_ONCE = "interrupted: closing the connections and the record"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_operation_is_told_with_what_was_changed(tmp_path: Path, silent: int, number: int) -> None:
     site = inventory(tmp_path, "@local", datasets=data_set(tmp_path, silent))
@@ -116,6 +119,7 @@ def test_an_interrupted_operation_is_told_with_what_was_changed(tmp_path: Path, 
         process.send_signal(number)
         _out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
+    assert err.count(f"\n{AT_ONCE}\n") == 1, "before what takes seconds"
     assert closing(err) == [
         "verdict: fail (interrupted)",
         '  interrupted: @local: in "Data set own"',
@@ -257,7 +261,7 @@ print("the signal was dropped")
 def test_an_interrupt_ends_the_program_whichever_thread_has_its_turn(tmp_path: Path) -> None:
     script = tmp_path / "thread.py"
     script.write_text(IN_A_THREAD)
-    assert forks.run([str(script)], PROJECT, os.environ) == (130, "the thread goes on\n", "")
+    assert forks.run([str(script)], PROJECT, os.environ) == (130, "the thread goes on\n", f"\n{AT_ONCE}\n")
 
 
 AT_THE_END = """

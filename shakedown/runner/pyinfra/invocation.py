@@ -95,6 +95,8 @@ class _Interrupt:
             os._exit(INTERRUPTED)
         if not invocation.connecting:
             end_before_connecting()
+        if not again:  # a connection that does not answer can take seconds to close
+            _write("\ninterrupted: closing the connections and the record\n")
         if invocation.ending:
             return
         import gevent
@@ -136,6 +138,11 @@ def end_before_connecting() -> NoReturn:
         "changed: nothing",
         "evidence: none was kept",
     )
-    with contextlib.suppress(OSError):
-        os.write(2, "".join(f"{line}\n" for line in ("", *lines)).encode())
+    _write("".join(f"{line}\n" for line in ("", *lines)))
     os._exit(INTERRUPTED)
+
+
+def _write(text: str) -> None:
+    """Write to standard error from a signal's handler, where a stream's lock may be held."""
+    with contextlib.suppress(OSError):
+        os.write(2, text.encode())
