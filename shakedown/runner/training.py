@@ -3,6 +3,7 @@
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from pyinfra.api.exceptions import PyinfraError
@@ -352,9 +353,11 @@ def show_judgement(current: Session) -> None:
     """Show the gates and figures of a run that passed. The end of another run says what failed."""
     out, (record, _) = current.out, current.begun
     if verdict_of(record.gates).passes:
-        for part in outcomes.judgement(record.gates, record.jobs):
-            out.print()
-            out.print(part)
+        for texts, parts in groupby(outcomes.judgement(record.gates, record.jobs), lambda part: isinstance(part, str)):
+            for number, part in enumerate(parts):
+                if not (texts and number):  # lines of one text stand together
+                    out.print()
+                out.print(part)
     out.print()
     # Leftovers, and logs that could not be fetched.
     notes = grouped((note, node.name) for node in current.outcomes() for note in node.notes)

@@ -61,6 +61,8 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
     assert {gate["verdict"] for gate in record["gates"]} == {"ok"}
     assert [node["changes"] for node in record["nodes"]] == [["numa_balancing"]] * 3
     assert "iteration 20/20" in ran.err
+    gates = (ran.out + ran.err).partition("\ngates: ")[2].partition("\nfigure ")[0]
+    assert "nothing_left" in gates and "\n\n" not in gates, "one text has no blank lines"
     assert schemas.problems_of(product.folder / "runs/latest") == []
 
     after = product.drift(inventory)
