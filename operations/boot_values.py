@@ -100,6 +100,6 @@ def sysctl_at_boot(tree: Fetched, key: str) -> tuple[str | None, str]:
     """Return the value that the key will have, and the last file that names it."""
     paths = sysctl.effective_files(tree, systemd=tree.exists("/run/systemd/system"))
     assignments = {path: sysctl.parse(tree.files[path] or []) for path in paths}
-    value = sysctl.effective([item for found in assignments.values() for item in found], (key,))[key]
-    named = [path for path, found in assignments.items() if sysctl.effective(found, (key,))[key] is not None]
+    value = sysctl.effective([item for found in assignments.values() for item in found], key)
+    named = [path for path, found in assignments.items() if sysctl.effective(found, key) is not None]
     return value, named[-1] if named else ""

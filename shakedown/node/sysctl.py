@@ -37,15 +37,13 @@ def parse(lines: list[str]) -> list[Assignment]:
     return found
 
 
-def effective(assignments: list[Assignment], keys: tuple[str, ...]) -> dict[str, Optional[str]]:
-    """Return the value that each key ends with: the last one named, else the last glob that is not excluded."""
-    excluded = {key for key, value in assignments if value is None}
-    found: dict[str, Optional[str]] = {}
-    for key in keys:
-        exact = [value for name, value in assignments if name == key and value is not None]
-        globs = [value for name, value in assignments if "*" in name and value is not None and fnmatchcase(key, name)]
-        found[key] = exact[-1] if exact else (globs[-1] if globs and key not in excluded else None)
-    return found
+def effective(assignments: list[Assignment], key: str) -> Optional[str]:
+    """Return the value that a key ends with: the last one named, else the last glob that is not excluded."""
+    exact = [value for name, value in assignments if name == key and value is not None]
+    globs = [value for name, value in assignments if "*" in name and value is not None and fnmatchcase(key, name)]
+    if exact:
+        return exact[-1]
+    return globs[-1] if globs and (key, None) not in assignments else None
 
 
 def effective_files(tree: Tree, systemd: bool) -> list[str]:
@@ -84,7 +82,7 @@ class NextBoot:
     def sysctl(self, key: str) -> Optional[str]:
         if self._assignments is None:
             self._assignments = assignments(self._tree, self._systemd)
-        return effective(self._assignments, (key,))[key]
+        return effective(self._assignments, key)
 
 
 def read(tree: Tree, boot: NextBoot, requested: Sequence[str] = ()) -> dict[str, Part]:
