@@ -177,16 +177,11 @@ def read_node(
     the host's connector_data."""
     fact = NodeState()
     fact.host, fact.question = host, question
-    connector = dict(connector_arguments(host))
     # The probe bounds itself; this is for a node that stops answering altogether.
-    connector["_timeout"] = timeout + 15
-    host.connector_data[bundle.BOUNDED] = True  # a second timeout(1) around it would cost the node 2 ms of CPU
-    try:
-        status, output = host.run_shell_command(
-            StringCommand(fact.command(timeout, sysctls, answers is not None)), **connector
-        )
-    finally:
-        host.connector_data[bundle.BOUNDED] = False
+    connector = {**connector_arguments(host), "_timeout": timeout + 15}
+    status, output = host.run_shell_command(
+        StringCommand(fact.command(timeout, sysctls, answers is not None)), **connector
+    )
     if not status:
         raise FactProcessError(f"the probe did not run: {(output.stderr or output.stdout)[-300:].strip()}")
     lines = [output.stdout_lines]

@@ -33,8 +33,6 @@ _PACKAGES = {"psutil": ("", {".so", ".py"}), "pyudev": ("", {".py"}), "amdsmi": 
 _INDENT = re.compile(r"^(?: {4})+", re.MULTILINE)
 # Exit codes after which the next one is tried: too old, not executable, not found (a version manager's empty shim).
 _NOT_THIS_ONE = "97|126|127"
-BOUNDED = "shakedown_bounded"
-"""Of a host's connector_data: the command that it runs now has a time limit of its own on the node."""
 NO_PYTHON = "found no python3 of version 3.8 or newer that timeout(1) could run"
 
 

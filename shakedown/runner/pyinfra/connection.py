@@ -43,7 +43,6 @@ from shakedown.operations.atomic import TELLS
 from shakedown.runner.jobs.connection import SchedulerConnector, connecting_scheduler
 from shakedown.runner.progress import FEW, progress
 from shakedown.runner.pyinfra import host_keys
-from shakedown.transport.bundle import BOUNDED
 
 COMMAND_S = 300.0  # for a command that names no limit of its own (`_timeout`)
 KILL_S = 10  # after a command's limit on the node: from SIGTERM to SIGKILL
@@ -121,8 +120,7 @@ class _Bounded:
     ) -> tuple[bool, CommandOutput]:
         limit = float(arguments.pop("_timeout", None) or COMMAND_S)
         shell = arguments.get("_shell_executable", "sh")
-        bounded = arguments.get("_get_pty") or self.host.connector_data.get(BOUNDED)
-        if shell and not bounded:  # inside sudo, which a user's own timeout(1) could not end
+        if shell and not arguments.get("_get_pty"):  # inside sudo, which a user's own timeout(1) could not end
             arguments["_shell_executable"] = f"timeout -k {KILL_S} {math.ceil(limit)} {shell}"
         began = time.monotonic()
         _speaks.host = self.host if print_output and self.host.connector_data.get(TELLS) else None
