@@ -257,8 +257,8 @@ def test_a_package_that_loads_another_library_than_the_one_that_was_found_is_ref
     assert seen(node).gpu_tool == "26.0.2"
     (folder / "__init__.py").write_text(PACKAGE.format(library=repr(str(other)), late=late))
     refused = seen(node).gpu_tool
-    words = "amdsmi loads another libamd_smi.so" if late else "amdsmi loads a libamd_smi.so of version 27"
-    assert is_unreadable(refused) and refused.unreadable == "failed" and words in refused.detail
+    assert is_unreadable(refused) and refused.unreadable == "failed"
+    assert "amdsmi loads another libamd_smi.so" in refused.detail
 
 
 @pytest.mark.parametrize("place", ["opt/rocm", "opt/rocm-5.7.0"])
