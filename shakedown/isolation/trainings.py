@@ -83,10 +83,9 @@ def _outcome(judgement: Judgement, result: JobResult) -> tuple[Outcome, str]:
 
 def _judgement(plan: LaunchPlan, result: JobResult, directory: RunDirectory) -> Judgement:
     """Judge the gates over logs and exit codes. Counters belong to the whole run and are not read for a training."""
-    kept = {node.name: [_relative(log, directory) for log in node.kept] for node in result.nodes}
     return judge(
         plan,
-        LogCopies({name: _leader(logs, directory) for name, logs in kept.items()}),
+        LogCopies({node.name: _leader(node.kept, directory) for node in result.nodes}),
         JobEnd(
             exit_codes={node.name: node.exit_code for node in result.nodes},
             stopped=None if result.completed else result.reason,
@@ -96,8 +95,7 @@ def _judgement(plan: LaunchPlan, result: JobResult, directory: RunDirectory) -> 
 
 
 def _leader(logs: Sequence[KeptLog], directory: RunDirectory) -> NodeLog | None:
-    return copies.read_kept(directory.path, logs[0]) if logs else None
-
-
-def _relative(log: KeptLog, directory: RunDirectory) -> KeptLog:
-    return log.model_copy(update={"path": str(Path(log.path).relative_to(directory.path))})
+    if not logs:
+        return None
+    path = str(Path(logs[0].path).relative_to(directory.path))
+    return copies.read_kept(directory.path, logs[0].model_copy(update={"path": path}))

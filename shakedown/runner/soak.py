@@ -42,7 +42,7 @@ from shakedown.trials.soak import (
     stage_of,
     tools_of,
 )
-from shakedown.trials.soak_judge import LOAD_EDAC, NO_COUNTER, soak_gates, stages_left, unseen
+from shakedown.trials.soak_judge import LOAD_EDAC, NO_COUNTER, soak_gates, unseen
 
 FILE = "soak.json"  # of the run directory: what an earlier soak of the same command is found by
 RECENT = 20  # runs that are looked at for one to go on with
@@ -194,10 +194,9 @@ def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None
         current.say(f"soak: the verdict will be unknown at best: {NO_COUNTER}: {some(blind)}: {LOAD_EDAC}")
     while looked is not None and not interrupted():
         record = _judged(current)
-        left = stages_left(record)
-        if not left or not _clean(current, record):
+        stage = next((stage for stage in record.stages if stage.left_s), None)
+        if stage is None or not _clean(current, record):
             break
-        stage = left[0]
         seconds = min(stage.left_s, catalogue().segment_s)
         text = f"soak: {stage.name}: {length(seconds)} of {length(stage.wanted_s)}, {length(record.done_s)} done in all"
         current.say(text)

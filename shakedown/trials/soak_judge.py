@@ -11,7 +11,7 @@ from shakedown.common.text import counted, decimal, load_sound, printable, some
 from shakedown.gates import Gate
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import Reading, read_log
-from shakedown.trials.soak import KIND, Figure, Growth, SoakRecord, SoakStage, catalogue, length, stage_of, tools_of
+from shakedown.trials.soak import KIND, Figure, Growth, SoakRecord, catalogue, length, stage_of, tools_of
 from shakedown.trials.workload.soak import MARK
 
 LINES = 100_000  # of one node's log that are read
@@ -297,8 +297,3 @@ def _heat(record: SoakRecord, throttled: Mapping[str, Mapping[str, float]]) -> I
         if any(value > throttling.value for value in seconds.values()):
             text = some([f"{name} {decimal(value, 3)} s" for name, value in seconds.items()])
             yield _gate("throttling", Verdict.FAIL, wanted, round(max(seconds.values()), 1), text, remedy, node)
-
-
-def stages_left(record: SoakRecord) -> list[SoakStage]:
-    """Return the stages that still lack time."""
-    return [stage for stage in record.stages if stage.left_s]
