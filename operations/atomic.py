@@ -107,7 +107,7 @@ def last_words(output: CommandOutput) -> str:
 
 def placed(state: State, host: Host, source: str, path: str) -> bool:
     content = base64.b64encode(Path(source).read_bytes()).decode()
-    return on_node(state, host, {"do": "place", "path": path, "content": content, "mode": "0644"})
+    return on_node(state, host, {"do": "write", "path": path, "content": content, "mode": "0644"})
 
 
 FOLDER = "/var/lib/shakedown/before"

@@ -95,7 +95,7 @@ def test_a_folder_in_the_place_of_a_file_is_told(place: Path) -> None:
 def test_a_file_of_the_controller_comes_whole(place: Path) -> None:
     content = os.urandom(300_000)
     path = place / "lib" / "x.so"
-    assert act(place, "place", path=str(path), content=base64.b64encode(content).decode(), mode="0755")[0] == 0
+    assert act(place, "write", path=str(path), content=base64.b64encode(content).decode(), mode="0755")[0] == 0
     assert path.read_bytes() == content and path.stat().st_mode & 0o777 == 0o755
 
 
@@ -340,7 +340,7 @@ def test_what_stood_there_is_kept_and_comes_back_as_it_was(place: Path) -> None:
     for path in (one, other):
         for content in (b"new", b"newer"):
             assert act(place, "keep", path=str(path), kept=f"{kept}/{path.name}")[0] == 0
-            assert act(place, "place", path=str(path), content=base64.b64encode(content).decode(), mode="0644")[0] == 0
+            assert act(place, "write", path=str(path), content=base64.b64encode(content).decode(), mode="0644")[0] == 0
         assert path.read_bytes() == b"newer" and not path.is_symlink()
         for _ in range(2):
             assert act(place, "restore", path=str(path), kept=f"{kept}/{path.name}")[0] == 0

@@ -2,9 +2,8 @@
 
 Reads one JSON object from standard input: `do`, and what that needs:
 
-    write    path, lines, mode, once (leave one that is there), folder_mode (of folders that are missing), root (what to
-             say to any other user); modes in octal
-    place    path, content (base64), mode
+    write    path, lines or content (base64), mode, once (leave one that is there), folder_mode (of folders that are
+             missing), root (what to say to any other user); modes in octal
     keep     path, kept: a copy of what stands at a path, a link as a link, unless one is kept already
     restore  kept, path: the copy back in its place
     remove   paths, marked (only those that begin with it, within their first lines), home (a whole folder),
@@ -65,13 +64,9 @@ def write(job: Dict[str, Any]) -> None:
     if job.get("once") and found is not None:
         folder.read_own(name)  # one that another user could have written is no record
         return
-    content = "".join(line + "\n" for line in job["lines"]).encode("utf-8", "surrogateescape")
+    text = "".join(line + "\n" for line in job.get("lines", []))
+    content = base64.b64decode(job["content"]) if "content" in job else text.encode("utf-8", "surrogateescape")
     folder.write(name, content, int(job["mode"], 8))
-
-
-def put(job: Dict[str, Any]) -> None:
-    folder, name = split(job["path"])
-    folder.write(name, base64.b64decode(job["content"]), int(job["mode"], 8))
 
 
 def keep(job: Dict[str, Any]) -> None:
@@ -261,7 +256,6 @@ def install(job: Dict[str, Any]) -> None:
 ACTS: Dict[str, Callable[[Dict[str, Any]], None]] = {
     act.__name__: act for act in (write, keep, restore, remove, install, forget, folder, token, see, untoken)
 }
-ACTS["place"] = put
 UNLOCKED = ("folder", "token", "see", "untoken")
 
 
