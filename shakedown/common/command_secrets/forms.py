@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
@@ -55,7 +55,6 @@ def plain(text: str) -> bytes:
 
 
 KEY_LIMIT = 16384  # characters of a private key
-_FEW = 32  # known values that one pattern looks for
 _BEGINS = 256  # characters that are looked up of a known value
 _BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
 _END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}KEY(?: BLOCK)? ?-{4,5}")
@@ -171,24 +170,20 @@ def _without_keys(text: str, mask: str) -> tuple[str, int]:
 
 
 class Values:
-    """Known secrets, found wherever they stand, by their first characters in one pass. There a few are one pattern.
-    Many are looked up by their lengths, so that their number decides nothing about the work."""
+    """Known secrets, found wherever they stand, by their first characters in one pass. There they are looked up by
+    their lengths, so that their number decides nothing about the work."""
 
     def __init__(self, values: Iterable[str], shortest: int) -> None:
-        known = sorted({value for value in values if len(value) >= shortest}, key=len, reverse=True)
         self._shortest = shortest
         self._first: dict[str, dict[int, dict[str, str]]] = {}  # first characters -> length -> begin -> value
-        # A value that is a word is masked as a word: "iteration" is part of many others.
-        forms = [rf"\b{value}\b" if _PLAIN.fullmatch(value) else re.escape(value) for value in known]
-        self._few = re.compile("|".join(forms)) if 0 < len(known) <= _FEW else None
-        self._signs = Signs(value[:shortest] for value in known)
-        for value in known if len(known) > _FEW else ():
+        for value in sorted({value for value in values if len(value) >= shortest}, key=len, reverse=True):
             begin = value[:_BEGINS]
             self._first.setdefault(value[:shortest], {}).setdefault(len(begin), {}).setdefault(begin, value)
+        self._signs = Signs(self._first)
 
     def without(self, text: str, mask: str) -> tuple[str, int]:
         """Return the text without the values, and in how many places one stood. What is masked already stays."""
-        if self._few is None and not self._first:
+        if not self._first:
             return text, 0
         parts = [self._part(part, mask) for part in text.split(mask)]
         return mask.join(part for part, _ in parts), sum(count for _, count in parts)
@@ -203,22 +198,15 @@ class Values:
         return "".join([*pieces, text[done:]]), count
 
     def _size(self, text: str, at: int) -> int:
-        """Return how long the known value is that stands there; 0: none does."""
-        if self._few is not None:
-            return len(found[0]) if (found := self._few.match(text, at)) else 0
-        return _size(text, at, self._first.get(text[at : at + self._shortest], {}))
-
-
-def _size(text: str, at: int, lengths: Mapping[int, Mapping[str, str]]) -> int:
-    """Return how long the known value is that stands there, the longest first; 0: none does. Of a very long value the
-    begin is masked where the rest is another."""
-    for length, values in lengths.items():
-        value = values.get(text[at : at + length])
-        if value is None or (_PLAIN.fullmatch(value) and _within_a_word(text, at, at + length)):
-            continue
-        return len(value) if text.startswith(value, at) else length
-    return 0
-
-
-def _within_a_word(text: str, begin: int, end: int) -> bool:
-    return bool(re.match(r"\w", text[begin - 1 : begin]) or re.match(r"\w", text[end : end + 1]))
+        """Return how long the known value is that stands there, the longest first; 0: none does. Of a very long value
+        the begin is masked where the rest is another. A value that is a word is masked as a word: "iteration" is part
+        of many others."""
+        for length, values in self._first.get(text[at : at + self._shortest], {}).items():
+            end = at + length
+            value = values.get(text[at:end])
+            if value is None:
+                continue
+            if _PLAIN.fullmatch(value) and (re.match(r"\w", text[at - 1 : at]) or re.match(r"\w", text[end : end + 1])):
+                continue
+            return len(value) if text.startswith(value, at) else length
+        return 0
