@@ -23,7 +23,7 @@ _NODES = ("node", "hosts")  # of runs
 # A shell waits for what is loaded.
 _VALUES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     **dict.fromkeys((*_RUNS, "isolate inventory"), ("shakedown.runs.folder", "run_ids", ())),
-    **dict.fromkeys(_HOSTS, ("shakedown.cli.written_hosts", "written_hosts", ())),
+    **dict.fromkeys(_HOSTS, ("shakedown.runner.pyinfra.written", "written_hosts", ())),
     **dict.fromkeys(_NODES, ("shakedown.runs.folder", "nodes_read", ())),
     "recipe": ("shakedown.recipes.recipe", "recipes", ()),
     "names": ("shakedown.runner.demo.scenario", "faults", ()),

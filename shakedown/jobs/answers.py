@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from shakedown.common.frozen import first_problem
 from shakedown.common.text import load_json, printable
 from shakedown.evidence.results import NodeClock
 from shakedown.evidence.telemetry.kernel import timed
@@ -179,9 +180,7 @@ def read(model: type[_Model], answer: dict[str, Any]) -> _Model:
     try:
         return model.model_validate(answer)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise NoAnswer(f"not what the launcher answers: {printable(where, 100)}: {first['msg']}") from None
+        raise NoAnswer(f"not what the launcher answers: {first_problem(error)}") from None
 
 
 def refuse_missing(answer: dict[str, Any]) -> dict[str, Any]:

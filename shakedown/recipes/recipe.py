@@ -122,7 +122,6 @@ class Container(Section):
     security: list[Text] = []
     ulimits: dict[Text, Text] = {}
     shm_size: Text | None = None
-    volumes: dict[Text, Text] = {}  # "{home}": home of the user on the node
     privileged: bool = False  # as documented; used only where the desired state asks for it
 
 

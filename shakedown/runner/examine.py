@@ -16,6 +16,7 @@ from pyinfra.connectors.ssh import SSHConnector
 from rich.console import Console
 
 from shakedown.checks.examination import Examination, Reading
+from shakedown.common.frozen import first_problem
 from shakedown.common.secrets import masked_model, values_of
 from shakedown.facts.node import SIGNED, read_node
 from shakedown.hosts import named
@@ -108,9 +109,7 @@ def read(
             return _none(host, f"its reading is not signed: {signed.signature.reason}")
         return replace(reading, signed=signed)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return _none(host, why)
+        return _none(host, f"the probe's document is malformed: {first_problem(error)}")
     except Exception as error:
         return _none(host, in_words(error))
 

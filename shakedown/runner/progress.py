@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 import gevent
@@ -33,13 +33,6 @@ if TYPE_CHECKING:  # a drift check needs none of these
     from shakedown.jobs.launch import Job
     from shakedown.runs.directory import RunRecord
     from shakedown.runs.watch.notes import Notes
-
-_WORDS: dict[Verdict, OutcomeKind] = {  # of a node's worst verdict, which is never a warning
-    Verdict.OK: "ok",
-    Verdict.DRIFT: "drift",
-    Verdict.UNKNOWN: "unknown",
-    Verdict.FAIL: "fail",
-}
 
 
 @dataclass
@@ -128,7 +121,7 @@ class HostRun:
             return HostOutcome(node, self.kind, self.reason)
         if worst is None:
             return HostOutcome(node, "unknown", different)
-        return HostOutcome(node, _WORDS[worst], different)
+        return HostOutcome(node, cast(OutcomeKind, worst.value), different)  # never a warning
 
 
 FEW = 8  # hosts whose words on how an operation goes are shown as they come; of more, now and then those of one

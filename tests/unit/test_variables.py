@@ -9,7 +9,7 @@ from shakedown.desired import profiles
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.jobs.plan import PlanError
 from shakedown.recipes.recipe import recipes
-from shakedown.recipes.variable_words import meant
+from shakedown.recipes.variables import meant
 from shakedown.runner.features import resolve
 from tests.at_once import at_once
 from tests.plans import IMAGE, rack, small

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from shakedown.common.text import counted, load_json, printable, shallow
-from shakedown.desired import problems
+from shakedown.common.secrets import MASK, is_secret
+from shakedown.common.text import load_json, printable, shallow
 from shakedown.desired.cvs.tables import other_names
-from shakedown.desired.problems import Problem
+from shakedown.desired.problems import Problem, listed, shown
 
 Kind = Literal["derived", "refused", "flagged"]
 
@@ -34,13 +34,11 @@ class CvsError(ValueError):
     def __init__(self, problems: Sequence[Problem], remarks: Sequence[Remark] = ()) -> None:
         self.problems = tuple(problems)
         self.remarks = tuple(remarks)
-        count = counted(len(self.problems), "error")
-        super().__init__("\n".join([f"the CVS file has {count}:", *(f"  {p}" for p in self.problems)]))
+        super().__init__(listed("the CVS file has", self.problems))
 
 
 _LIMIT = 16 << 20  # characters; those of CVS have some 20,000
 PLACEHOLDER = "<changeme>"
-_SECRET = re.compile(r"(token|password|secret|api_?key)s?$", re.IGNORECASE)
 _NODES = re.compile(r"\bfor (\d+) nodes\b")
 
 
@@ -61,13 +59,8 @@ class Given:
     def shown(self) -> str:
         """The value for a message. A secret in the file is not repeated."""
         if is_secret(self.path.rpartition(".")[2]):
-            return "(not shown)"
-        return problems.shown(self.value, 400)  # the devices of a node have some 150 characters
-
-
-def is_secret(name: str) -> bool:
-    """Is a parameter of this name a secret itself? (hf_token_file is the name of a file.)"""
-    return _SECRET.search(name) is not None
+            return MASK
+        return shown(self.value, 400)  # the devices of a node have some 150 characters
 
 
 def read(path: Path, where: str) -> dict[str, Any]:

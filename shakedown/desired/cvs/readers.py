@@ -6,8 +6,9 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import Any
 
+from shakedown.common.secrets import is_secret
 from shakedown.desired import profiles
-from shakedown.desired.cvs.document import PLACEHOLDER, Given, is_secret
+from shakedown.desired.cvs.document import PLACEHOLDER, Given
 from shakedown.desired.cvs.figures import put_expected
 from shakedown.desired.cvs.job import LayerDraft
 from shakedown.desired.models import EACH, TOGETHER

@@ -80,8 +80,7 @@ def _equipment(draft: PlanDraft, name: str) -> Equipment:
     own, state, documented = draft.desired[name], draft.states[name], draft.recipe.family.container
     smoke = own.smoke or draft.smoke
     devices, left_out = _devices(draft, name, smoke)
-    volumes = {**documented.volumes, **smoke.volumes}
-    if state.account.home is None and any(HOME in path for pair in volumes.items() for path in pair):
+    if state.account.home is None and any(HOME in path for pair in smoke.volumes.items() for path in pair):
         expected = f"a home folder of {state.account.user} in /etc/passwd, or volumes without {HOME}"
         draft.refuse(name, "account.home", "nothing", expected)
     for device in left_out:

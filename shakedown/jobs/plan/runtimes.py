@@ -83,10 +83,6 @@ def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *mo
     """Return the engine's command line. `--pull never`: only the pinned image that the plan was made for."""
     family, wanted = job.chosen.recipe.family, node.smoke
     documented = family.container
-    volumes = {
-        host.replace("{home}", node.home): to.replace("{home}", node.home) for host, to in documented.volumes.items()
-    }
-    volumes |= wanted.volumes
     shm_size = None if refuses_shm_size(node.engine, documented) else wanted.shm_size or documented.shm_size
     options = [
         ("--name", [name]),
@@ -101,7 +97,7 @@ def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *mo
         ("--ulimit", [f"{limit}={value}" for limit, value in documented.ulimits.items()]),
         ("--shm-size", [shm_size] if shm_size else []),
         # A volume's host folder is made when it is missing, as people expect; a library's must never be.
-        ("--volume", [f"{host}:{to}".replace("{home}", node.home) for host, to in volumes.items()]),
+        ("--volume", [f"{host}:{to}".replace("{home}", node.home) for host, to in wanted.volumes.items()]),
         ("--mount", [f"type=bind,source={host},target={to}" for host, to in node.equipment.mounts.items()]),
         ("--volume", [f"{host}:{to}" for host, to in run_folders().items()]),
         ("--workdir", [job.chosen.place(family.workdir, FOLDER)] if family.workdir else []),

@@ -1,11 +1,11 @@
 """The whole path over a simulated rack, through the product's own checks, plan, supervision, gates and report."""
 
-import random
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from shakedown import ledger as memory
 from shakedown.checks.examination import Examination, Reading
@@ -170,24 +170,15 @@ class Demo:
         except ModuleNotFoundError:
             self.on_event(Event("phase", NEEDS_NUMPY))
             return
+
+        def train(groups: Sequence[Group]) -> list[Training]:
+            outcomes: list[Literal["fail", "pass"]] = ["fail" if bad & {*group.nodes} else "pass" for group in groups]
+            pairs = zip(groups, outcomes, strict=True)
+            return [Training(group=group, outcome=outcome, seconds=_TRAINING_S) for group, outcome in pairs]
+
         nodes = [node.name for node in plan.nodes]
-        launcher = _Trainings(bad & set(nodes), random.Random(f"demo/search/{self.seed}"))
-        record.isolation = search(Isolation(problem=Problem(nodes=nodes, failed=True)), launcher)
+        record.isolation = search(Isolation(problem=Problem(nodes=nodes, failed=True)), train)
 
 
 def _text(turns: Turns) -> str:
     return turns.at(turns.now()).isoformat(timespec="seconds")
-
-
-@dataclass
-class _Trainings:
-    """A launcher of the search that trains no node: what has a bad node fails."""
-
-    bad: set[str]
-    random: random.Random
-
-    def __call__(self, groups: Sequence[Group]) -> list[Training]:
-        return [
-            Training(group=group, outcome="fail" if self.bad & {*group.nodes} else "pass", seconds=_TRAINING_S)
-            for group in groups
-        ]

@@ -158,6 +158,24 @@ def _hosts(node: ast.AST) -> Iterator[tuple[str, int]]:
             yield from _hosts(child)
 
 
+def written_hosts(inventory: str) -> list[str]:
+    """Return the groups and hosts that are written out in an inventory, else those of its newest run. Nothing of it
+    runs: a shell asks for them at a press of a key."""
+    path = Path(inventory)
+    try:
+        if not path.is_file():
+            return [*nodes(inventory), "all"]
+        top = _top(ast.parse(path.read_bytes()))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    groups = {name: found for name, _line, value in top if (found := [host for host, _line in _hosts(value)])}
+    from shakedown.runs.folder import nodes_read  # 200 ms that who reads an inventory does not need
+
+    named = [group for group in groups if not group.startswith("_")]
+    hosts = dict.fromkeys(host for group in named for host in groups[group]) or nodes_read(inventory=inventory)
+    return list(dict.fromkeys([*named, path.stem, *hosts, "all"])) if hosts else []
+
+
 def placed(problems: Iterable[Problem], read: Sequence[Path]) -> list[Problem]:
     """Return the problems; those of groups and hosts with the places in the files where they can be repaired."""
     return [replace(problem, at=_places(problem, read)) for problem in problems]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from shakedown.common.frozen import Frozen
+from shakedown.common.frozen import Frozen, first_problem
 from shakedown.common.text import printable
 from shakedown.schedulers.slurm import commands
 from shakedown.schedulers.slurm.commands import SlurmError
@@ -206,10 +206,8 @@ def _node(line: str) -> Node:
     try:
         return Node.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
         name = printable(repr(fields["name"]), 100)
-        raise SlurmError(f"Slurm's record of its node {name} cannot be read: {where}: {first['msg']}") from None
+        raise SlurmError(f"Slurm's record of its node {name} cannot be read: {first_problem(error)}") from None
 
 
 def _states(text: str) -> list[str]:
