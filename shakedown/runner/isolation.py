@@ -2,8 +2,8 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from pyinfra import logger
@@ -183,7 +183,7 @@ def _search_if_failed(current: Session, where: Allocation, interrupted: Interrup
 
 def _search(current: Session, where: Allocation, interrupted: Interrupted) -> None:
     """From round to round. What goes wrong ends the search, and not the host that drives it."""
-    record, directory = current.begun
+    record, _ = current.begun
     isolation = record.isolation
     if isolation is None:
         return
@@ -194,7 +194,7 @@ def _search(current: Session, where: Allocation, interrupted: Interrupted) -> No
     except Exception as error:
         current.say(f"no search: {error}")
         return
-    launch = _Rounds(current, directory, where, interrupted, isolation)
+    train = partial(_train, current, where, interrupted, len(isolation.problem.nodes))
     shown = len(isolation.rounds)
 
     def keep(state: Isolation) -> None:
@@ -205,7 +205,7 @@ def _search(current: Session, where: Allocation, interrupted: Interrupted) -> No
                 current.say(line, soft_wrap=True)
         shown = len(state.rounds)
 
-    ended = search(isolation, launch, keep, interrupted)
+    ended = search(isolation, train, keep, interrupted)
     invocation.interrupted |= interrupted() is not None
     record.isolation = ended
     current.save()
@@ -224,41 +224,34 @@ def _as_they_are(current: Session, problem: Problem) -> Problem:
     return problem.model_copy(update=changed)
 
 
-@dataclass
-class _Rounds:
-    """The launcher of the search: each group is a job of its own, all of a round at once."""
+def _train(
+    current: Session, where: Allocation, interrupted: Interrupted, nodes: int, groups: Sequence[Group]
+) -> list[Training]:
+    """Train the groups of a round in a search over `nodes` nodes: each is a job of its own, all at once."""
+    _, directory = current.begun
+    began = datetime.now(UTC)
+    jobs = [_job(current, group, nodes) for group in groups]
+    smoke_operations.carry_out(jobs, where, interrupted)
+    found = []
+    for group, job in zip(groups, jobs, strict=True):
+        training = judge_training(group, job, directory)
+        ended = job.result.finished_at if job.result is not None else datetime.now(UTC)
+        found.append(training.model_copy(update={"seconds": max((ended - began).total_seconds(), 0.0)}))
+    return found
 
-    _current: Session
-    _directory: RunDirectory
-    _where: Allocation
-    _interrupted: Interrupted
-    _isolation: Isolation
 
-    def __call__(self, groups: Sequence[Group]) -> list[Training]:
-        began = datetime.now(UTC)
-        jobs = [self._job(group) for group in groups]
-        smoke_operations.carry_out(jobs, self._where, self._interrupted)
-        found = []
-        for group, job in zip(groups, jobs, strict=True):
-            training = judge_training(group, job, self._directory)
-            ended = job.result.finished_at if job.result is not None else datetime.now(UTC)
-            found.append(training.model_copy(update={"seconds": max((ended - began).total_seconds(), 0.0)}))
-        return found
+def _job(current: Session, group: Group, nodes: int) -> Job:
+    record, directory = current.begun
+    name = f"{group.id}-{secrets.token_hex(2)}"
+    examination = current.examination
 
-    def _job(self, group: Group) -> Job:
-        name = f"{group.id}-{secrets.token_hex(2)}"
-        examination = self._current.examination
-        run_id = f"{self._isolation.run_id}-{name}"
+    def make_plan() -> LaunchPlan:
+        plan = plan_group(group, examination.desired, examination.states, nodes, f"{record.run_id}-{name}")
+        job.secrets = secrets_of(plan, examination)
+        return plan
 
-        def make_plan() -> LaunchPlan:
-            plan = plan_group(
-                group, examination.desired, examination.states, len(self._isolation.problem.nodes), run_id
-            )
-            job.secrets = secrets_of(plan, examination)
-            return plan
-
-        job = Job(make_plan, log_dir=self._directory.isolation / name, quota=self._current.quota)
-        return job
+    job = Job(make_plan, log_dir=directory.isolation / name, quota=current.quota)
+    return job
 
 
 def show(current: Session, isolation: Isolation) -> None:

@@ -405,19 +405,6 @@ def test_the_environment_of_the_site() -> None:
     plan = rack("llama3.1-8b-fp8", environment={"NCCL_DEBUG": "WARN", "NCCL_PROTO": "LL"})
     assert plan.nodes[0].environment["NCCL_DEBUG"] == "WARN"
     assert plan.nodes[0].environment["NCCL_PROTO"] == "LL"
-    with pytest.raises(PlanError) as error:
-        rack("llama3.1-8b-fp8", environment={"MASTER_PORT": "1", "MBS": "3"})
-    assert [problem.split(" = ")[0] for problem in refused(error)] == [
-        "smoke: smoke.environment.MASTER_PORT",
-        "smoke: smoke.environment.MBS",
-    ]
-
-
-def test_unknown_recipe_and_runtime() -> None:
-    with pytest.raises(PlanError, match=r"smoke.recipe = 'llama9': expected one of deepseek-v2-lite"):
-        small(recipe="llama9")
-    with pytest.raises(PlanError, match=r"smoke.runtime = process: expected container with llama3.1-8b-fp8"):
-        rack("llama3.1-8b-fp8", runtime="process")
 
 
 def test_the_text_holds_what_was_derived_and_what_will_run() -> None:

@@ -134,10 +134,6 @@ def test_a_node_of_which_nothing_is_desired_is_named() -> None:
 # -------------------------------------------------------------------------------------------------------- container
 
 
-def test_a_run_without_an_image_is_told_which_the_document_has() -> None:
-    assert any("(documented: rocm/megatron-lm:v25.4)" in text for text in refused(ONE, image=None))
-
-
 def test_of_several_digests_the_one_that_is_asked_for_is_started() -> None:
     name = IMAGE.partition(":")[0]
     asked = "sha256:" + "ff" * 32

@@ -14,7 +14,7 @@ from shakedown.state.mounts import file_system, host_path
 from shakedown.state.node import DeviceNode, Image, NodeState, Reading, Unreadable, is_unreadable
 
 
-def equip(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[str | None, dict[str, Equipment]]:
+def equip(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[str, dict[str, Equipment]]:
     """Runtime container: the pinned image, and what each node's container gets of the host."""
     reference = pin_image(draft)
     if draft.recipe.family.container.privileged and not draft.smoke.privileged:
@@ -27,13 +27,10 @@ def equip(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[str | None, dict[s
     return reference, equipment
 
 
-def pin_image(draft: PlanDraft) -> str | None:
+def pin_image(draft: PlanDraft) -> str:
     """Return the reference to start, with the digest that the nodes report for it."""
     documented = draft.recipe.family.container.image
-    if draft.smoke.image is None:
-        expected = f"the name of an image in images{f' (documented: {documented})' if documented else ''}"
-        draft.refuse("smoke", "smoke.image", "nothing", expected)
-        return None
+    assert draft.smoke.image is not None
     text = draft.desired[draft.master].images[draft.smoke.image].reference
     wanted = parse(text)
     if documented and parse(documented).name != wanted.name:

@@ -7,8 +7,7 @@ from shakedown.hosts import folded
 from shakedown.jobs.plan.draft import NodeAssignment, PlanDraft, PlannedJob
 from shakedown.logs.nccl_debug import SHOWS_WARNINGS
 from shakedown.node.launcher.standstill import FOLDER as HANG
-from shakedown.recipes.options import ResolvedOptions
-from shakedown.recipes.variables import Device, environment_problems, variables
+from shakedown.recipes.variables import Device, variables
 from shakedown.state.gid import ROCE_V2
 from shakedown.state.node import NodeState, RdmaDevice, is_unreadable
 
@@ -144,15 +143,14 @@ def _launch(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, st
     return {name: value for name, value in values.items() if name is not None}
 
 
-def note_environment(draft: PlanDraft, chosen: ResolvedOptions) -> None:
-    """Refuse a derived value or an option among the site's own variables: they are set elsewhere."""
+def note_environment(draft: PlanDraft) -> None:
+    """Note the site's own variables that stand over derived values, and those that hurt on the GPUs of a node."""
     family = draft.recipe.family
     requested = {**family.environment, **draft.smoke.environment}
     for caution in family.cautions:
         hurt = [name for name, own in draft.desired.items() if own.gpu.profile in caution.gpus]
         if hurt and requested.get(caution.variable) == caution.value:
             draft.note(f"warning: {caution.variable}", caution.value, f"{caution.why} ({', '.join(hurt)})")
-    draft.problems += environment_problems(chosen, draft.smoke)
     for name, value in draft.smoke.environment.items():
         if name in variables().devices:
             draft.note(name, value, "typed by the site in smoke.environment, over the derived value")

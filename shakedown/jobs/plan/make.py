@@ -4,11 +4,10 @@ import functools
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
-from shakedown.desired.problems import Problem
 from shakedown.evidence.stragglers import judge
 from shakedown.evidence.stragglers.judge import LEAST_NODES
 from shakedown.evidence.stragglers.model import Limits
@@ -47,9 +46,10 @@ def make_plan(
     alone: str | None = None,
     repaired: bool = False,
 ) -> LaunchPlan:
-    """Make the plan of one job of a smoke run. `order` is the inventory's: the nodes of it that are not `missing` (node
-    -> reason) take part, in the order of their ranks; or, of them, the one that trains `alone`. `repaired`: with the
-    GPUs that the nodes should have. Raises PlanError with all the problems."""
+    """Make the plan of one job of a smoke run. The desired states were checked by jobs/preflight.py. `order` is the
+    inventory's: the nodes of it that are not `missing` (node -> reason) take part, in the order of their ranks; or, of
+    them, the one that trains `alone`. `repaired`: with the GPUs that the nodes should have. Raises PlanError with all
+    the problems."""
     missing = dict(missing or {})
     names, problems = participants(desired, states, order, missing, alone)
     smokes = {name: smoke for name in names if (smoke := desired[name].smoke) is not None}
@@ -57,26 +57,22 @@ def make_plan(
         raise PlanError(problems)
     problems += same_smoke(smokes)
     smoke = smokes[names[0]]
-    recipe = recipes().get(smoke.recipe)
-    if recipe is None:
-        unknown = Problem("smoke", "smoke.recipe", repr(smoke.recipe), f"one of {', '.join(recipes())}")
-        raise PlanError([*problems, unknown])
     mine, theirs = {name: desired[name] for name in names}, {name: states[name] for name in names}
-    recipe, unfit = fit(recipe, smoke, {own.gpu.profile for own in mine.values()})
+    recipe, unfit = fit(recipes()[smoke.recipe], smoke, {own.gpu.profile for own in mine.values()})
     draft = PlanDraft(run_id, recipe, mine, theirs, smoke, alone is not None, repaired, problems=[*problems, *unfit])
     return _complete(draft, missing if alone is None else {})
 
 
 def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     smoke, recipe = draft.smoke, draft.recipe
-    runtime = _runtime(draft)
+    runtime = smoke.runtime or recipe.family.runtimes[0]
     chosen = _options(draft)
     node_count(draft)
     supported_gpus(draft)
     sizes, endpoints, port = _ranks(draft, chosen)
     hcas = hcas_of(draft)
     image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
-    note_environment(draft, chosen)
+    note_environment(draft)
     check_typed_devices(draft)
     reference = _reference(draft)
     stragglers = straggler_limits(draft, chosen, sizes.world_size if sizes else 0, reference)
@@ -138,14 +134,6 @@ def _ranks(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[Split | None, dic
         ranks = ranks_of(draft.desired[draft.master], draft.smoke, recipe) or ranks
     sizes = division(draft, chosen, ranks) if ranks else None
     return sizes, rendezvous_of(draft), master_port(draft)
-
-
-def _runtime(draft: PlanDraft) -> Literal["container", "process"]:
-    runtimes = draft.recipe.family.runtimes
-    runtime = draft.smoke.runtime or runtimes[0]
-    if runtime not in runtimes:
-        draft.refuse("smoke", "smoke.runtime", runtime, f"{' or '.join(runtimes)} with {draft.recipe.name}")
-    return runtime
 
 
 def _options(draft: PlanDraft) -> ResolvedOptions:

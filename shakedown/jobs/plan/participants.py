@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shakedown.common.lists import grouped
 from shakedown.common.text import counted
-from shakedown.desired.models import EACH, DesiredState, Smoke
+from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.desired.values import format_size
 from shakedown.hosts import few
@@ -246,12 +246,12 @@ def ranks_per_node(draft: PlanDraft) -> int | None:
     """As asked for, as the recipe says, or one for each GPU; the same everywhere."""
     smoke, recipe = draft.smoke, draft.recipe
     counts = {name: None if is_unreadable(state.gpus) else len(state.gpus) for name, state in draft.states.items()}
-    gpus, wrong = chosen_gpus(smoke.environment)
-    for name, expected in wrong.items():
-        draft.refuse("smoke", f"smoke.environment.{name}", smoke.environment[name], expected)
+    gpus, _ = chosen_gpus(smoke.environment)
     requested = smoke.ranks_per_node or recipe.ranks_per_node
     if gpus is not None:
-        _refuse_beyond(draft, gpus, requested, counts)
+        for name, count in counts.items():
+            if count is not None and max(gpus) >= count:
+                draft.refuse(name, "gpus", count, f"at least {max(gpus) + 1}: GPU {max(gpus)} was chosen")
         ranks, reason = len(gpus), f"one for each of the GPUs {','.join(map(str, gpus))}"
     elif requested is None:
         for name, count in counts.items():
@@ -274,23 +274,11 @@ def ranks_per_node(draft: PlanDraft) -> int | None:
     return ranks or None
 
 
-def _refuse_beyond(draft: PlanDraft, gpus: list[int], requested: int | None, counts: Mapping[str, int | None]) -> None:
-    """Refuse GPUs that a node has not, and another number of ranks than of GPUs."""
-    if requested is not None and requested != len(gpus):
-        expected = f"{requested} of them, one for each rank of a node"
-        draft.refuse("smoke", "visible GPUs", ",".join(map(str, gpus)), expected)
-    for name, count in counts.items():
-        if count is not None and max(gpus) >= count:
-            draft.refuse(name, "gpus", count, f"at least {max(gpus) + 1}: GPU {max(gpus)} was chosen")
-
-
 def node_count(draft: PlanDraft) -> None:
     """Where the program ends, and for how many nodes the recipe was documented."""
     count, limits, described = len(draft.states), draft.recipe.family.limits, draft.recipe.entry.nodes
     if limits and limits.max_nodes is not None and count > limits.max_nodes:
         draft.refuse("plan", "nodes", count, f"at most {limits.max_nodes} with {draft.recipe.name}: {limits.why}")
-    elif draft.alone and draft.recipe.not_alone:
-        draft.refuse("smoke", "smoke.scope", EACH, draft.recipe.not_alone)
     elif described not in (None, count):
         draft.note("nodes", count, f"{draft.recipe.document} describes {draft.recipe.name} for {described}")
 

@@ -41,9 +41,6 @@ class Pods(interface.Allocation):
         self._title = f"{word}-{secrets.token_hex(3)}"  # as no other pod is named: a lost answer can be deleted
         self._pods: dict[str, str] = {}  # node in plans -> its pod
 
-    def __contains__(self, node: str) -> bool:
-        return node in self._names
-
     def allocate(
         self,
         among: Sequence[str],
