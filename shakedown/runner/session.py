@@ -257,7 +257,7 @@ class Session:
         self.record.ended_by = invocation.error
         self.save()
         self._remember()
-        after_run(self.record, self.examination.desired, len(list(self.state.inventory)), self.notices.append)
+        after_run(self.record, self.examination, [host.name for host in self.state.inventory], self.notices.append)
         if invocation.unrecorded:
             self.record.verdict = Verdict.FAIL
         if self.notes is not None:

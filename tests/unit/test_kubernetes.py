@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from shakedown import hosts
+from shakedown.checks.examination import Examination
 from shakedown.desired.models import Service
 from shakedown.gates import Gate
 from shakedown.ledger.claims import Room, known_of
@@ -165,7 +166,7 @@ def test_a_node_that_passed_is_verified_until_a_run_names_it_and_others_keep_the
             findings=list(findings),
         )
         words: list[str] = []
-        after_run(record, wanted, 4, words.append)
+        after_run(record, Examination(wanted), list(wanted), words.append)
         return words
 
     def mark_of(name: str) -> tuple[str, ...] | None:

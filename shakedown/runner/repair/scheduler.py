@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,12 +14,12 @@ from shakedown.runner.jobs.connection import settings_of
 from shakedown.runs.directory import RunRecord
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
-from shakedown.service import decide
 from shakedown.service.evidence import incidents, passed_loads
-from shakedown.service.marks import PARTNER, PREFIX, Mark, drain_reason, is_managed, marks, names_in
-from shakedown.service.model import History, Incident, Known, PassedLoad, Step, history
+from shakedown.service.marks import PARTNER, PREFIX, Mark, drain_reason, is_managed, names_in
+from shakedown.service.model import Incident, Known, PassedLoad, Step
 
 if TYPE_CHECKING:
+    from shakedown.checks.examination import Examination
     from shakedown.ledger.claims import Room
     from shakedown.ledger.store import Ledger
 
@@ -78,25 +78,6 @@ def read_scheduler(services: Mapping[str, Service], desired: Mapping[str, Desire
         return Scheduled(owner, wrong=str(error))
 
 
-def proposed(
-    services: Mapping[str, Service],
-    known: Mapping[str, Known],
-    histories: Mapping[str, History],
-    scheduled: Scheduled,
-    names: Mapping[str, str],
-    fleet: int,
-) -> list[Mark]:
-    """Return what is to be changed in the scheduler, for the nodes whose desired state allows it."""
-    wanted = {node for node, service in services.items() if service.scheduler and service.drain != "never"}
-    if scheduled.owner is None or scheduled.wrong or not wanted:
-        return []
-    named = [node for node, history in histories.items() if any(entry.drains for entry in history.incidents)]
-    stopped = decide.too_many_named(named, decide.stop_at(services.values(), fleet))
-    limits = decide.Limits(decide.at_once([services[node] for node in wanted], fleet), stopped)
-    chosen = {node: history for node, history in histories.items() if node in wanted}
-    return marks(chosen, known, scheduled.nodes, names, limits)
-
-
 def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, room: Room) -> str:
     """Drain or resume a node, with its step in the ledger, after one more reading of the node. Return why it was not
     done; empty: it was. Raise LedgerError before anything is changed."""
@@ -138,34 +119,30 @@ def after(known: Known) -> int:
     return max(now, 1 + (last.at if last is not None else 0))
 
 
-def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int, say: Callable[[str], None]) -> None:
+def after_run(record: RunRecord, examination: Examination, names: Sequence[str], say: Callable[[str], None]) -> None:
     """Drain the nodes that a run in the ledger names, and resume those that it has cleared, or propose that, as the
-    desired state allows. Change no verdict, and never raise."""
-    services = services_of(desired)
+    desired state allows. `names`: all nodes of the inventory. Change no verdict, and never raise."""
+    services = services_of(examination.desired)
     allowed = any(service.scheduler and service.drain != "never" for service in services.values())
     if record.kind != "run" or record.not_in_ledger or not allowed:
         return
-    scheduled = read_scheduler(services, desired)
-    if scheduled.wrong:
-        say(f"no node was drained or resumed: {scheduled.wrong}")
-        return
+    from shakedown.runner.repair.service import picture  # 150 ms of a job's plan, that most runs do not need here
+
     try:
         ledger = memory.store.open_ledger()
-        seen = memory.claims.newest_step(ledger)
-        known = memory.claims.known_of(ledger, services)
-        histories = {node: history(entries, fleet == 1) for node, entries in known.items()}
-        names = names_of(desired, scheduled)
-        at_once = decide.at_once(services.values(), fleet)
-        room = memory.claims.Room(frozenset(out_by_us(scheduled, names)), at_once, seen)
-        for mark in proposed(services, known, histories, scheduled, names, fleet):
+        found = picture(ledger, examination, names, kept=True)
+        if found.scheduled.wrong:
+            say(f"no node was drained or resumed: {found.scheduled.wrong}")
+            return
+        for mark in found.marks():
             if mark.name == PARTNER:
                 continue  # whoever holds it is at work, or the next `shakedown service --drain` lets it go
             if mark.what == "leave" or services[mark.node].drain == "propose":
                 say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
             else:
-                say(carry_out(ledger, scheduled, mark, known[mark.node], room) or str(mark))
-        marked = {node: names[node] for node, service in services.items() if service.drain == "yes" and node in names}
-        for problem in verified(scheduled.owner, record, marked):
+                say(carry_out(ledger, found.scheduled, mark, found.known[mark.node], found.room) or str(mark))
+        marked = {node: name for node, name in found.names.items() if services[node].drain == "yes"}
+        for problem in verified(found.scheduled.owner, record, marked):
             say(problem)
     except (LedgerError, OSError, ValueError) as error:
         say(f"no node was drained or resumed: {error}")
@@ -186,10 +163,3 @@ def verified(owner: Scheduler | None, record: RunRecord, names: Mapping[str, str
                 return
         except SchedulerError as error:
             yield f"{node}: not marked as verified: {error}"
-
-
-def out_by_us(scheduled: Scheduled, names: Mapping[str, str]) -> set[str]:
-    """Return the nodes that we have drained, as the inventory names them, or the scheduler where it does not."""
-    hosts = {name: host for host, name in names.items()}
-    drained = [name for name, node in scheduled.nodes.items() if node.drained and node.reason.startswith(PREFIX)]
-    return {hosts.get(name, name) for name in drained}

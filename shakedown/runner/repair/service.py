@@ -16,12 +16,12 @@ from shakedown.jobs.plan.participants import ranks_of
 from shakedown.recipes.fitting import recipe_for
 from shakedown.recipes.options import share
 from shakedown.runner.repair.child import Commands
-from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, read_scheduler, services_of
+from shakedown.runner.repair.scheduler import Scheduled, names_of, read_scheduler, services_of
 from shakedown.schedulers.interface import Node
 from shakedown.service import decide
 from shakedown.service.decide import Facts, Limits, Proposal, proposals
 from shakedown.service.evidence import SMOKE, from_findings
-from shakedown.service.marks import Board, Mark, is_managed, shown, unmanaged_reason
+from shakedown.service.marks import PREFIX, Board, Mark, is_managed, marks, shown, unmanaged_reason
 from shakedown.service.model import LOAD, History, Known, history
 from shakedown.state.findings import FixedBy, Verdict
 from shakedown.state.node import NodeState, is_unreadable
@@ -66,15 +66,11 @@ class Picture:
     @property
     def out(self) -> set[str]:
         """The nodes that we hold out of service: drained, or in the middle of a step."""
-        return (
-            out_by_us(self.scheduled, self.names)
-            | self.elsewhere
-            | {
-                host
-                for host, past in self.histories.items()
-                if (begun := past.taken("begun", "handed over", "taken back")) is not None and begun.done == "begun"
-            }
-        )
+        hosts = {name: host for host, name in self.names.items()}  # the scheduler may have more nodes
+        nodes = self.scheduled.nodes.items()
+        drained = {hosts.get(name, name) for name, node in nodes if node.drained and node.reason.startswith(PREFIX)}
+        last = {host: past.taken("begun", "handed over", "taken back") for host, past in self.histories.items()}
+        return drained | self.elsewhere | {host for host, step in last.items() if step and step.done == "begun"}
 
     @property
     def room(self) -> Room:
@@ -82,8 +78,16 @@ class Picture:
         return memory.claims.Room(frozenset(self.out), self.at_once, self.seen)
 
     def marks(self) -> list[Mark]:
-        """Return what is to be changed in the scheduler."""
-        return proposed(self.services, self.known, self.histories, self.scheduled, self.names, self.fleet)
+        """Return what is to be changed in the scheduler, for the nodes whose desired state allows it."""
+        services, scheduled = self.services, self.scheduled
+        wanted = {node for node, service in services.items() if service.scheduler and service.drain != "never"}
+        if scheduled.owner is None or scheduled.wrong or not wanted:
+            return []
+        named = [node for node, past in self.histories.items() if any(entry.drains for entry in past.incidents)]
+        stopped = decide.too_many_named(named, decide.stop_at(services.values(), self.fleet))
+        limits = Limits(decide.at_once([services[node] for node in wanted], self.fleet), stopped)
+        chosen = {node: past for node, past in self.histories.items() if node in wanted}
+        return marks(chosen, self.known, scheduled.nodes, self.names, limits)
 
     def facts(self, host: str) -> Facts:
         """Return the facts of a host now."""
