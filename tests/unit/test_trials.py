@@ -18,9 +18,9 @@ from shakedown.jobs.plan import PlanError
 from shakedown.ledger.entry import entry_of
 from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord, now
 from shakedown.state.findings import Verdict
-from shakedown.trials import gates, judge, plan, trials
+from shakedown.trials import gates, judge, plan
 from shakedown.trials.models import Limits, Reading, TrialsRecord, read_log, references
-from shakedown.trials.workload.registry import PLACES
+from shakedown.trials.workload.registry import PLACES, trials
 from tests import states
 
 WORKLOAD = Path(plan.__file__).parent / "workload"

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shakedown.trials import trials
 from shakedown.trials.models import read_log
 from shakedown.trials.workload import run
 from shakedown.trials.workload.programs import Failed, Link
-from shakedown.trials.workload.registry import TRIALS, Measured, Place, Trial
+from shakedown.trials.workload.registry import TRIALS, Measured, Place, Trial, trials
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore  # type: ignore[attr-defined]

@@ -14,10 +14,9 @@ from unittest import mock
 
 import pytest
 
-from shakedown.trials import trials
 from shakedown.trials.workload import tools
 from shakedown.trials.workload.measures import installed
-from shakedown.trials.workload.registry import Place
+from shakedown.trials.workload.registry import Place, trials
 
 SAMPLES = Path(__file__).parents[1] / "data/trials"
 
