@@ -1,8 +1,9 @@
 """What every fact of this package is."""
 
+import re
 from typing import Any, TypeVar
 
-from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.exceptions import FactProcessError, OperationValueError
 from pyinfra.api.facts import FactBase
 from typing_extensions import override
 
@@ -32,3 +33,10 @@ class Fact(FactBase[T]):
                 raise FactProcessError(printable(why, WORDS)) from None
 
         cls.process = guarded  # type: ignore[method-assign]
+
+
+def expect(pattern: str | re.Pattern[str], what: str, *texts: str) -> None:
+    """Raise OperationValueError for a text that could mean something else to a shell, a file or a path."""
+    for text in texts:
+        if not re.fullmatch(pattern, text):
+            raise OperationValueError(f"not {what}: {text!r}")

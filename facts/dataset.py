@@ -24,8 +24,7 @@ class Downloaded(Fact[dict[str, dict[str, Any]]]):
         return _command("downloaded(sys.argv[1], sys.argv[2:])", folder, *names)
 
     def process(self, output: Any) -> dict[str, dict[str, Any]]:
-        found = _document(output)
-        return found if isinstance(found, dict) else {}
+        return dict(json.loads("\n".join(output)))
 
 
 class Prepared(Fact[str]):
@@ -45,16 +44,8 @@ class Prepared(Fact[str]):
         return _command("prepared(sys.argv[1])", folder)
 
     def process(self, output: Any) -> str:
-        found = _document(output)
-        return found if isinstance(found, str) else self.default()
+        return str(json.loads("\n".join(output)))
 
 
 def _command(call: str, *words: str) -> str:
     return command(f"{program(Path(data.__file__))}\nimport sys\nprint(json.dumps({call}))", *words)
-
-
-def _document(output: Any) -> Any:
-    try:
-        return json.loads("\n".join(output))
-    except (ValueError, RecursionError):
-        return None

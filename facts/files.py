@@ -1,13 +1,8 @@
 """Files on a node: who may open them, and what is in them by digest."""
 
-import re
 from typing import Any
 
-from pyinfra.api.exceptions import OperationValueError
-
-from shakedown.facts.base import Fact
-
-_PATTERN = re.compile(r"/[\w./*?\[\]@:+-]*")
+from shakedown.facts.base import Fact, expect
 
 
 class Access(Fact[dict[str, list[str]]]):
@@ -54,7 +49,5 @@ class Digests(Fact[dict[str, str]]):
 
 def checked(patterns: list[str]) -> str:
     """Return the patterns as the shell is to expand them: nothing else may reach it."""
-    for pattern in patterns:
-        if not _PATTERN.fullmatch(pattern):
-            raise OperationValueError(f"not a path or a shell pattern: {pattern!r}")
+    expect(r"/[\w./*?\[\]@:+-]*", "a path or a shell pattern", *patterns)
     return " ".join(patterns)

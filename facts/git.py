@@ -2,13 +2,12 @@
 
 import base64
 import gzip
-import re
 import shlex
 from typing import Any
 
 from pyinfra.api.exceptions import OperationValueError
 
-from shakedown.facts.base import Fact
+from shakedown.facts.base import Fact, expect
 from shakedown.facts.records import guarded
 
 # What we changed in a checkout ourselves: the SHA-256 of the difference to HEAD, and of each patch that made it.
@@ -60,7 +59,8 @@ class Checkout(Fact[dict[str, Any]]):
         return {"error": "nothing was said about it"}
 
     def command(self, path: str, commit: str) -> str:
-        read = _READ.format(path=shlex.quote(path), commit=_commit(commit), record=RECORD)
+        expect(r"[0-9a-f]{40}", "a full commit hash", commit)
+        read = _READ.format(path=shlex.quote(path), commit=commit, record=RECORD)
         return _NO_GIT + guarded(path, read)  # git runs what a checkout's configuration says
 
     def process(self, output: Any) -> dict[str, Any]:
@@ -105,9 +105,3 @@ def packed(patch: str) -> str:
     if len(word) > LONGEST * 4 // 3:
         raise OperationValueError(f"a patch of {len(patch)} characters does not fit a command line: divide it")
     return word
-
-
-def _commit(commit: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        raise OperationValueError(f"not a full commit hash: {commit!r}")
-    return commit

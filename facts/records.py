@@ -44,11 +44,8 @@ class Records(Fact[dict[str, Any]]):
         return _command("show", folder)
 
     def process(self, output: Any) -> dict[str, Any]:
-        try:
-            found = json.loads("".join(output))
-        except ValueError:
-            return self.default()
-        return found if isinstance(found, dict) else self.default()
+        found = json.loads("".join(output))
+        return {key: found[key] for key in self.default()}
 
 
 def read_verdict(host: Host) -> dict[str, Any]:

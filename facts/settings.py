@@ -5,9 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pyinfra.api.exceptions import OperationValueError
-
-from shakedown.facts.base import Fact
+from shakedown.facts.base import Fact, expect
 from shakedown.facts.files import checked
 from shakedown.node import owners, rocm
 from shakedown.transport.program import command, program
@@ -65,8 +63,7 @@ class PciRegisters(Fact[dict[str, str]]):
     default = dict
 
     def command(self, register: str) -> str:
-        if not re.fullmatch(r"[A-Z_]+\+[0-9a-fx]+\.[bwl]", register):
-            raise OperationValueError(f"not a register of setpci: {register!r}")
+        expect(r"[A-Z_]+\+[0-9a-fx]+\.[bwl]", "a register of setpci", register)
         return (
             "[ \"$(id -u)\" = 0 ] || { echo 'PCI configuration space needs root: use _sudo=True' >&2; exit 1; }; "
             "for s in /usr/sbin/setpci /sbin/setpci /usr/bin/setpci; do [ -x $s ] && break; done; "
@@ -91,9 +88,7 @@ class Modules(Fact[dict[str, bool]]):
     default = dict
 
     def command(self, names: list[str]) -> str:
-        for name in names:
-            if not re.fullmatch(r"\w+", name):
-                raise OperationValueError(f"not the name of a kernel module: {name!r}")
+        expect(r"\w+", "the name of a kernel module", *names)
         return (
             f"for m in {' '.join(names)}; do if [ -d /sys/module/$m ] || "
             'tr - _ < "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null | grep -q "/$m.ko"; '
@@ -116,9 +111,7 @@ class Tools(Fact[dict[str, str]]):
     default = dict
 
     def command(self, names: list[str]) -> str:
-        for name in names:
-            if not re.fullmatch(r"[\w-]+", name):
-                raise OperationValueError(f"not the name of a program: {name!r}")
+        expect(r"[\w-]+", "the name of a program", *names)
         return (
             f"for t in {' '.join(names)}; do for d in /usr/sbin /sbin /usr/bin /bin; do "
             '[ -x "$d/$t" ] && echo "$t $d/$t" && break; done; done; true'

@@ -1,12 +1,9 @@
 """Virtual environments on a node: what was installed into them, and whether modules can be imported."""
 
-import re
 import shlex
 from typing import Any
 
-from pyinfra.api.exceptions import OperationValueError
-
-from shakedown.facts.base import Fact
+from shakedown.facts.base import Fact, expect
 from shakedown.facts.records import guarded
 
 RECORD = "shakedown.sha256"  # in the environment: the digest of what was asked for, written when all of it is there
@@ -43,9 +40,7 @@ class Environment(Fact[dict[str, str]]):
 def imports(modules: list[str], rocm: bool = False) -> str:
     """Return a program that imports the modules. With `rocm` it fails unless torch was built for ROCm: pip takes the
     CUDA build from the usual index without a word."""
-    for module in modules:
-        if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
-            raise OperationValueError(f"not the name of a module: {module!r}")
+    expect(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a module", *modules)
     lines = [f"import {module}" for module in modules]
     if rocm:
         lines += [

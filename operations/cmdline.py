@@ -4,12 +4,12 @@ import re
 from collections.abc import Sequence
 
 from pyinfra.api.command import StringCommand
-from pyinfra.api.exceptions import OperationValueError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from shakedown.checks.tuning import missing
 from shakedown.desired.values import KERNEL_PARAMETER
+from shakedown.facts.base import expect
 from shakedown.facts.settings import Contents, GrubbyArguments, Tools
 from shakedown.node import cmdline as node_cmdline
 from shakedown.node.tree import Unreadable
@@ -40,9 +40,7 @@ def kernel_parameters(parameters: list[str]) -> Commands:
         from shakedown.operations import cmdline
         cmdline.kernel_parameters(name="IOMMU in pass-through mode", parameters=["iommu=pt", "amd_iommu=on"])
     """
-    for parameter in parameters:
-        if not KERNEL_PARAMETER.fullmatch(parameter):  # a shell reads the drop-in and grubby's arguments
-            raise OperationValueError(f"not a kernel parameter: {parameter!r}")
+    expect(KERNEL_PARAMETER, "a kernel parameter", *parameters)  # a shell reads the drop-in and grubby's arguments
     tools = host.get_fact(Tools, names=["grubby", "update-grub"])
     if "grubby" in tools:
         yield from _with_grubby(parameters, tools["grubby"])

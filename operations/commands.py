@@ -1,6 +1,5 @@
 """What every operation yields, and reading again what was just changed."""
 
-import re
 from collections.abc import Callable, Generator, Iterable
 
 from pyinfra import context, logger
@@ -12,6 +11,7 @@ from pyinfra.api.state import State
 from pyinfra.operations.util.files import generate_color_diff
 
 from shakedown.desired.values import MODULE, SYSCTL_KEY, is_account
+from shakedown.facts.base import expect
 from shakedown.node.cmdline import kernel_name
 
 # What a command may take that is not done in the few minutes that `runner.connection` gives to any other, seconds.
@@ -61,12 +61,15 @@ def refused(state: State, host: Host, reason: str) -> bool:
 
 def module_names(names: Iterable[str]) -> list[str]:
     """Return the modules as the kernel names them. Raise OperationValueError."""
-    return [kernel_name(_matching(MODULE, "kernel module", name)) for name in names]
+    modules = list(names)
+    expect(MODULE, "a kernel module", *modules)
+    return [kernel_name(name) for name in modules]
 
 
 def sysctl_key(name: str) -> str:
     """Return a sysctl key that leads nowhere but below /proc/sys. Raise OperationValueError."""
-    return _matching(SYSCTL_KEY, "sysctl key", name)
+    expect(SYSCTL_KEY, "a sysctl key", name)
+    return name
 
 
 def check_accounts(*names: str) -> None:
@@ -74,9 +77,3 @@ def check_accounts(*names: str) -> None:
     for name in names:
         if not is_account(name):
             raise OperationValueError(f"not a name of a user or group: {name!r}")
-
-
-def _matching(pattern: re.Pattern[str], what: str, name: str) -> str:
-    if not pattern.fullmatch(name):
-        raise OperationValueError(f"not a {what}: {name!r}")
-    return name
