@@ -129,6 +129,12 @@ def test_what_is_no_inventory_is_refused(tmp_path: Path, text: str) -> None:
         translate(tmp_path / "play.yml")
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.ini")
+    with pytest.raises(ValueError, match=r"a\.ini: it is no file"):
+        translate(tmp_path / "a.ini")
+
+
 def test_a_name_that_python_does_not_take_is_changed(tmp_path: Path) -> None:
     (tmp_path / "a.ini").write_text("[7]\nn1\n[import]\nn2\n[nodes]\nn3\n[a-b]\nn4\n[a_b]\nn[a:c]\n[_x]\nn6\n")
     groups = made(tmp_path / "a.ini")[1]

@@ -170,6 +170,8 @@ def _read(source: Path) -> dict[str, _Group]:
 
 
 def _content(path: Path) -> str:
+    if path.exists() and not path.is_file():  # a FIFO would be waited for
+        raise ValueError(f"{path}: it is no file")
     try:
         with path.open(encoding="utf-8-sig") as file:
             text = file.read(_MOST + 1)
