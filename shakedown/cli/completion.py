@@ -1,10 +1,8 @@
-"""A group of commands: one line for each, the nearest names for a name of none, what the shell completes, and help
-whose examples and tables fit into a narrow terminal."""
+"""A group of commands: one line for each, the nearest names for a name of none, and what the shell completes."""
 
 import difflib
 import re
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -64,45 +62,6 @@ def summary(text: str) -> str:
     """Return what a docstring's first sentence says before it goes into detail."""
     first = re.sub(r" \([^)]*\)", "", " ".join(text.strip().split("\n\n")[0].split()))
     return re.split(r"[.:;](?:\s|$)", first)[0]
-
-
-class Help(click.HelpFormatter):
-    """Help in which the rows that click leaves as they are go on below where they are too long."""
-
-    def write_text(self, text: str) -> None:
-        """Write paragraphs, and rows."""
-        rows: list[str] = []
-        left = False  # in a paragraph that click leaves as it is
-        for row in text.splitlines():
-            left = row.strip() == "\b" or (left and bool(row))
-            rows += _narrow(row, self.width - self.current_indent) if left else [row]
-        super().write_text("\n".join(rows))
-
-
-click.Context.formatter_class = Help  # of every command
-
-
-def _narrow(row: str, width: int) -> Iterator[str]:
-    """Yield a row in parts of this width: its remark below a command, each part of which a shell can read."""
-    first, gap, remark = [*re.split(r"(?<=\S)(\s{2,})", row, maxsplit=1), "", ""][:3]
-    if len(row) <= width:
-        yield row
-        return
-    if not re.match(r"\s*(shakedown|journalctl|--[a-z]+) ", row):
-        yield from textwrap.wrap(row, width, subsequent_indent=" " * len(first + gap), break_long_words=False)
-        return
-    below = " " * (len(row) - len(row.lstrip()) + 4)
-    words = re.findall(r"(?:'[^']*'|\S)+", first)
-    line = below[4:] + words[0]
-    for word in words[1:]:
-        if len(f"{line} {word} \\") > width and word != "\\":
-            yield f"{line} \\"
-            line = below + word
-        else:
-            line += f" {word}"
-    yield line
-    if remark:
-        yield from textwrap.wrap(remark, width, initial_indent=below, subsequent_indent=below)
 
 
 def with_others(error: click.BadParameter) -> click.UsageError:

@@ -45,7 +45,7 @@ def drift(
     shakedown drift inventories/rack.py --nodes 32      fewer answers fail
     shakedown drift inventories/rack.py --format jsonl  a finding a line
     shakedown drift inventories/rack.py --output rack.html
-    shakedown drift inventories/rack.py --from-agents   the agents' last verdicts
+    shakedown drift inventories/rack.py --from-agents   the agents' verdicts
     shakedown drift capture-5f1c9a02.json.gz            a recorded node
     shakedown drift inventories/rack.py --prometheus http://prometheus:9090
     """

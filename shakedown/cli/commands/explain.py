@@ -39,17 +39,17 @@ def explain(log: str, form: str, verbose: bool) -> None:
     \b
     Severities:
       fatal      the kernel, a device or data is lost: take the node out
-      error      a fault of the node or of a part, even where the driver recovered
+      error      a fault of the node or a part, also if the driver recovered
       user       a program is at fault, not the node
-      corrected  hardware corrected the error, or a limit slows the node: watch it
+      corrected  hardware corrected it, or a limit slows the node: watch it
       noise      harmless (-v)
 
     \b
     Exit codes:
       0  no fault
-      1  a line is fatal or an error; in a job's log also a program's own fault
+      1  a line is fatal or an error; in a job's log also a program's fault
       2  input that cannot be used, or that is empty
-      4  unknown error lines, and no fault; or a part of the log could not be read
+      4  unknown error lines, and no fault; or a part could not be read
     """
     if log == "-" and sys.stdin.isatty():
         unusable("give a FILE, or pipe a log in: dmesg | shakedown explain -")

@@ -34,7 +34,7 @@ def isolate(target: Target, dry: bool, budget: float | None, rounds: int | None,
     1: suspects. 4: a node is undecided. 0: neither.
 
     \b
-    shakedown isolate inventories/rack.py --dry         rounds and time beforehand
+    shakedown isolate inventories/rack.py --dry         rounds and time
     shakedown isolate latest --budget 30                for half an hour
     shakedown isolate latest --resume                   go on with a search
     shakedown isolate inventories/slurm.py --via slurm  with steps of Slurm

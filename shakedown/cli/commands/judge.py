@@ -92,7 +92,7 @@ def judge(
     shakedown judge latest
     shakedown judge latest --baseline
     shakedown judge node01.log node02.log --expect throughput_per_gpu=380
-    shakedown judge train.log --recipe llama3.1-8b-fp8 --gpu mi300x --format json
+    shakedown judge train.log --recipe llama3.1-8b-fp8 --gpu mi300x
     shakedown judge train.log perf.csv --recipe madengine
     """
     if len(logs) == 1 and _is_run(logs[0]):
