@@ -122,4 +122,4 @@ def _nodes(
 def planned(imported: Imported, nodes: int, **site: Any) -> LaunchPlan:
     """The plan of an imported layer, as one job over all nodes."""
     states, machines = _nodes(imported, nodes, site)
-    return make_plan(states, machines, list(states), RUN_ID)
+    return make_plan(states, machines, RUN_ID)

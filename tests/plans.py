@@ -51,7 +51,7 @@ def rack(
         name: with_(healthy(number + 1), {"containers.images": [image(IMAGE, DIGEST)], **(changes or {}).get(name, {})})
         for number, name in enumerate(names)
     }
-    return make_plan(dict.fromkeys(names, own), states, names, RUN_ID)
+    return make_plan(dict.fromkeys(names, own), states, RUN_ID)
 
 
 def small(nodes: int = 1, **smoke: Any) -> LaunchPlan:
@@ -59,7 +59,7 @@ def small(nodes: int = 1, **smoke: Any) -> LaunchPlan:
     names = [f"node{number + 1:02d}" for number in range(nodes)]
     own = desired("cpu", None, smoke={"recipe": "gpt-small", **smoke})
     states = {name: with_(bare(number + 1), {"memory.available_bytes": 8 * GIB}) for number, name in enumerate(names)}
-    return make_plan(dict.fromkeys(names, own), states, names, RUN_ID)
+    return make_plan(dict.fromkeys(names, own), states, RUN_ID)
 
 
 def draft(own: DesiredState, states: Mapping[str, NodeState], recipe: str = "llama3.1-8b-fp8") -> PlanDraft:

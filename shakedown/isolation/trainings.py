@@ -49,7 +49,7 @@ def plan_group(
     """Plan the job of a group, in a search over `nodes` nodes. Raises PlanError with everything that does not fit."""
     own = scale_to_group({name: desired[name] for name in group.nodes}, nodes)
     there = {name: states[name] for name in group.nodes if name in states}
-    return make_plan(own, there, order=list(group.nodes), run_id=run_id)
+    return make_plan(own, there, run_id)
 
 
 def judge_training(group: Group, job: Job, directory: RunDirectory) -> Training:

@@ -90,7 +90,7 @@ def plan_of(
     run_id = run_id or new_run_id()
     if alone is not None:
         run_id = f"{run_id}-{EACH}-{list(smoke).index(alone) + 1}"
-    return make_plan(smoke, states, order=list(smoke), missing=missing, run_id=run_id, alone=alone, repaired=repaired)
+    return make_plan(smoke, states, missing=missing, run_id=run_id, alone=alone, repaired=repaired)
 
 
 def plans_of(examination: Examination) -> tuple[dict[str, LaunchPlan], dict[str, list[str]]]:

@@ -31,7 +31,7 @@ def test_a_plan_always_adds_up(
     own = desired("cpu", None, smoke={"recipe": "gpt-small", "ranks_per_node": ranks, "options": options})
     states = {f"n{index}": with_(bare(index + 1), {"listening": sorted(listening)}) for index in range(nodes)}
     try:
-        plan = make_plan(dict.fromkeys(states, own), states, list(states), run_id)
+        plan = make_plan(dict.fromkeys(states, own), states, run_id)
     except PlanError as error:
         assert error.problems
         shape = nodes * ranks % (tensor * pipeline) or 4 % tensor or 4 % pipeline
@@ -55,5 +55,5 @@ def test_a_plan_always_adds_up(
 
 def test_the_same_facts_make_the_same_plan() -> None:
     own = desired("cpu", None, smoke={"recipe": "gpt-small"})
-    plans = [make_plan({"a": own}, {"a": bare()}, ["a"], RUN_ID) for _ in range(2)]
+    plans = [make_plan({"a": own}, {"a": bare()}, RUN_ID) for _ in range(2)]
     assert plans[0] == plans[1]

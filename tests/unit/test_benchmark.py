@@ -54,7 +54,7 @@ def plan(**values: Any) -> LaunchPlan:
     own = desired("mi300x", None, images={"pt": IMAGE})
     own = own.model_copy(update={"smoke": wanted(**values).smoke()})
     state = with_(healthy(), {"containers.images": [image(IMAGE, DIGEST)]})
-    return make_plan({"node1": own}, {"node1": state}, ["node1"], "run-1", alone="node1")
+    return make_plan({"node1": own}, {"node1": state}, "run-1", alone="node1")
 
 
 def options(made: LaunchPlan) -> list[str]:

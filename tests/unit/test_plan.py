@@ -21,7 +21,7 @@ def refused(error: pytest.ExceptionInfo[PlanError]) -> list[str]:
 def plan_of(states: dict[str, NodeState], missing: dict[str, str] | None = None, **smoke: Any) -> Any:
     own = desired("cpu", None, smoke={"recipe": "gpt-small", "ranks_per_node": 1, **smoke})
     order = [*states, *(missing or {})]
-    return make_plan(dict.fromkeys(order, own), states, order, RUN_ID, missing)
+    return make_plan(dict.fromkeys(order, own), states, RUN_ID, missing)
 
 
 def machine(*interfaces: tuple[str, str], **changes: Any) -> NodeState:
@@ -150,7 +150,7 @@ def test_it_does_not_matter_who_set_the_level(site: dict[str, Any]) -> None:
     state = with_(healthy(), {"containers.images": [image("rocm/megatron-lm:v25.4", DIGEST)]})
     other = with_(healthy(2), {"containers.images": [image("rocm/megatron-lm:v25.4", DIGEST)]})
     wanted = desired(**{"gpu": "mi300x", **site, **own})
-    plan = make_plan({"a": wanted, "b": wanted}, {"a": state, "b": other}, ["a", "b"], RUN_ID)
+    plan = make_plan({"a": wanted, "b": wanted}, {"a": state, "b": other}, RUN_ID)
     assert plan.nodes[0].environment["NCCL_DEBUG"] == "WARN"
     assert "ERROR was requested" in render(plan)
 
@@ -270,11 +270,12 @@ def test_the_place_of_an_error_is_whole_however_long() -> None:
 
 def test_nodes_that_are_missing_are_named_by_their_reason() -> None:
     missing = {f"node{number:02d}": "reachable: fail" for number in range(1, 64)} | {"node64": "gpu_count: fail"}
-    (problem,) = participants({}, {}, list(missing), missing)[1]
+    own = desired("cpu", None, smoke={"recipe": "gpt-small"})
+    (problem,) = participants(dict.fromkeys(missing, own), {}, missing)[1]
     assert problem.expected.endswith("(node[01-63]: reachable: fail; node64: gpu_count: fail)")
-    (alone,) = participants({}, {}, ["node01"], {"node01": "reachable: fail"})[1]
+    (alone,) = participants({"node01": own}, {}, {"node01": "reachable: fail"})[1]
     assert alone.expected.startswith("the node, since min_nodes")
-    (none,) = participants({}, {}, [], {"node01": "reachable: fail"})[1]
+    (none,) = participants({}, {}, {"node01": "reachable: fail"})[1]
     assert none.expected.startswith("at least one node with a section smoke")
 
 
@@ -299,7 +300,7 @@ def test_one_job_has_one_description() -> None:
     one = desired("cpu", None, smoke={"recipe": "gpt-small", "ranks_per_node": 1})
     other = desired("cpu", None, smoke={"recipe": "gpt-small", "ranks_per_node": 1, "iterations": 9, "venv": "/opt/v"})
     with pytest.raises(PlanError) as error:
-        make_plan({"a": one, "b": other}, states, ["a", "b"], RUN_ID)
+        make_plan({"a": one, "b": other}, states, RUN_ID)
     assert refused(error) == ["b: smoke.iterations = 9: expected None as on a"]
 
 
@@ -428,8 +429,8 @@ def test_a_home_is_the_nodes_own_and_never_guessed() -> None:
     wanted = own.model_copy(update={"smoke": own.smoke.model_copy(update={"volumes": {"{home}/data": "/data"}})})
     images = {"containers.images": [image("rocm/megatron-lm:v25.4", DIGEST)], "account.user": "ada"}
     state = with_(healthy(), {**images, "account.home": "/export/ada"})
-    plan = make_plan({"node01": wanted}, {"node01": state}, ["node01"], RUN_ID)
+    plan = make_plan({"node01": wanted}, {"node01": state}, RUN_ID)
     assert "/export/ada/data:/data" in value(plan.nodes[0], "--volume")
     homeless = with_(healthy(), {**images, "account.home": None})
     with pytest.raises(PlanError, match=r"account.home = nothing: expected a home folder of ada in /etc/passwd"):
-        make_plan({"node01": wanted}, {"node01": homeless}, ["node01"], RUN_ID)
+        make_plan({"node01": wanted}, {"node01": homeless}, RUN_ID)

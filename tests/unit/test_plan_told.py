@@ -90,7 +90,7 @@ def test_just_the_memory_that_the_ranks_need_is_enough() -> None:
     for free, enough in ((least, True), (least - 1, False)):
         state = with_(bare(), {"memory.available_bytes": free})
         try:
-            make_plan({"n": own}, {"n": state}, ["n"], RUN_ID)
+            make_plan({"n": own}, {"n": state}, RUN_ID)
         except PlanError as error:
             assert not enough and "memory.available_bytes" in str(error)
         else:
@@ -120,17 +120,6 @@ def test_where_the_number_of_ranks_is_from() -> None:
     assert alone[1] == "as gpt-small says"
 
 
-def test_a_node_of_which_nothing_is_desired_is_named() -> None:
-    own = desired("cpu", None, smoke={"recipe": "gpt-small"})
-    states = {"a": bare(1), "b": bare(2), "c": bare(3)}
-    with pytest.raises(PlanError) as why:
-        make_plan({"a": own, "b": desired("cpu", None)}, states, ["a", "b", "c"], RUN_ID)
-    said = [str(each) for each in why.value.problems]
-    assert [text for text in said if "a smoke section" in text] == [
-        f"{name}: smoke = nothing: expected a smoke section, as the other nodes have" for name in ("b", "c")
-    ]
-
-
 # -------------------------------------------------------------------------------------------------------- container
 
 
@@ -140,7 +129,7 @@ def test_of_several_digests_the_one_that_is_asked_for_is_started() -> None:
     both = {**image(IMAGE, DIGEST), "digests": [f"{name}@{DIGEST}", f"{name}@{asked}"]}
     site = {"images": {"megatron": f"{name}@{asked}"}}
     own = desired(smoke={"recipe": ONE, "image": "megatron"}, **site)
-    plan = make_plan({"n": own}, {"n": with_(healthy(1), {"containers.images": [both]})}, ["n"], RUN_ID)
+    plan = make_plan({"n": own}, {"n": with_(healthy(1), {"containers.images": [both]})}, RUN_ID)
     assert plan.image is not None and plan.image.endswith(f"@{asked}")
 
 
@@ -191,7 +180,7 @@ def test_each_node_s_own_devices_and_folders_are_looked_at() -> None:
     at_home = special.smoke.model_copy(update={"volumes": {"{home}/x": "/x"}})
     special = special.model_copy(update={"smoke": at_home})
     with pytest.raises(PlanError) as why:
-        make_plan({"a": own(), "b": special}, states, ["a", "b"], RUN_ID)
+        make_plan({"a": own(), "b": special}, states, RUN_ID)
     said = [str(each) for each in why.value.problems]
     assert any(text.startswith("b: devices (/dev/dri/renderD999) = not there") for text in said)
     assert any(text.startswith("b: account.home = nothing") for text in said)

@@ -40,18 +40,17 @@ from shakedown.state.node import NodeState
 def make_plan(
     desired: Mapping[str, DesiredState],
     states: Mapping[str, NodeState],
-    order: Sequence[str],
     run_id: str,
     missing: Mapping[str, str] | None = None,
     alone: str | None = None,
     repaired: bool = False,
 ) -> LaunchPlan:
-    """Make the plan of one job of a smoke run. The desired states were checked by jobs/preflight.py. `order` is the
-    inventory's: the nodes of it that are not `missing` (node -> reason) take part, in the order of their ranks; or, of
-    them, the one that trains `alone`. `repaired`: with the GPUs that the nodes should have. Raises PlanError with all
-    the problems."""
+    """Make the plan of one job of a smoke run. The desired states have a section smoke, were checked by
+    jobs/preflight.py, and are in the inventory's order: the nodes that are not `missing` (node -> reason) take part, in
+    the order of their ranks; or, of them, the one that trains `alone`. `repaired`: with the GPUs that the nodes should
+    have. Raises PlanError with all the problems."""
     missing = dict(missing or {})
-    names, problems = participants(desired, states, order, missing, alone)
+    names, problems = participants(desired, states, missing, alone)
     smokes = {name: smoke for name in names if (smoke := desired[name].smoke) is not None}
     if not smokes:
         raise PlanError(problems)

@@ -1,6 +1,6 @@
 """Who takes part, how the ranks divide the work, and whether recipe and memory are made for so many nodes and GPUs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shakedown.common.lists import grouped
@@ -182,47 +182,32 @@ OWN = ("interface", "venv", "volumes", "devices")
 def participants(
     desired: Mapping[str, DesiredState],
     states: Mapping[str, NodeState],
-    order: Sequence[str],
     missing: Mapping[str, str],
     alone: str | None = None,
 ) -> tuple[list[str], list[Problem]]:
-    """Return the nodes of `order` that are ready, or of them the one that is to train `alone`; and problems, where they
-    may not start without the others. A single-node job waits only for the least number of nodes."""
-    problems = []
-    names = []
-    for name in order if alone is None else [alone]:
-        if name in missing:
-            continue
-        if name not in states:
-            problems.append(Problem(name, "state", "nothing", "a node state"))
-        elif name not in desired or desired[name].smoke is None:
-            problems.append(Problem(name, "smoke", "nothing", "a smoke section, as the other nodes have"))
-        else:
-            names.append(name)
-    wanted = [smoke for name in order if name in desired and (smoke := desired[name].smoke) is not None]
-    least = wanted[0].min_nodes if wanted else None
-    seen = wanted[0].seen_nodes if wanted else None
-    if alone is not None:
-        if alone in missing:
-            problems.append(Problem(alone, "state", missing[alone], "a node that is fit to train"))
-        return names, problems + _seen(order, seen)
+    """Return the nodes that are ready, or of them the one that is to train `alone`; and problems, where they may not
+    start without the others. A single-node job waits only for the least number of nodes."""
+    present = [name for name in (desired if alone is None else [alone]) if name not in missing]
+    names = [name for name in present if name in states]
+    problems = [Problem(name, "state", "nothing", "a node state") for name in present if name not in states]
+    smoke = next((own.smoke for own in desired.values()), None)
+    least, seen = (smoke.min_nodes, smoke.seen_nodes) if smoke else (None, None)
+    count = len(desired)
     alike = grouped((reason, name) for name, reason in missing.items())
     who = "; ".join(f"{few(absent)}: {reason}" for reason, absent in alike.items()) or "no node is missing"
-    if not order:
+    if alone is not None and alone in missing:
+        problems.append(Problem(alone, "state", missing[alone], "a node that is fit to train"))
+    elif not desired:
         expected = "at least one node with a section smoke, as {'recipe': 'gpt-small'}, that is not left out"
         problems.append(Problem("plan", "nodes", "0", expected))
-    elif missing and least is None:
-        expected = f"{'the node' if len(order) == 1 else f'all {len(order)} nodes'}, since min_nodes is not set ({who})"
+    elif alone is None and missing and least is None:
+        expected = f"{'the node' if count == 1 else f'all {count} nodes'}, since min_nodes is not set ({who})"
         problems.append(Problem("plan", "nodes", str(len(names)), expected))
-    elif least is not None and len(names) < least:
+    elif alone is None and least is not None and len(names) < least:
         problems.append(Problem("plan", "nodes", str(len(names)), f"at least min_nodes = {least} ({who})"))
-    return names, problems + _seen(order, seen)
-
-
-def _seen(order: Sequence[str], seen: int | None) -> list[Problem]:
-    if seen is None or len(order) >= seen:
-        return []
-    return [Problem("plan", "nodes", str(len(order)), f"at least seen_nodes = {seen} in the inventory")]
+    if seen is not None and count < seen:
+        problems.append(Problem("plan", "nodes", str(count), f"at least seen_nodes = {seen} in the inventory"))
+    return names, problems
 
 
 def same_smoke(smokes: Mapping[str, Smoke]) -> list[Problem]:
