@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
+from shakedown.common.text import incoming
+
 Interrupted = Callable[[], str | None]
 Answer = tuple[int | None, list[str], list[str]]
 """Of a command: its exit code, and the lines of its output and errors; None: the node did not answer."""
@@ -51,6 +53,11 @@ Remote = Callable[[str, list[str], str | None, float], tuple[bool, list[str], li
 It returns whether the exit code was 0, and the lines of standard output and standard error. It never raises for a node
 that does not answer: that is (False, [], [reason]) within about as many seconds.
 """
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a command's output, as they may come in from a node."""
+    return [incoming(line) for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 class Commands(ABC):

@@ -30,7 +30,6 @@ _CELL = re.compile(r"MBS=[^,]+,GBS=[^,]+,PRECISION=[^,]+")
 
 def put_expected(draft: LayerDraft) -> None:
     """Put the figures into the layer, and for how many nodes they are."""
-    assert draft.job is not None
     unjudged = _unjudged(draft)
     if unjudged:
         _list_unjudged(draft, unjudged)
@@ -39,24 +38,24 @@ def put_expected(draft: LayerDraft) -> None:
     expect: dict[str, Any] = {}
     if results is not None and isinstance(results.value, dict):
         expect = _of_results(results.path, results.value, draft.notes)
-    if draft.job.form != "sections":
+    if draft.chosen.form != "sections":
         expect = _with_thresholds(draft, expect)
         _drop_packaged(draft, expect)
     if not expect:
         return
     draft.put("smoke.expect", expect)
-    nodes = (draft.figure_nodes or draft.parsed.get("config.nnodes")) if draft.job.distributed else 1
+    nodes = (draft.figure_nodes or draft.parsed.get("config.nnodes")) if draft.chosen.distributed else 1
     if nodes is None:
         return
     draft.put("smoke.expect_nodes", nodes)
     planned = draft.parsed.get("config.nnodes")
-    if planned is not None and planned != nodes and draft.job.distributed:
+    if planned is not None and planned != nodes and draft.chosen.distributed:
         reason = f"a comment in the file says that its figures are for {counted(nodes, 'node')}"
         draft.notes.flag(draft.given["config.nnodes"], reason)
 
 
 def _unjudged(draft: LayerDraft) -> str:
-    if draft.job is not None and draft.job.run == SMOKE:
+    if draft.chosen.run == SMOKE:
         return "CVS judges no figure of its cell smoke"
     precision = str(draft.parsed.get("model.precision", ""))
     if draft.family is not None and precision.lower() in draft.family.untrained:
@@ -75,7 +74,7 @@ def _list_unjudged(draft: LayerDraft, reason: str) -> None:
             draft.notes.refuse(draft.given[name], reason)
     results = draft.given.get("model.result_dict")
     figures = {f"{results.path}.{name}": value for name, value in results.value.items()} if results else {}
-    if draft.job is not None and draft.job.form != "sections" and draft.job.run != SMOKE:
+    if draft.chosen.form != "sections" and draft.chosen.run != SMOKE:
         try:
             where, cell = _own_cell(draft)
             figures |= {f"{where}.{key}": rule for key, rule in cell.items()}
@@ -88,9 +87,8 @@ def _list_unjudged(draft: LayerDraft, reason: str) -> None:
 
 def _drop_packaged(draft: LayerDraft, expect: dict[str, Any]) -> None:
     """Take out the figures that CVS packages for every model: a run that meets them has shown nothing."""
-    assert draft.job is not None
     for name in [name for name, value in _PACKAGED.items() if expect.get(name) == value]:
-        given = Given(name, f"{draft.job.run}: {name}", expect.pop(name))
+        given = Given(name, f"{draft.chosen.run}: {name}", expect.pop(name))
         draft.notes.refuse(given, "CVS packages this figure for every model: no measurement, so nothing is expected")
 
 
@@ -211,17 +209,16 @@ def _with_thresholds(draft: LayerDraft, expect: dict[str, Any]) -> dict[str, Any
 
 def _own_cell(draft: LayerDraft) -> tuple[str, dict[str, Any]]:
     """Return where the run's cell stands, and the cell; an empty one, with the reason noted, where there is none."""
-    assert draft.job is not None
     path = _threshold_file(draft)
     if path is None:
         return "", {}
     cells = without_comments(read(path, f"cvs {path}"))
-    key = draft.job.thresholds[draft.job.run]
+    key = draft.chosen.thresholds[draft.chosen.run]
     for name, cell in cells.items():
         given = Given(name, f"{path.name}: {name}", cell)
         if not (_CELL.fullmatch(name) or name == DEFAULT) or not isinstance(cell, dict):
             draft.notes.wrong(given, "MBS=..,GBS=..,PRECISION=.. and an object")
-        elif name not in draft.job.thresholds.values():
+        elif name not in draft.chosen.thresholds.values():
             draft.notes.refuse(given, "no run has this cell; CVS stops at it where thresholds are enforced")
     if not isinstance(cells.get(key), dict):
         absent = Given(key, f"{path.name}: {key}", None)
@@ -264,7 +261,7 @@ def _tokens(draft: LayerDraft, percent: float) -> float | None:
     baseline of n nodes), so for each GPU N falls out."""
     total = draft.parsed.get("scaling_baseline.tokens_per_sec_total", 0.0)
     nodes = draft.parsed.get("scaling_baseline.num_nodes", 1)
-    if not total or nodes < 1 or draft.job is None:
+    if not total or nodes < 1:
         return None
-    gpus = int(profiles.load("gpu", draft.job.gpu)["gpu"]["count"])
+    gpus = int(profiles.load("gpu", draft.chosen.gpu)["gpu"]["count"])
     return float(percent / 100 * total / (nodes * gpus))

@@ -260,6 +260,12 @@ class LayerDraft:
     options: dict[str, Any] = field(default_factory=dict)  # smoke.options
 
     @property
+    def chosen(self) -> SelectedJob:
+        """The job, for what is read of a file only where it has one."""
+        assert self.job is not None
+        return self.job
+
+    @property
     def model(self) -> str:
         """The model's name in the file."""
         return str(self.job.model.value) if self.job else ""

@@ -23,8 +23,7 @@ _USUAL_CONFIG = ("/etc/libibverbs.d", "/lib/libibverbs.d")
 
 def read_all(draft: LayerDraft) -> None:
     """Read in the order in which the layer is read: the machine, the job, its container, what is expected."""
-    assert draft.job is not None
-    draft.put("gpu", draft.job.gpu)
+    draft.put("gpu", draft.chosen.gpu)
     _nic(draft)
     _topology(draft)
     _network(draft)
@@ -39,8 +38,7 @@ def read_all(draft: LayerDraft) -> None:
 
 def _nic(draft: LayerDraft) -> None:
     """Derive the NIC family that the present form does not have: from the devices' names, else as CVS does."""
-    job = draft.job
-    assert job is not None
+    job = draft.chosen
     nodes = draft.given.get("config.nnodes")
     if nodes is not None and nodes.path == "container.env.NNODES":
         draft.notes.flag(nodes, "CVS of September 2026 stops at it, and takes the number of its hosts")
@@ -60,8 +58,7 @@ def _nic(draft: LayerDraft) -> None:
 
 def _topology(draft: LayerDraft) -> None:
     """Run a job of one node on every node alone, never as one job over all of them, whose figures would be others."""
-    job = draft.job
-    assert job is not None
+    job = draft.chosen
     flag = draft.parsed.get("config.distributed_training")
     if flag is not None and flag != job.distributed:
         draft.notes.wrong(draft.given["config.distributed_training"], f"{job.distributed}, as {job.path}")
@@ -123,11 +120,10 @@ def _precision(draft: LayerDraft) -> None:
 def _batch(draft: LayerDraft) -> None:
     """Flag a batch that CVS would change: it reads the batch of an older file as that of 32 GPUs, and scales it
     (cvs/lib/megatron_training_lib.py at dddd91430fe4). Shakedown trains what the file has."""
-    assert draft.job is not None
     batch = draft.parsed.get("model.batch_size")
     if batch is None or batch <= CVS_GPUS or batch % CVS_GPUS:
         return
-    nodes = draft.parsed.get("config.nnodes") if draft.job.distributed else 1
+    nodes = draft.parsed.get("config.nnodes") if draft.chosen.distributed else 1
     if nodes == CVS_GPUS // CVS_GPUS_PER_NODE:
         return
     theirs = f"{batch // CVS_GPUS * CVS_GPUS_PER_NODE * nodes}" if nodes else f"{batch // CVS_GPUS * 8} for each node"
@@ -152,23 +148,23 @@ def _data(draft: LayerDraft) -> None:
 
 def _recipe(draft: LayerDraft) -> None:
     """Choose the recipe whose options are nearest; every option of the file is given over its own."""
-    assert draft.family is not None and draft.job is not None
+    assert draft.family is not None
     precision = str(draft.parsed.get("model.precision", ""))
     draft.put("smoke.options", dict(sorted(draft.options.items())))
     deciding = {name for choice in draft.family.recipes for name in choice.when}
     if any(draft.options.get(name) == PLACEHOLDER for name in deciding) or "model.precision" not in draft.parsed:
         recipe: str | None = PLACEHOLDER
     else:
-        recipe = draft.family.recipe(draft.options, draft.job.gpu, draft.model, precision)
+        recipe = draft.family.recipe(draft.options, draft.chosen.gpu, draft.model, precision)
     if recipe is None:
-        given = draft.given.get("model.model_size", draft.job.model)
+        given = draft.given.get("model.model_size", draft.chosen.model)
         size = draft.family.options.get("model_size", "")
         known = sorted({choice.when[size] for choice in draft.family.recipes if size in choice.when})
         draft.notes.wrong(given, f"one of {', '.join(map(str, known))}")
-    if recipe is not None and draft.job.form != "sections":
-        file = draft.family.file.format(gpu=draft.job.gpu.upper(), model=draft.model, precision=precision)
+    if recipe is not None and draft.chosen.form != "sections":
+        file = draft.family.file.format(gpu=draft.chosen.gpu.upper(), model=draft.model, precision=precision)
         theirs = f"; CVS trains with the image's {file}, and MI300X's where MI325X has none" if file else ""
-        draft.notes.derive(draft.job.model, f"the recipe {recipe}{theirs}")
+        draft.notes.derive(draft.chosen.model, f"the recipe {recipe}{theirs}")
     image = draft.given.get("container.image")
     if image is not None and image.is_open:
         backend = "Primus" if draft.family.image else "Megatron-LM"
@@ -182,10 +178,9 @@ def _places(draft: LayerDraft) -> None:
         "sections": ("config.container_config.volume_dict", "config.container_config.device_list"),
         "sweep": ("container.runtime.args.volumes", "container.runtime.args.devices"),
     }
-    assert draft.job is not None
-    volumes, devices = names.get(draft.job.form, names["sweep"])
+    volumes, devices = names.get(draft.chosen.form, names["sweep"])
     pairs, wrong = _volume_pairs(draft.parsed.get(volumes, {}))
-    if not draft.parsed.get("checkpoint.enforce", draft.job.form == "sections"):
+    if not draft.parsed.get("checkpoint.enforce", draft.chosen.form == "sections"):
         for path in [path for path in pairs if PLACEHOLDER in path or PLACEHOLDER in pairs[path]]:
             exempt = Given(volumes, draft.given[volumes].path, f"{path}:{pairs.pop(path)}")
             draft.notes.refuse(exempt, "it is checkpoint_dir's, which CVS exempts while checkpoint.enforce is not true")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from shakedown.common.text import counted, incoming, printable
+from shakedown.common.text import counted, printable
 from shakedown.schedulers import interface
-from shakedown.schedulers.interface import Answer
+from shakedown.schedulers.interface import Answer, lines_of
 from shakedown.schedulers.kubernetes.client import LIMIT_S, KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, read
 from shakedown.schedulers.kubernetes.settings import Settings
@@ -223,11 +223,7 @@ class Commands(interface.Commands):
                     return None, [], [f"{pod}: its command printed too much"]
             for channel, kept in taken.items():
                 kept += way.read_channel(channel)
-            return way.returncode, _lines(taken[_STDOUT]), _lines(taken[_STDERR])
+            out, err = (lines_of(kept.decode("utf-8", "replace")) for kept in taken.values())
+            return way.returncode, out, err
         finally:
             way.close()
-
-
-def _lines(data: bytearray) -> list[str]:
-    text = data.decode("utf-8", "replace").removesuffix("\n")
-    return [incoming(line) for line in text.split("\n")] if text else []

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shakedown.common.text import incoming, load_json, printable
-from shakedown.schedulers.interface import Answer, Commands
+from shakedown.common.text import load_json, printable
+from shakedown.schedulers.interface import Answer, Commands, lines_of
 from shakedown.schedulers.slurm import commands, relay
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.transport.program import command, program
@@ -232,8 +232,4 @@ def _read(answer: _Pieces) -> Answer:
             raise ValueError("not an answer")
     except (ValueError, KeyError, TypeError):
         return None, [], ["the answer of the node's relay cannot be read"]
-    return code, _lines(out), _lines(err)
-
-
-def _lines(text: str) -> list[str]:
-    return [incoming(line) for line in text.removesuffix("\n").split("\n")] if text else []
+    return code, lines_of(out), lines_of(err)
