@@ -2,9 +2,6 @@
 
 import re
 from functools import cache
-from typing import Annotated
-
-from pydantic import AfterValidator
 
 from shakedown.common.data import read_toml
 from shakedown.common.section import Section
@@ -26,15 +23,6 @@ def documents() -> dict[str, Document]:
     """Every document, by the name that data files give it."""
     tables = read_toml("shakedown.recipes", "documents.toml")
     return {name: Document.model_validate(table) for name, table in tables.items()}
-
-
-def _known(name: str) -> str:
-    if name not in documents():
-        raise ValueError(f"one of {', '.join(documents())} (documents.toml)")
-    return name
-
-
-DocumentName = Annotated[str, AfterValidator(_known)]
 
 
 _GB = 10**9

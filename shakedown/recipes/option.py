@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from shakedown.common.section import Section
 
@@ -89,11 +89,3 @@ class Option(Section):
         words = {"flag": "0 or 1", "int": "a whole number", "float": "a number", "text": "a text", "path": "a path"}
         bounds = [("at least", self.minimum), ("at most", self.maximum)]
         return ", ".join([words[self.type], *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)])
-
-    @model_validator(mode="after")
-    def _sound(self) -> Option:
-        if self.type == "choice" and not self.values:
-            raise ValueError("a choice needs values")
-        if self.default is not None:
-            self.parse(self.default)
-        return self

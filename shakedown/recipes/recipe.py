@@ -3,19 +3,18 @@ a recipe names values of some of them, with expected figures. Adding one needs n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from shakedown.common.data import read_toml
 from shakedown.common.section import Section
 from shakedown.desired.layers import Layer, merge
 from shakedown.desired.values import parse_size
 from shakedown.recipes.configurations import entries
-from shakedown.recipes.documents import Document, DocumentName, documents
+from shakedown.recipes.documents import Document, documents
 from shakedown.recipes.option import Option, Text, Value
 
 
@@ -150,14 +149,14 @@ class Expect(Section):
     gpus: list[Text]
     nodes: int
     figures: dict[Text, float]
-    source: DocumentName
+    source: Text  # of documents.toml
 
 
 class Entry(Section):
     """One named recipe of a family."""
 
     description: Text
-    document: DocumentName | None = None  # when it is another than the family's
+    document: Text | None = None  # of documents.toml, when it is another than the family's
     nodes: int | None = None  # documented for this many; another number is noted in the plan
     ranks_per_node: int | None = None  # documented, over the family's
     options: dict[Text, Value] = {}
@@ -173,7 +172,7 @@ class Family(Section):
     """One program with its options, and the recipes that use it."""
 
     description: Text
-    document: DocumentName
+    document: Text  # of documents.toml
     runtimes: Annotated[list[Literal["container", "process"]], Field(min_length=1)]  # the first is the usual one
     # Who starts a node's ranks: a script with torchrun, torchrun around the program, one python that starts what it
     # needs, or a program that is left alone.
@@ -226,31 +225,6 @@ class Family(Section):
     def _size(cls, value: object) -> object:
         return parse_size(value)
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Family:
-        """Every name in the file means an option of it, so that a typing error in data is found by loading it."""
-        used: list[tuple[str, Mapping[str, Any]]] = [("roles", dict.fromkeys(self.role_options.values()))]
-        used += [("names", dict.fromkeys(self.names.values()))]
-        used += [(f"recipes.{name}", entry.options) for name, entry in self.recipes.items()]
-        used += [("rules", {**dict.fromkeys(rule.names()), **rule.when, **rule.require}) for rule in self.rules]
-        used += [("conditional", {**dict.fromkeys(part.given), **part.when}) for part in self.conditional]
-        used += [("models", {**model.when, **model.sharded}) for model in self.models]
-        used += [("launch.real_data", self.launch.real_data)]
-        used += [("launch.cache_dir", dict.fromkeys(filter(None, (self.launch.cache_dir,))))]
-        spelt_out = [(name, meaning) for name, values in self.shorthand.items() for meaning in values.values()]
-        used += [(f"shorthand.{name}", meaning) for name, meaning in spelt_out]
-        corrected = {name: set(entry.corrected) - set(self.refused) for name, entry in self.recipes.items()}
-        used += [(f"recipes.{name}.corrected", dict.fromkeys(names)) for name, names in corrected.items()]
-        for where, options in used:
-            for name, value in options.items():
-                if name in self.facts:
-                    continue
-                if name not in self.options:
-                    raise ValueError(f"{where}: {name} is no option of this family")
-                if value is not None:
-                    self.options[name].parse(value)
-        return self
-
 
 class Recipe(Section):
     """A recipe with its family."""
@@ -301,11 +275,9 @@ def _document(name: str) -> dict[str, Any]:
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Every recipe that is shipped, by name. ValueError if two families use one name."""
-    recipes_by_name: dict[str, Recipe] = {}
-    for family_name, family in families().items():
-        for name, entry in family.recipes.items():
-            if name in recipes_by_name:
-                raise ValueError(f"{name} is a recipe of {recipes_by_name[name].family_name} and of {family_name}")
-            recipes_by_name[name] = Recipe(name=name, family_name=family_name, family=family, entry=entry)
-    return recipes_by_name
+    """Every recipe that is shipped, by name."""
+    return {
+        name: Recipe(name=name, family_name=family_name, family=family, entry=entry)
+        for family_name, family in families().items()
+        for name, entry in family.recipes.items()
+    }

@@ -40,6 +40,11 @@ def given(file: Path, choice: Choice) -> Iterator[Given]:
 EVERY = {each.name for file, choice in EXAMPLES for each in given(file, choice)}
 
 
+def test_every_known_parameter_has_a_meaning() -> None:
+    for name, row in known_parameters().items():
+        assert row.to or row.option or row.derived or row.refused or row.only or row.profile or row.reader, name
+
+
 def test_the_examples_have_every_parameter_that_is_known() -> None:
     assert set(known_parameters()) == EVERY
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from shakedown.desired.models import Smoke
 from shakedown.recipes.documents import documents
@@ -174,10 +174,51 @@ def test_deepseek_ends_after_fifty_iterations() -> None:
         ({"color": "red"}, "Extra inputs"),
     ],
 )
-def test_a_typing_error_in_a_family_is_found_when_it_is_loaded(change: dict[str, Any], complaint: str) -> None:
+def test_a_typing_error_in_a_family_is_found(change: dict[str, Any], complaint: str) -> None:
     document = families()["llama3"].model_dump(exclude_unset=True)
-    with pytest.raises(ValidationError, match=complaint):
-        Family.model_validate(document | change)
+    with pytest.raises(ValueError, match=complaint):
+        check(Family.model_validate(document | change))
+
+
+def check(family: Family) -> None:
+    """Raise ValueError for a name in the file that means no option of the family, and for a value that is none."""
+    used: list[tuple[str, Mapping[str, Any]]] = [("roles", dict.fromkeys(family.role_options.values()))]
+    used += [("names", dict.fromkeys(family.names.values()))]
+    used += [(f"recipes.{name}", entry.options) for name, entry in family.recipes.items()]
+    used += [("rules", {**dict.fromkeys(rule.names()), **rule.when, **rule.require}) for rule in family.rules]
+    used += [("conditional", {**dict.fromkeys(part.given), **part.when}) for part in family.conditional]
+    used += [("models", {**model.when, **model.sharded}) for model in family.models]
+    used += [("launch.real_data", family.launch.real_data)]
+    used += [("launch.cache_dir", dict.fromkeys(filter(None, (family.launch.cache_dir,))))]
+    spelt_out = [(name, meaning) for name, values in family.shorthand.items() for meaning in values.values()]
+    used += [(f"shorthand.{name}", meaning) for name, meaning in spelt_out]
+    corrected = {name: set(entry.corrected) - set(family.refused) for name, entry in family.recipes.items()}
+    used += [(f"recipes.{name}.corrected", dict.fromkeys(names)) for name, names in corrected.items()]
+    used += [("options", {name: option.default}) for name, option in family.options.items()]
+    for where, options in used:
+        for name, value in options.items():
+            if name not in family.options and name not in family.facts:
+                raise ValueError(f"{where}: {name} is no option of this family")
+            if value is not None and name in family.options:
+                family.options[name].parse(value)
+    for name, option in family.options.items():
+        if option.type == "choice" and not option.values:
+            raise ValueError(f"{name}: a choice needs values")
+    for document in (family.document, *(entry.document for entry in family.recipes.values() if entry.document)):
+        if document not in documents():
+            raise ValueError(f"{document}: not in documents.toml")
+    for expect in (expect for entry in family.recipes.values() for expect in entry.expect):
+        if expect.source not in documents():
+            raise ValueError(f"{expect.source}: not in documents.toml")
+
+
+@pytest.mark.parametrize("name", families())
+def test_every_name_in_a_familys_file_means_something(name: str) -> None:
+    check(families()[name])
+
+
+def test_no_two_families_have_a_recipe_of_one_name() -> None:
+    assert len(recipes()) == sum(len(family.recipes) for family in families().values())
 
 
 def test_llama2_takes_what_llama3_takes() -> None:
@@ -190,8 +231,8 @@ def test_llama2_takes_what_llama3_takes() -> None:
 def test_a_document_that_nobody_knows_is_refused() -> None:
     """What a plan or a finding names is a title with an address, never a name that leads nowhere."""
     document = families()["llama3"].model_dump(exclude_unset=True)
-    with pytest.raises(ValidationError, match=r"documents\.toml"):
-        Family.model_validate({**document, "document": "000.txt"})
+    with pytest.raises(ValueError, match=r"documents\.toml"):
+        check(Family.model_validate({**document, "document": "000.txt"}))
     assert all(each.url is None or each.url.startswith("https://") for each in documents().values())
     named = {recipe.document for recipe in recipes().values()}
     assert {each.title for each in named if each.url is None} == {documents()["embedded"].title}

@@ -7,8 +7,6 @@ import re
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import model_validator
-
 from shakedown.common.data import read_toml
 from shakedown.common.section import Section
 from shakedown.desired import profiles
@@ -43,12 +41,6 @@ class Parameter(Section):
     open: str | None = None
     one_node: str | None = None
     required: list[Literal["sections", "sweep", "distributed"]] = []
-
-    @model_validator(mode="after")
-    def _has_a_meaning(self) -> Parameter:
-        if not (self.to or self.option or self.derived or self.refused or self.only or self.profile or self.reader):
-            raise ValueError("a parameter that means nothing")
-        return self
 
     def parse(self, value: Any) -> Any:
         """Return the typed value. Raise ValueError with what was expected."""
