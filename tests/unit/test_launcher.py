@@ -298,12 +298,17 @@ def test_a_node_that_no_watchdog_and_no_guardian_frees_says_what_does(
     wait(node, "ready")
     node.go()
     wait(node, "running")
+
+    def state(pid: int) -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    until(lambda: len(marked(RUN, "n")) > 1)  # the shell has set its trap
     watchdog = watchdog_of(nodes)
     guardian = int(Path(f"/proc/{watchdog}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(guardian, number)
     os.kill(watchdog, number)
     try:
-        until(lambda: number == signal.SIGSTOP or not alive(watchdog))
+        until(lambda: state(watchdog) == "T" if number == signal.SIGSTOP else not alive(watchdog))
         with pytest.raises(Refused, match=said) as refused:
             make(run_id="another")
         _, _, command = str(refused.value).partition("kill ")
@@ -311,7 +316,7 @@ def test_a_node_that_no_watchdog_and_no_guardian_frees_says_what_does(
         time.sleep(2.5)  # the lease
         for pid in pids:
             os.kill(int(pid), {"-9": signal.SIGKILL, "-CONT": signal.SIGCONT}[option])
-        until(lambda: marked(RUN, "n") == [], 30)
+        until(lambda: marked(RUN, "n") == [] and not alive(watchdog), 30)
         make(run_id="another")
     finally:
         if number == signal.SIGSTOP:
