@@ -10,7 +10,7 @@ import json
 import re
 import socket
 import struct
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, Optional
 
 import psutil
 
@@ -70,17 +70,6 @@ def statistics(interface: str) -> dict[str, int]:
 _UP = 0x1
 _NETWORKD = ("/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network")
 _MANAGER = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")
-
-
-class Link(NamedTuple):
-    """`speed`: Mb/s, 0 where it is not known."""
-
-    mac: str
-    mtu: int
-    up: bool
-    speed: int
-    ipv4: List[str]
-    ipv6: List[str]
 
 
 def prefix_length(netmask: str) -> int:
@@ -190,37 +179,38 @@ class PersistedMtu:
         return value
 
 
-def _links(tree: Tree) -> dict[str, Link]:
-    """Return what the kernel has of each interface of this network namespace; no file holds the addresses."""
+def _links(tree: Tree) -> dict[str, Part]:
+    """Return what the kernel has of each interface of this network namespace; no file holds the addresses. `speed`:
+    Mb/s, 0 where it is not known."""
     if not tree.live:
-        return {name: Link(**stats) for name, stats in tree.recorded("interfaces").items()}
-    found = {
-        name: Link("", stats.mtu, stats.isup, stats.speed, [], []) for name, stats in psutil.net_if_stats().items()
+        return dict(tree.recorded("interfaces"))
+    found: dict[str, Part] = {
+        name: {"mac": "", "mtu": stats.mtu, "up": stats.isup, "speed": stats.speed, "ipv4": [], "ipv6": []}
+        for name, stats in psutil.net_if_stats().items()
     }
     for label, addresses in psutil.net_if_addrs().items():
         name = label.partition(":")[0]  # an address may have a label of its own: eth0:1
         if name not in found:
             continue  # it has gone meanwhile
-        link = found[name]
         for family, address, netmask, *_ in addresses:
             if family == psutil.AF_LINK:
-                found[name] = link._replace(mac=address)
+                found[name]["mac"] = address
             elif family in (socket.AF_INET, socket.AF_INET6) and netmask:
-                written = "{}/{}".format(address.split("%", 1)[0], prefix_length(netmask))
-                (link.ipv4 if family == socket.AF_INET else link.ipv6).append(written)
+                kind = "ipv4" if family == socket.AF_INET else "ipv6"
+                found[name][kind].append("{}/{}".format(address.split("%", 1)[0], prefix_length(netmask)))
     return found
 
 
-def _one(name: str, link: Link, parent: str, mtus: PersistedMtu) -> Part:
+def _one(name: str, link: Part, parent: str, mtus: PersistedMtu) -> Part:
     unknown = Unreadable("missing", "{}: its link is down, or its driver reports no speed".format(name)).as_part()
     return {
         "name": name,
-        "mac": link.mac,
-        "mtu": {"running": str(link.mtu), "persisted": attempt(mtus, name)},
-        "up": link.up,
-        "speed_mbps": link.speed or unknown,
-        "ipv4": link.ipv4,
-        "ipv6": link.ipv6,
+        "mac": link["mac"],
+        "mtu": {"running": str(link["mtu"]), "persisted": attempt(mtus, name)},
+        "up": link["up"],
+        "speed_mbps": link["speed"] or unknown,
+        "ipv4": link["ipv4"],
+        "ipv6": link["ipv6"],
         "bdf": parent if pci.is_bdf(parent) else None,
     }
 
@@ -229,7 +219,7 @@ def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict
     """Return interfaces by name, and the error counters of the PCI ones, if these are `counted`."""
     parents = {device.name: device.parent for device in devices(tree, "net")}
     mtus = PersistedMtu(tree, unit)
-    links = {name: Link(*link) for name, link in tree.ask("interfaces", _links, tree).items()}
+    links = tree.ask("interfaces", _links, tree)
     parts = [_one(name, link, parents.get(name, ""), mtus) for name, link in sorted(links.items())]
     counters: dict[str, Any] = {}
     for part in parts:

@@ -648,8 +648,8 @@ def test_interfaces_have_their_addresses_by_family_and_name(monkeypatch: pytest.
     monkeypatch.setattr(psutil, "net_if_stats", lambda: {"eth0": up})
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
     found = interfaces._links(Tree())
-    link = interfaces.Link("aa:bb", 9000, True, 400_000, ["192.0.2.1/24", "192.0.2.2/32"], ["fe80::1/64"])
-    assert found == {"eth0": link}
+    link = {"mac": "aa:bb", "mtu": 9000, "up": True, "speed": 400_000}
+    assert found == {"eth0": {**link, "ipv4": ["192.0.2.1/24", "192.0.2.2/32"], "ipv6": ["fe80::1/64"]}}
 
 
 @pytest.mark.parametrize(("counted", "keys"), [(True, {"ethtool/eth1/rx_errors"}), (False, set())])
