@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FORKED = ("go", "poll", "fetch", "digest")
-LOADED = "argparse base64 ctypes hashlib ipaddress pathlib select shutil traceback typing zlib"
+LOADED = "base64 ctypes hashlib ipaddress pathlib select shutil traceback typing zlib"
 
 
 def is_forked(argv: list[str]) -> bool:

@@ -98,28 +98,28 @@ class Rack:
             self.prepared[node] = now
             answer: dict[str, Any] = {"python": "/usr/bin/python3", "run_dir": "/r/run", "leftovers": {}}
             return True, [json.dumps(answer)], []
-        command, *options = argv[argv.index("/r/run/.launcher") + 1 :]
+        command, text = argv[argv.index("/r/run/.launcher") + 1 :]
+        arguments = json.loads(text)
         if command == "go":
             self.went[node] = now
         elif command == "stop":
             self.stopped.setdefault(node, now)
-            self.why[node] = options[options.index("--why") + 1]
+            self.why[node] = arguments["reason"]
         elif command == "fetch":
-            return True, [json.dumps(self._piece(script, options))], []
+            return True, [json.dumps(self._piece(script, **arguments))], []
         elif command == "digest":
-            return True, [json.dumps({"sha256": None, "size": int(options[-1])})], []
+            return True, [json.dumps({"sha256": None, "size": arguments["length"]})], []
         elif command == "standstill":
             self.looked[node] = now
             return True, ['{"files": [], "processes": 1}'], []
         elif command == "remove":
             self.removed.add(node)
             return True, ['{"left": []}'], []
-        return True, [json.dumps(self._status(node, int(options[-1]) if command == "poll" else 0))], []
+        return True, [json.dumps(self._status(node, arguments.get("offset", 0)))], []
 
-    def _piece(self, script: Script, options: list[str]) -> dict[str, Any]:
-        name, count, seconds = script.pieces
-        offset = int(options[-1])
-        if options[options.index("--file") + 1] != name:
+    def _piece(self, script: Script, name: str, offset: int) -> dict[str, Any]:
+        known, count, seconds = script.pieces
+        if name != known:
             return {"missing": "no such file"}
         self.turns.sleep(seconds)
         data = PIECE if offset < count * len(PIECE) else b""

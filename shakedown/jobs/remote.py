@@ -216,7 +216,7 @@ class Node:
     def poll(self, offset: int, devices: int = 0) -> Status:
         """Return the status, at most a megabyte of the leader's log from `offset`, and the events of devices from
         `devices`. Renew the lease."""
-        answer = self._call("poll", "--devices", str(devices), "--offset", str(offset))
+        answer = self._call("poll", devices=devices, offset=offset)
         piece = read_piece(answer, offset)
         events = answer.get("devices")
         more = read_piece(events, devices).data if isinstance(events, dict) else b""
@@ -226,25 +226,23 @@ class Node:
         """Have the run ended; it is over when a poll says so. Where the answer to `prepare` was lost, the launcher
         finds the run by its id. It refuses with the kind "absent" where the node has no such run."""
         if self._launcher:
-            return read(Status, self._call("stop", "--why", reason, timeout=self._timeout_s * 2))
+            return read(Status, self._call("stop", self._timeout_s * 2, reason=reason))
         answer = self._bootstrap({"stop": {"run_id": self.run_id, "why": reason}}, self._timeout_s * 2)
         self._locate(read(Location, answer))
         return read(Status, answer)
 
     def record_hang(self) -> HangRecord:
         """Have the node record what the run's processes are doing; this stops nothing."""
-        return read(HangRecord, self._call("standstill", timeout=HANG_RECORD_S))
+        return read(HangRecord, self._call("standstill", HANG_RECORD_S))
 
     def fetch(self, file: str, offset: int) -> Piece:
         """Fetch a part of a log of the plan from `offset`. Refused: not readable."""
-        return read_piece(refuse_missing(self._call("fetch", "--file", file, "--offset", str(offset))), offset)
+        return read_piece(refuse_missing(self._call("fetch", name=file, offset=offset)), offset)
 
     def digest(self, file: str, length: int, question: str = "") -> Digest:
         """Return a log's size on the node, and the SHA-256 of its first `length` bytes there, signed where a `question`
         (node/sign.py) wants that; None where it would take the node too long. Refused: not readable."""
-        sign = ["--sign", question] if question else []
-        answer = self._call("digest", "--file", file, *sign, "--offset", str(length))
-        return read(Digest, refuse_missing(answer))
+        return read(Digest, refuse_missing(self._call("digest", name=file, length=length, question=question)))
 
     def remove(self) -> list[str]:
         """Remove the run's folder and let go of the node; return what could not be removed."""
@@ -267,8 +265,8 @@ class Node:
         argv, stdin = bootstrap(request)
         return self._run(argv, stdin, timeout)
 
-    def _call(self, *arguments: str, timeout: float | None = None) -> dict[str, Any]:
-        return self._run([*self._launcher, *arguments], None, timeout or self._timeout_s)
+    def _call(self, command: str, timeout: float | None = None, **arguments: Any) -> dict[str, Any]:
+        return self._run([*self._launcher, command, json.dumps(arguments)], None, timeout or self._timeout_s)
 
     def _run(self, argv: list[str], stdin: str | None, timeout: float) -> dict[str, Any]:
         _, out, err = self._remote(self.name, argv, stdin, timeout)

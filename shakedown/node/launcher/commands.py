@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import os
@@ -156,6 +155,10 @@ class _Visit:
     def _mark(self) -> str:
         return str(folder.read_json(self.path, "job.json").get("mark", self.run_id))
 
+    def go(self) -> Dict[str, Any]:
+        """Have the leader begin."""
+        return self.ask("go")
+
     def poll(self, offset: int, devices: int) -> Dict[str, Any]:
         """Return the status, the leader's log from `offset`, and the events of devices from `devices`."""
         answer = self.ask("poll", offset=offset)
@@ -260,29 +263,13 @@ def _stop_by_id(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def main(arguments: List[str]) -> None:
-    """Run one command of a run whose folder holds this file."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["go", "poll", "fetch", "digest", "standstill", "stop", "remove", "needs"])
-    parser.add_argument("--offset", type=int, default=0)
-    parser.add_argument("--devices", type=int, default=0)
-    parser.add_argument("--file", default="")
-    parser.add_argument("--sign", default="")
-    parser.add_argument("--why", default="stopped")
-    options = parser.parse_args(arguments)
+    """Run one command of a run whose folder holds this file: "needs", or a method of `_Visit` and what it takes, in
+    JSON."""
     run = _Visit(str(pathlib.Path(__file__).absolute().parents[3]))  # RUN/.launcher/node/launcher/commands.py
-    commands = {
-        "go": lambda: run.ask("go"),
-        "poll": lambda: run.poll(options.offset, options.devices),
-        "fetch": lambda: run.fetch(options.file, options.offset),
-        "digest": lambda: run.digest(options.file, options.offset, options.sign),
-        "standstill": run.standstill,
-        "stop": lambda: run.stop(options.why),
-        "remove": run.remove,
-    }
-    if options.command == "needs":
+    if arguments == ["needs"]:
         found = needs.lacking(folder.read_json(run.path, "job.json").get("needs", []), dict(os.environ))
         sys.exit("; ".join(lack["text"] for lack in found) or 0)
     try:
-        print(json.dumps(commands[options.command]()))
+        print(json.dumps(getattr(run, arguments[0])(**json.loads(arguments[1]))))
     except control.Silent as error:
         print(json.dumps({"silent": str(error)}))

@@ -98,26 +98,26 @@ class Rack:
             return False, [], ["no route to host"]
         if f"{_RUN}/.launcher" not in argv:
             return _answer({"python": "/usr/bin/python3", "run_dir": _RUN, "leftovers": {}})
-        command, *options = argv[argv.index(f"{_RUN}/.launcher") + 1 :]
+        command, text = argv[argv.index(f"{_RUN}/.launcher") + 1 :]
+        arguments = json.loads(text)
         if command == "go":
             self._started[node] = now
         elif command == "stop":
-            self._stopped.setdefault(node, (now, options[options.index("--why") + 1]))
+            self._stopped.setdefault(node, (now, arguments["reason"]))
         elif command in ("fetch", "digest"):
-            return _answer(self._file(node, command, options))
+            return _answer(self._file(node, command, **arguments))
         elif command == "standstill":
             return _answer({"files": [], "processes": 8})
         elif command == "remove":
             return _answer({"left": []})
-        return _answer(self._status(node, int(options[-1]) if command == "poll" else 0))
+        return _answer(self._status(node, arguments.get("offset", 0)))
 
-    def _file(self, node: str, command: str, options: list[str]) -> dict[str, Any]:
-        name, offset = options[options.index("--file") + 1], int(options[-1])
+    def _file(self, node: str, command: str, name: str, offset: int = 0, length: int = 0, **_: Any) -> dict[str, Any]:
         if name not in (LEADER, KERNEL_LOG, SAMPLES):
             return {"missing": "no such file"}
         data = self._log(node)[0] if name == LEADER else self._sampler(node, name)
         if command == "digest":
-            return {"size": len(data), "sha256": hashlib.sha256(data[:offset]).hexdigest()}
+            return {"size": len(data), "sha256": hashlib.sha256(data[:length]).hexdigest()}
         return {"data": _packed(data[offset:]), "offset": len(data), "size": len(data)}
 
     def _sampler(self, node: str, name: str) -> bytes:
