@@ -16,8 +16,10 @@ import sys
 
 # Before all else is loaded, which takes longer than a person takes to change their mind. A process that only imports
 # this module keeps its signal handlers, and its modules as they are.
-if sys.argv[0].endswith("shakedown") and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, lambda *_: os._exit(os.write(2, b"shakedown: interrupted\n") and 130))
+if sys.argv[0].endswith("shakedown"):
+    for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(_number) != signal.SIG_IGN:  # nohup stays nohup
+            signal.signal(_number, lambda *_: os._exit(os.write(2, b"shakedown: interrupted\n") and 130))
 
 # isort: split
 import ast
@@ -79,9 +81,10 @@ class Commands(Group):
     """A group whose commands are imported when they are needed."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Exit with 130 after Ctrl-C: click's own code is 1, which says here that something has failed."""
-        if getattr(signal.getsignal(signal.SIGINT), "__module__", "") == __name__:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # all is loaded that a traceback could begin in
+        """Exit with 130 after a signal: click's own code is 1, which says here that something has failed."""
+        for number in signal.valid_signals():
+            if getattr(signal.getsignal(number), "__module__", "") == __name__:
+                signal.signal(number, signal.default_int_handler)  # all is loaded that a traceback could begin in
         try:
             return super().invoke(ctx)
         except click.BadParameter as error:

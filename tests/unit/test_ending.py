@@ -198,13 +198,20 @@ def test_an_interrupt_while_things_are_loaded(tmp_path: Path, command: str, mome
 
 
 @pytest.mark.parametrize(
-    ("command", "moment"),
-    [("report", "click"), ("watch", "shakedown.report.terminal"), ("run", "shakedown.common.text"), ("soak", "ast")],
+    ("command", "moment", "number"),
+    [
+        ("report", "click", "SIGINT"),
+        ("watch", "shakedown.report.terminal", "SIGTERM"),
+        ("run", "shakedown.common.text", "SIGINT"),
+        ("soak", "ast", "SIGHUP"),
+        ("judge", "shakedown.gates", "SIGTERM"),
+    ],
 )
 def test_an_interrupt_of_another_command_while_things_are_loaded_is_one_line(
-    tmp_path: Path, command: str, moment: str
+    tmp_path: Path, command: str, moment: str, number: str
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_ITSELF.replace("MODULE", moment))
+    script = INTERRUPTS_ITSELF.replace("MODULE", moment).replace("SIGINT", number)
+    (tmp_path / "sitecustomize.py").write_text(script)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     argv = [str(BIN / "shakedown"), command]
     ran = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120)

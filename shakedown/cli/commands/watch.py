@@ -1,6 +1,5 @@
 """The command that follows a run from another terminal: watch."""
 
-import signal
 import sys
 from dataclasses import replace
 
@@ -32,8 +31,6 @@ def watch(run: str) -> None:
     shakedown watch 20261122T0144 | tee watched.log
     """
     out = terminal.console()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # they give the terminal back as Ctrl-C does
-        signal.signal(number, signal.default_int_handler)
     try:
         folder = find_run(run)
         record, picture = follow(folder, out)
