@@ -158,8 +158,9 @@ def test_the_command_lists_its_faults_and_shows_the_rack(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     listed = CliRunner().invoke(main, ["demo", "--fault", "list"])
     assert listed.exit_code == 0 and len(listed.output.splitlines()) == len(faults())
-    unknown = CliRunner().invoke(main, ["demo", "--fault", "gpu_lots"])
+    unknown = CliRunner().invoke(main, ["demo", "--fault", "gpu_lots", "--nodes", "0"])
     assert unknown.exit_code == 2 and "did you mean gpu_lost?" in unknown.output
+    assert "0 is not in the range" in unknown.output, "all wrong options at once"
     ran = CliRunner().invoke(main, ["demo", "--nodes", "8", "--format", "json"])
     assert ran.exit_code == 1, ran.output
     document = json.loads(ran.stdout)

@@ -1,7 +1,6 @@
 """The whole path over a simulated rack."""
 
 import sys
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import wrap
@@ -20,10 +19,24 @@ PREPARE = ("stream",)
 SECTION = "Prepare"
 
 
+def _known(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the faults that --fault names, each once, or the words that stand for all and for none."""
+    unknown = [name for name in names if name not in faults()]
+    if unknown and "list" not in names and names != ("none",):
+        lines = [f"{name}{nearest(name, faults(), ': did you mean ', '?')}" for name in unknown]
+        raise click.BadParameter(f"{'; '.join(lines)} (--fault list: all)")
+    return tuple(dict.fromkeys(names))
+
+
 @click.command(epilog=EXIT_CODES)
 @click.option("--nodes", "count", type=click.IntRange(2, 4096), default=64, show_default=True, help="in the rack")
 @click.option(
-    "--fault", "names", multiple=True, metavar="NAME", help="play this one; repeatable; list: print all; none"
+    "--fault",
+    "names",
+    multiple=True,
+    callback=_known,
+    metavar="NAME",
+    help="play this one; repeatable; list: print all; none",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="of the noise, and of where the faults are")
 @click.option(
@@ -56,7 +69,7 @@ def demo(
         for fault in faults().values():
             click.echo(f"{fault.name:{width}}  {fault.what}")
         return
-    chosen = () if names == ("none",) else _known(names) or DEFAULT
+    chosen = () if names == ("none",) else names or DEFAULT
     run = Demo(Scenario.of(count, chosen, seed), folder, seed, lambda event: _say(event.text, event.kind))
     _say(f"{count} simulated nodes; no hardware is used. Faults: {', '.join(chosen) or 'none'}")
     findings = run.examine()
@@ -76,14 +89,6 @@ def demo(
     _say("the report as a page:")
     _say(f"shakedown report {directory} --output report.html")
     sys.exit(code)
-
-
-def _known(names: Iterable[str]) -> tuple[str, ...]:
-    unknown = [name for name in names if name not in faults()]
-    if unknown:
-        lines = [f"{name}{nearest(name, faults(), ': did you mean ', '?')}" for name in unknown]
-        raise click.BadParameter(f"{'; '.join(lines)}. --fault list shows them", param_hint="'--fault'")
-    return tuple(dict.fromkeys(names))
 
 
 def _say(text: str, kind: str = "phase") -> None:
