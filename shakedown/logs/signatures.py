@@ -66,8 +66,7 @@ def _known(*lines: str) -> Entry | None:
     are hundreds, and iteration lines hold a text of some."""
     texts, entries_of = _by_text()
     places = sorted({place for line in lines for text in texts.those_in(line) for place in entries_of[text]})
-    tried = [entries("job")[place] for place in places]
-    return next((known for known in tried if any(known.matches(line) for line in lines)), None)
+    return next((known for at in places if any(map((known := entries("job")[at]).matches, lines))), None)
 
 
 class Scanner:
@@ -342,7 +341,8 @@ class FailureScanner:
             return found
         plain = wrapped(own, _FORMS)
         inner = _known(plain) if plain else None
-        if inner is not None and not inner.refuses(own) and not (found and inner.general and not found.general):
+        says_less = inner is not None and (inner.general or inner.role == "echo")
+        if inner and not inner.refuses(own) and not (says_less and found and not found.general):
             found = inner
         if found is not None and (found.symptom or not (found.general or found.frames)):
             return found
@@ -354,10 +354,10 @@ class FailureScanner:
 
     def _settle(self, line: str, by: str = "") -> Match | None:
         own = by + unprefixed(line)
-        found = self._signature_of(line, own)
+        found = None if any(map(_FORMS["code"].match, (own, line))) else self._signature_of(line, own)
         if found and not self._every and (found.warns or (_FORMS["indented"].match(line) and not found.matches(line))):
             self._warned[found.name], found = _match(found, self.lines, line), None
-        if not found or _mild(line) or _FORMS["code"].match(own):
+        if not found or _mild(line):
             return None
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)

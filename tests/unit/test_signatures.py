@@ -751,6 +751,46 @@ def test_what_a_shell_says_of_a_signal_is_a_failure_in_any_language(line: str, n
 @pytest.mark.parametrize(
     "line",
     [
+        "generated text: Segmentation fault",
+        "sample 3: the kernel wrote Bus error (core dumped) and left",
+        "the story ends with a Segmentation fault of the heart",
+        "and then: Illegal instruction, they cried",
+        "completion: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "assistant: Exit code 137 means that the process was killed",
+        "[sandbox] program exited with code 139",
+        "tool result: the snippet exited with code 127",
+        "probe of nccl: exit code: 127",
+    ],
+)
+def test_what_a_model_writes_or_its_tools_answer_is_no_failure(line: str) -> None:
+    assert not scanned([f"{line}\n"], [], trains=False).matches
+    assert FailureScanner(every=True).line(f"{line}\n") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("train.sh: line 7: 4242 Segmentation fault      (core dumped) python train.py", "segmentation_fault"),
+        ("srun: error: node7: task 3: Bus error", "bus_error"),
+        ("[node7:4242] Signal: Illegal instruction (4)", "illegal_instruction"),
+        ("Application 4242 exit signals: Killed", "killed"),
+        ("batch response: This repository is over its data quota", "git_refused"),
+        (
+            "docker: Error response from daemon: toomanyrequests: You have reached your pull rate limit",
+            "registry_rate_limit",
+        ),
+        ("mlflow.exceptions.MlflowException: API request failed: [Errno 111] Connection refused", "connect_failed"),
+        ("mlx5: got completion with error: Input/output error", "rdma_completion"),
+    ],
+)
+def test_a_line_accuses_the_process_or_the_component_that_it_names(line: str, name: str) -> None:
+    root = scanned([f"{line}\n"], [], trains=False).root
+    assert root is not None and root.name == name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         "slurmstepd: error: Unable to create TMPDIR [/scratch/x]: Permission denied",
         "slurmstepd: error: Setting TMPDIR to /tmp",
         "0.1s: job.exception type=timeout severity=1 a note alone",
