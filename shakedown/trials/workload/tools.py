@@ -17,20 +17,6 @@ from typing import NamedTuple
 
 from . import rocm
 
-
-class Row(NamedTuple):
-    """A row of a table, by the names of its columns; a name that the header has twice becomes name and name.2."""
-
-    cells: dict[str, str]
-
-    def number(self, name: str) -> float:
-        """Return a column's number; NaN where the column is absent or holds no number."""
-        try:
-            return float(self.cells.get(name, "nan"))
-        except ValueError:
-            return math.nan
-
-
 COMMANDS: dict[str, list[list[str]]] = {
     "rccl_tests": [
         ["all_reduce_perf", "-b", "8", "-e", "8G", "-f", "2", "-g", "{gpus}"],
@@ -42,8 +28,9 @@ COMMANDS: dict[str, list[list[str]]] = {
 """As on AMD's acceptance pages (ROCm/system-acceptance-docs, docs/common/system-validation.md, 2026-07-10)."""
 
 
-def table(text: str, names: str, first: str) -> Iterator[Row]:
-    """Yield the rows below a header. `names`: a pattern of its names; `first`: its first name, a number in each row."""
+def table(text: str, names: str, first: str) -> Iterator[dict[str, str]]:
+    """Yield the rows below a header by its names; a name that stands twice becomes name and name.2. `names`: a pattern
+    of the names; `first`: the first one, a number in each row."""
     header: list[str] = []
     for line in text.splitlines():
         words = [word.strip() for word in re.findall(names, line)]
@@ -54,16 +41,24 @@ def table(text: str, names: str, first: str) -> Iterator[Row]:
             continue
         cells = line.split()
         if header and len(cells) == len(header) and re.fullmatch(r"\d+", cells[0]):
-            yield Row(dict(zip(header, cells)))  # noqa: B905
+            yield dict(zip(header, cells))  # noqa: B905
+
+
+def number(row: dict[str, str], name: str) -> float:
+    """Return a column's number; NaN where the column is absent or holds no number."""
+    try:
+        return float(row.get(name, "nan"))
+    except ValueError:
+        return math.nan
 
 
 def rccl(text: str) -> tuple[float, int]:
     """Read bus bandwidth in GB/s at the largest message, in place, and wrong results (not the average of all sizes)."""
     rows = list(table(text.replace("#wrong", " wrong"), r"[a-z]+", "size"))
-    wrong = [row.number(name) for row in rows for name in ("wrong", "wrong.2")]
-    last = max(rows, key=lambda row: row.number("size"), default=Row({}))
-    in_place = "busbw.2" if "busbw.2" in last.cells else "busbw"
-    return last.number(in_place), int(sum(number for number in wrong if number == number))
+    wrong = [number(row, name) for row in rows for name in ("wrong", "wrong.2")]
+    last = max(rows, key=lambda row: number(row, "size"), default={})
+    in_place = "busbw.2" if "busbw.2" in last else "busbw"
+    return number(last, in_place), int(sum(count for count in wrong if count == count))
 
 
 _PERFTEST = r"#\w+|(?:BW \w+|MsgRate|t_\w+|[\d.]+% percentile)\[[^\]]+\]"
@@ -71,17 +66,17 @@ _PERFTEST = r"#\w+|(?:BW \w+|MsgRate|t_\w+|[\d.]+% percentile)\[[^\]]+\]"
 
 def ib_bandwidth(text: str) -> float:
     """Read Gb/s of ib_write_bw and its kin: the average at the largest message, from any unit."""
-    last = max(table(text, _PERFTEST, "#bytes"), key=lambda row: row.number("#bytes"), default=Row({}))
+    last = max(table(text, _PERFTEST, "#bytes"), key=lambda row: number(row, "#bytes"), default={})
     for unit, factor in (("Gb/sec", 1.0), ("MB/sec", 8 * 1.048576 / 1000), ("MiB/sec", 8 * 1.048576 / 1000)):
-        if f"BW average[{unit}]" in last.cells:
-            return last.number(f"BW average[{unit}]") * factor
+        if f"BW average[{unit}]" in last:
+            return number(last, f"BW average[{unit}]") * factor
     return math.nan
 
 
 def ib_latency(text: str) -> float:
     """Read microseconds of ib_read_lat and its kin: the typical latency at the smallest message."""
-    first = min(table(text, _PERFTEST, "#bytes"), key=lambda row: row.number("#bytes"), default=Row({}))
-    return first.number("t_typical[usec]")
+    first = min(table(text, _PERFTEST, "#bytes"), key=lambda row: number(row, "#bytes"), default={})
+    return number(first, "t_typical[usec]")
 
 
 def babelstream(text: str) -> tuple[dict[str, float], int]:
