@@ -337,11 +337,12 @@ def search_state(search: Isolation) -> list[Any]:
     step, rest = next_step(search), known.model
     suspects = (*known.named.values(), *known.shared, *known.likely_shared)
     words = [
-        " ".join([group.id, group.purpose, str(group.parent), *group.nodes, "/", *group.pads]) for group in step.groups
+        " ".join([group.id, group.purpose, str(group.parent), *group.nodes, "/", *group.pads])
+        for group in (() if isinstance(step, Result) else step)
     ]
     return [
         words,
-        step.result and shortly(step.result),
+        shortly(step) if isinstance(step, Result) else None,
         {node: round(chance, 5) for node, chance in known.probability.items()},
         [f"{suspect} {suspect.probability:.5f} {' '.join(suspect.trainings)}" for suspect in suspects],
         [f"{known.words(cause)} {chance:.5f}" for chance, cause in rest.likeliest(4) if chance > 1e-4],

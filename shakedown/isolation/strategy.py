@@ -33,12 +33,7 @@ _NOTHING_PASSED = 6  # trainings without a single pass
 _SILENT_ROUNDS = 3  # in a row, in which no training gave a result
 
 
-@dataclass(frozen=True)
-class Step:
-    """The groups of the next round, or the end."""
-
-    groups: tuple[Group, ...] = ()
-    result: Result | None = None
+Step = tuple[Group, ...] | Result  # the groups of the next round, or the end
 
 
 def most_rounds(count: int) -> int:
@@ -53,25 +48,25 @@ def next_step(isolation: Isolation) -> Step:
     knowledge = Knowledge(problem, isolation.rounds, isolation.run_id)
     if len(problem.nodes) < LEAST_NODES:
         reason = f"fewer than {LEAST_NODES} nodes: a search could not tell which is bad"
-        return Step(result=_end(knowledge, reason))
+        return _end(knowledge, reason)
     if reason := _systemic(knowledge):
-        return Step(result=_end(knowledge, reason, systemic=True))
+        return _end(knowledge, reason, systemic=True)
     if number > (problem.rounds or most_rounds(len(problem.nodes))):
-        return Step(result=_end(knowledge, f"stopped after {counted(len(isolation.rounds), 'round')}, the limit"))
+        return _end(knowledge, f"stopped after {counted(len(isolation.rounds), 'round')}, the limit")
     if problem.seconds is not None and isolation.rounds and _no_time(isolation):
         reason = f"stopped after {isolation.seconds:.0f} s: the next round would exceed the time limit"
-        return Step(result=_end(knowledge, reason))
+        return _end(knowledge, reason)
     if _without_results(isolation):
-        return Step(result=_end(knowledge, _why_none(knowledge)))
+        return _end(knowledge, _why_none(knowledge))
     shared = knowledge.model.shared
     if shared > _DOUBT or (not knowledge.open and shared + float(knowledge.model.sometimes.sum()) > _DOUBT):
         return _between(knowledge, number)
     if knowledge.open:
         if groups := _single_nodes(knowledge, number):
-            return Step(groups=groups)
+            return groups
         if reason := _systemic(knowledge, _DOUBT):  # nodes that only ever failed with each other cannot be told apart
-            return Step(result=_end(knowledge, reason, systemic=True))
-        return Step(result=_end(knowledge, _why_none(knowledge)))
+            return _end(knowledge, reason, systemic=True)
+        return _end(knowledge, _why_none(knowledge))
     return _close(knowledge, number)
 
 
@@ -92,16 +87,16 @@ def _between(knowledge: Knowledge, number: int) -> Step:
     if float(knowledge.model.sizes.sum()) > CONVINCED_SHARED:
         least = min(len(training.nodes) for training in knowledge.trainings if training.outcome == "fail")
         reason = f"any {least} nodes together fail, and few nodes together pass"
-        return Step(result=_end(knowledge, f"{reason}: a cause that shows only at size"))
+        return _end(knowledge, f"{reason}: a cause that shows only at size")
     if groups := look(knowledge, number) or (_single_nodes(knowledge, number) if knowledge.open else ()):
-        return Step(groups=groups)
+        return groups
     likely = ", ".join(
         f"{knowledge.words(cause)} {chance:.0%}" for chance, cause in knowledge.model.likeliest(3) if chance > 0.05
     )
     reason = f"a cause that nodes share is bad with a probability of {knowledge.model.shared:.0%} ({likely})"
     if knowledge.silent:
         reason = f"{reason}; {_why_none(knowledge)}"
-    return Step(result=_end(knowledge, f"{reason}, and no group is left that could show more"))
+    return _end(knowledge, f"{reason}, and no group is left that could show more")
 
 
 def _without_results(isolation: Isolation) -> bool:
@@ -143,17 +138,17 @@ def _close(knowledge: Knowledge, number: int) -> Step:
     """Run the closing training: all nodes without the suspects must pass."""
     rest = [node for node in knowledge.problem.nodes if node not in knowledge.left_out]
     if len(rest) < knowledge.problem.smallest:
-        return Step(result=_end(knowledge, "too few nodes are left for a closing run"))
+        return _end(knowledge, "too few nodes are left for a closing run")
     group = Group(id=f"{number}.1", nodes=tuple(rest), purpose="closing")
     passes, fails = knowledge.tally(frozenset(rest))
     if passes > fails:
         unsure = not knowledge.named and not knowledge.shared and knowledge.model.shared > MISSED_SHARED
-        return Step(groups=(group,)) if unsure or _may_have_missed(knowledge) else Step(result=_end(knowledge, ""))
+        return (group,) if unsure or _may_have_missed(knowledge) else _end(knowledge, "")
     if len(silent := knowledge.without_result(frozenset(rest))) >= SILENT:
-        return Step(result=_end(knowledge, f"the closing run gave no result: {silent[-1].why}"))
+        return _end(knowledge, f"the closing run gave no result: {silent[-1].why}")
     if passes + fails < 5:
-        return Step(groups=(group,))
-    return Step(result=_end(knowledge, "all nodes together fail, and no part of them fails"))
+        return (group,)
+    return _end(knowledge, "all nodes together fail, and no part of them fails")
 
 
 def _may_have_missed(knowledge: Knowledge) -> str:
@@ -227,11 +222,11 @@ def search(
     """Run a search until it has a result; `keep` is called after each round. A resumed one repeats the last round."""
     while isolation.result is None:
         step = next_step(isolation)
-        if step.result is not None:
-            isolation.result = step.result
+        if isinstance(step, Result):
+            isolation.result = step
             break
-        trainings: list[Training] = list(launch(step.groups))
-        if [training.group for training in trainings] != list(step.groups):
+        trainings: list[Training] = list(launch(step))
+        if [training.group for training in trainings] != list(step):
             raise ValueError("the launcher must return one training for each group, in the groups' order")
         if reason := interrupted():
             keep(isolation)

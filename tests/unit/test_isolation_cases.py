@@ -14,7 +14,7 @@ from shakedown.isolation.causes import Cause
 from shakedown.isolation.groups import _Wanted, first_groups
 from shakedown.isolation.knowledge import ANSWERS, GIVEN_UP, Knowledge
 from shakedown.isolation.strategy import next_step
-from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Training
+from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Result, Training
 from tests.cases import cases, wrong
 
 CASES = cases("isolation")
@@ -187,7 +187,7 @@ def test_a_node_is_given_up_after_small_groups_without_a_result(
 def end(of: Problem, *rounds: list[Training]) -> str:
     """Why the search ends after these rounds; empty: it goes on."""
     step = next_step(Isolation(problem=of, rounds=list(rounds)))
-    return step.result.conclusion if step.result else ""
+    return step.conclusion if isinstance(step, Result) else ""
 
 
 def test_a_search_ends_at_its_limits_and_not_before() -> None:
@@ -247,11 +247,11 @@ def test_two_racks_are_those_of_the_likely_cause_and_then_any(
 def test_a_closing_run_is_tried_five_times_before_the_search_ends_without_a_name(outcomes: str, ends: bool) -> None:
     trainings = [[training(f"{at}.1", "abcd", {"f": "fail", "p": "pass"}[word])] for at, word in enumerate(outcomes, 1)]
     step = strategy._close(knowledge(problem(4), *trainings), 9)
-    assert (step.result is not None) == ends
-    if step.result:
-        assert "all nodes together fail, and no part of them fails" in step.result.conclusion
+    assert isinstance(step, Result) == ends
+    if isinstance(step, Result):
+        assert "all nodes together fail, and no part of them fails" in step.conclusion
     else:
-        assert [group.nodes for group in step.groups] == [tuple("abcd")]
+        assert [group.nodes for group in step] == [tuple("abcd")]
 
 
 def test_equally_likely_causes_come_in_one_order_on_every_processor() -> None:

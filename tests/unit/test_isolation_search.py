@@ -17,7 +17,7 @@ from shakedown.isolation.causes import marginals
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.strategy import estimate, missed, most_rounds, next_step, search
 from shakedown.isolation.tree import lines, tree, verdict_of
-from shakedown.runs.isolation import Group, Hint, Isolation, Noise, Problem, Training
+from shakedown.runs.isolation import Group, Hint, Isolation, Noise, Problem, Result, Training
 from shakedown.state.findings import Verdict
 
 QUIET = Noise(false_fail=1e-6, missed=1e-6)
@@ -149,7 +149,8 @@ def test_racks_are_the_first_groups() -> None:
     nodes = names(12)
     racks = {node: f"rack{index // 4}" for index, node in enumerate(nodes)}
     step = next_step(Isolation(problem=Problem(nodes=nodes, racks=racks)))
-    assert [group.nodes for group in step.groups] == [tuple(nodes[:4]), tuple(nodes[4:8]), tuple(nodes[8:])]
+    assert not isinstance(step, Result)
+    assert [group.nodes for group in step] == [tuple(nodes[:4]), tuple(nodes[4:8]), tuple(nodes[8:])]
 
 
 def test_a_node_that_is_hinted_at_is_tried_by_itself_at_once_and_cleared_all_the_same() -> None:
