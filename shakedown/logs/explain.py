@@ -18,7 +18,7 @@ from shakedown.logs.lines import LineSplitter
 from shakedown.logs.signatures import FailureScanner, tuning
 from shakedown.logs.source import LogSource
 from shakedown.node.kernel_log import ERROR
-from shakedown.node.kernel_verdict import FAULTS, Event, Events
+from shakedown.node.kernel_verdict import FAULTS, Events, Line
 
 MOST = 10_000  # known lines, and as many unknown ones; what is beyond is counted
 MOST_ALIKE = 500  # lines of one name: a storm must not hide what comes after
@@ -89,7 +89,7 @@ class _Explainer:
         self._noise = noise
         self._found = Explanation()
         self._events = Events(matcher())
-        self._waiting: list[tuple[Explained, Event]] = []  # later lines may change their severity
+        self._waiting: list[tuple[Explained, Line]] = []  # later lines may change their severity
         self._failures = FailureScanner(every=True)
         self._alike = Counter[str]()
         self._job = False  # whether a line has shown that this is a job's log
@@ -119,7 +119,7 @@ class _Explainer:
         self._found.lines = sorted(lines, key=lambda line: line.number)
         return self._found
 
-    def _of_kernel(self, event: Event, record: Record) -> None:
+    def _of_kernel(self, event: Line, record: Record) -> None:
         if event.severity == "noise" and not self._noise and not event.entry["detail"]:
             return
         known = entry(event.entry["name"])
@@ -129,7 +129,7 @@ class _Explainer:
         if self._keep(explained) and (known.link or known.group):
             self._waiting.append((explained, event))
 
-    def _of_job(self, record: Record, event: Event | None) -> None:
+    def _of_job(self, record: Record, event: Line | None) -> None:
         """Explain a line that need not be the kernel's. `event`: what the kernel's general entries, whose words stand
         in any log, would make of it where no line has shown that this is a job's."""
         self._job = self._job or of_a_job(record.message)

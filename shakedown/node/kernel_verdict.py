@@ -137,8 +137,16 @@ CRITICAL = 2  # priority; ERROR is the next one
 _NAMES = re.compile(r"[\w.:-]+")
 
 
-class Event:
-    """One record that the catalogue knows. Later records may change the severity."""
+# Of a record that no entry names: its priority, as the kernel gave it, says what it means.
+_UNKNOWN: Entry = {
+    **dict.fromkeys(("name", "severity", "remedy", "bank", "link"), ""),
+    "part": "kernel",
+    "general": True,
+}
+
+
+class Line:
+    """One record, with the catalogue's entry. Later records of its event may change severity and part."""
 
     def __init__(self, entry: Entry, number: int, message: str, priority: Optional[int]) -> None:
         self.entry = entry
@@ -147,20 +155,32 @@ class Event:
         self.priority = priority
         self.severity = severity(entry, message)
         self.part = str(entry["part"])
+        self.name = str(entry["name"])
+        self.remedy = str(entry["remedy"])
+        self.known = not entry["general"]  # an entry of any message of a driver names the part, and not what happened
         self.returned: Optional[int] = None  # number of the record that says that the link is back
 
     @property
     def verdict(self) -> str:
-        if self.entry["general"] and self.severity != "noise":
-            return verdict_unknown(self.priority) if self.priority is not None else "warn"
-        return "fail" if self.severity in FAULTS else "warn" if self.severity == "corrected" else "ok"
+        """Return "fail", "warn" or "ok"."""
+        if self.known or self.severity == "noise":
+            return "fail" if self.severity in FAULTS else "warn" if self.severity == "corrected" else "ok"
+        if self.priority is None:
+            return "warn" if self.name else "ok"
+        return "fail" if self.priority <= CRITICAL else "warn" if self.priority <= ERROR else "ok"
 
+    @property
+    def raised(self) -> bool:
+        """Return whether another line of its event has changed the severity."""
+        return bool(self.severity != self.entry["severity"])
 
-def verdict_unknown(priority: Optional[int]) -> str:
-    """Return what a record means that no entry names: by its priority, as the kernel gave it."""
-    if priority is None or priority > ERROR:
-        return "ok"
-    return "fail" if priority <= CRITICAL else "warn"
+    @property
+    def form(self) -> str:
+        """Return the message without its numbers."""
+        return form(self.message)
+
+    def __str__(self) -> str:
+        return "{}: {}".format(self.name, self.message) if self.name else self.message
 
 
 class Events:
@@ -168,24 +188,24 @@ class Events:
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
-        self._stated: Dict[str, Event] = {}  # group -> the last line that stated a severity
-        self._details: Dict[str, List[Event]] = {}  # group -> lines that wait for one
-        self._lines: Dict[str, List[Event]] = {}  # group -> the lines of the event so far
-        self._down: Dict[str, List[Event]] = {}  # device -> lines that say that the link went down
+        self._stated: Dict[str, Line] = {}  # group -> the last line that stated a severity
+        self._details: Dict[str, List[Line]] = {}  # group -> lines that wait for one
+        self._lines: Dict[str, List[Line]] = {}  # group -> the lines of the event so far
+        self._down: Dict[str, List[Line]] = {}  # device -> lines that say that the link went down
 
-    def take(self, number: int, message: str, priority: Optional[int] = None) -> Optional[Event]:
+    def take(self, number: int, message: str, priority: Optional[int] = None) -> Optional[Line]:
         """Return what a record is; None where no entry names it. `number`: in the order of the log."""
         entry = self._matcher.match(message, priority)
         if entry is None:
             return None
-        event = Event(entry, number, message, priority)
+        event = Line(entry, number, message, priority)
         if entry["link"]:
             self._link(event)
         if entry["group"]:
             self._group(event, entry["group"])
         return event
 
-    def _link(self, event: Event) -> None:
+    def _link(self, event: Line) -> None:
         device = link_device(event.message)
         if event.entry["link"] == "down":
             self._down.setdefault(device, []).append(event)
@@ -195,7 +215,7 @@ class Events:
                 earlier.returned = event.number
                 earlier.severity = "corrected"
 
-    def _group(self, event: Event, group: str) -> None:
+    def _group(self, event: Line, group: str) -> None:
         if event.entry["begins"]:
             for known in (self._stated, self._details, self._lines):
                 known.pop(group, None)
@@ -221,32 +241,8 @@ class Events:
         self._stated[group] = event
 
 
-def _follow(detail: Event, stated: Event) -> None:
+def _follow(detail: Line, stated: Line) -> None:
     detail.severity, detail.part = stated.severity, stated.part
-
-
-class Line:
-    """One record that counts, or that is worth showing. `verdict`: "fail", "warn" or "ok"."""
-
-    def __init__(self, record: Any, event: Optional[Event], verdict: str) -> None:
-        self.number: int = record.number
-        self.message: str = record.message
-        self.priority: Optional[int] = record.priority
-        self.verdict = verdict
-        self.name = str(event.entry["name"]) if event else ""
-        self.part = event.part if event else "kernel"
-        self.raised = event is not None and event.severity != event.entry["severity"]  # by another line of its event
-        self.remedy = str(event.entry["remedy"]) if event else ""
-        # An entry of any message of a driver names the part, and not what happened.
-        self.known = event is not None and not event.entry["general"]
-
-    @property
-    def form(self) -> str:
-        """Return the message without its numbers."""
-        return form(self.message)
-
-    def __str__(self) -> str:
-        return "{}: {}".format(self.name, self.message) if self.name else self.message
 
 
 def judge(
@@ -257,18 +253,16 @@ def judge(
     in use; a link that went down on another port does not count; None: all count. `settled`: a link that came back does
     not count either."""
     events = Events(matcher)
-    taken = [(record, events.take(record.number, record.message, record.priority)) for record in records]
     lines = []
-    for record, event in taken:  # when all were taken: a later record may change what an earlier one means
-        if event is not None and event.entry["link"] == "down" and _is_over(event, links, settled):
-            continue
-        verdict = event.verdict if event is not None else verdict_unknown(record.priority)
-        if verdict != "ok" or (event is not None and event.severity == "user"):
-            lines.append(Line(record, event, verdict))
-    return lines
+    for record in records:
+        about = (record.number, record.message, record.priority)
+        lines.append(events.take(*about) or Line(_UNKNOWN, *about))
+    # When all were taken: a later record may change what an earlier one means.
+    counted = [line for line in lines if line.verdict != "ok" or line.severity == "user"]
+    return [line for line in counted if line.entry["link"] != "down" or not _is_over(line, links, settled)]
 
 
-def _is_over(event: Event, links: Optional[Collection[str]], settled: bool) -> bool:
-    if settled and event.returned is not None:
+def _is_over(line: Line, links: Optional[Collection[str]], settled: bool) -> bool:
+    if settled and line.returned is not None:
         return True
-    return links is not None and not any(name.strip(":.") in links for name in _NAMES.findall(event.message))
+    return links is not None and not any(name.strip(":.") in links for name in _NAMES.findall(line.message))
