@@ -73,7 +73,8 @@ def wrapped(words: str, forms: Mapping[str, re.Pattern[str]]) -> str | None:
         return f"{'HIP' if 'HIP' in call[0].upper() else 'CUDA'} error: {words[call.end() :]}"
     if call := forms["system_call"].match(words):
         return f"{type(OSError(int(call[1]), '')).__name__}: {words[call.end() :]}"
-    return None
+    repr_of = forms["repr"].match(words)  # an exception that a program printed as Python would write it down
+    return f"{repr_of[1]}: {repr_of[2]}" if repr_of else None
 
 
 def entry_of(traceback: Traceback, exception: str) -> Entry | None:

@@ -781,6 +781,9 @@ def test_what_a_model_writes_or_its_tools_answer_is_no_failure(line: str) -> Non
         ),
         ("mlflow.exceptions.MlflowException: API request failed: [Errno 111] Connection refused", "connect_failed"),
         ("mlx5: got completion with error: Input/output error", "rdma_completion"),
+        ("MisconfigurationException('You requested gpu: [0, 1] but your machine has: [0]')", "configuration_refused"),
+        ("XlaRuntimeError: INTERNAL: Failed call to hipGetFuncBySymbol: hipError_t(98)", "gpu_code_missing"),
+        ("FATAL: container creation failed: unable to /home/x/nvidia-smi to mount list", "container_start"),
     ],
 )
 def test_a_line_accuses_the_process_or_the_component_that_it_names(line: str, name: str) -> None:
