@@ -306,7 +306,7 @@ def plan_load(
         NodePlan(
             name=name,
             node_rank=rank,
-            command=["python3", "{run_dir}/workload/soak.py", f"{{run_dir}}/{REQUEST}", scratch],
+            command=["python3", "{run_dir}/workload/run.py", "soak", f"{{run_dir}}/{REQUEST}", scratch],
             files={REQUEST: json.dumps({**request, "model": desired.gpu.profile, "gpus": count_gpus(state)})},
             upload=["shakedown.trials.workload"],
             needs=[Need(kind="room", size=_LARGEST_FOLDER), *needs],

@@ -32,7 +32,7 @@ from tests.nodes import until
 from tests.states import bare, desired
 from tests.unit.test_service import NODES, a_record
 
-PROGRAM = Path(soak.__file__).parent / "workload" / "soak.py"
+PROGRAM = Path(soak.__file__).parent / "workload" / "run.py"
 MI300X = desired()
 CPU = desired("cpu", None)
 DATA = Path(__file__).parents[1] / "data" / "soak"
@@ -173,7 +173,7 @@ class Node:
             "hotspot": {"path": "/nonexistent/*", "bound": "x"}, "scratch_bytes": 1 << 20, **more,
         }  # fmt: skip
         (self.folder / "request.json").write_text(json.dumps(request))
-        words = [sys.executable, str(PROGRAM), str(self.folder / "request.json"), str(self.scratch)]
+        words = [sys.executable, str(PROGRAM), "soak", str(self.folder / "request.json"), str(self.scratch)]
         path = f"{self.folder / 'bin'}:{os.environ['PATH']}" if "path" not in more else more["path"]
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={"PATH": path})
 

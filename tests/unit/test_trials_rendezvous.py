@@ -88,7 +88,7 @@ def test_a_node_that_waits_for_one_that_starts_later_is_not_ended_for_its_silenc
     monkeypatch.setattr(between, "own_output", lambda: said.append)
     monkeypatch.setattr(between, "barrier", lambda *_: said.append({"waits": True}))
     request = {"trial": "perftest", "pass": 0, "nodes": 2, "rounds": [[]], "from": 0, "place": 0, "limit_s": 60}
-    between.main({**request, "address": "127.0.0.1", "port": store.port, "start_s": 60})
+    between.main(json.dumps({**request, "address": "127.0.0.1", "port": store.port, "start_s": 60}))
     assert said == [{"begins": ""}, {"waits": True}, {"round": 0}, {"ends": "perftest"}]
 
 
@@ -97,7 +97,7 @@ def test_a_process_that_does_not_start_is_named_with_the_limit_of_a_start(
 ) -> None:
     folder = tmp_path / "workload"
     folder.mkdir()
-    (folder / "between.py").write_text("import time; time.sleep(60)")
+    (folder / "run.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(run, "FOLDER", folder)
     request = {"trial": "perftest", "rounds": [[[0, 1]]], "repetitions": [1], "place": 0, "limit_s": 60}
     assert run._rounds_from(0, {**request, "start_s": 0.3}, "rail0") == 1

@@ -1,7 +1,7 @@
 """One node's part in the rounds between nodes.
 
-    between.py REQUEST                           measure with the partner of each round
-    between.py keep ADDRESS PORT COUNT SECONDS   keep the store until COUNT nodes have finished, or the time is over
+    run.py between REQUEST                           measure with the partner of each round
+    run.py between keep ADDRESS PORT COUNT SECONDS   keep the store until COUNT nodes have finished, or the time is over
 
 Nodes find each other in PyTorch's TCPStore on the first node; no figure goes through it, and it asks no client for a
 secret (docs/security.md). A request is a JSON object: `trial`, `place` in the inventory, `nodes`, `rounds` (lists of
@@ -13,22 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sys
 import time
 import traceback
-import types
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from torch import distributed
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
-
-if not __package__:
-    sys.modules["workload"] = types.ModuleType("workload")
-    sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
-    __package__ = "workload"
 
 from .child import Tell, open_place, own_output
 from .programs import Link
@@ -95,8 +86,13 @@ def _meet(store: Store, prefix: str, request: dict[str, Any], place: Place, tria
     distributed.init_process_group(backend, store=pair, rank=place.rank, world_size=2, timeout=limit)
 
 
-def main(request: dict[str, Any]) -> None:
-    """Take all rounds that are left to this process."""
+def main(first: str, *more: str) -> None:
+    """Keep the store, or take all rounds of a request that are left to this process."""
+    if first == "keep":
+        address, port, count, seconds = more
+        keep(address, int(port), int(count), float(seconds))
+        return
+    request = json.loads(first)
     tell, trial = own_output(), trials()[request["trial"]]
     place = open_place("pair", {**request, "ranks": 2}) if trial.needs_torch else Place("pair", None, ranks=2)
     store = join(request["address"], request["port"], request["start_s"])
@@ -107,12 +103,3 @@ def main(request: dict[str, Any]) -> None:
         tell({"round": number})
     store.add(THROUGH, 1)
     tell({"ends": trial.name})
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "keep":
-        keep(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))
-    else:
-        main(json.loads(sys.argv[1]))
-    sys.stderr.flush()
-    os._exit(0)

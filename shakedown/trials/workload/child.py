@@ -1,21 +1,13 @@
-"""One process on one part: child.py PART REQUEST. A request is a JSON object: `trials`, `repetitions`, `seconds`,
+"""One process on one part: run.py child PART REQUEST. A request is a JSON object: `trials`, `repetitions`, `seconds`,
 `cpus`, `numa`; of a process that works with others also `rank`, `ranks` and `rendezvous`, the file to connect by."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-import types
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
-
-if not __package__:  # run by its path: the folder is then no package yet, whatever its name on the node is
-    sys.modules["workload"] = types.ModuleType("workload")
-    sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
-    __package__ = "workload"
 
 from .registry import ABSENT, Place, reading, reading_of, trials
 
@@ -85,9 +77,9 @@ def measure(place: Place, name: str, repetition: int, tell: Tell) -> None:
         tell(reading(name, place.part, repetition, state=ABSENT, note="the tool is not installed"))
 
 
-def main(part: str, request: dict[str, Any]) -> None:
-    """Run all trials in turn, once for each repetition, so that a figure is measured at several times."""
-    tell = own_output()
+def main(part: str, text: str) -> None:
+    """Run all trials of a request in turn, once for each repetition, so that a figure is measured at several times."""
+    request, tell = json.loads(text), own_output()
     if request.get("cpus"):
         os.sched_setaffinity(0, request["cpus"])
     place = open_place(part, request)
@@ -97,9 +89,3 @@ def main(part: str, request: dict[str, Any]) -> None:
         for name in request["trials"]:
             measure(place, name, repetition, tell)
     tell({"ends": part})
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
-    sys.stderr.flush()
-    os._exit(0)  # gloo's threads can abort while Python tears down

@@ -1,9 +1,11 @@
-"""A node's trials: run.py REQUEST.json. It starts a process on each part, without torch here: a hang loses only its own
-figures. The exit code is 0 when every process was waited for; the controller judges figures, and missing ones."""
+"""A node's trials: run.py REQUEST.json. It starts itself again on each part (run.py child, run.py between), without
+torch here: a hang loses only its own figures. The exit code is 0 when every process was waited for; the controller
+judges figures, and missing ones."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import queue
@@ -18,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-if not __package__:
+if not __package__:  # run by its path: the folder is then no package yet, whatever its name on the node is
     sys.modules["workload"] = types.ModuleType("workload")
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
@@ -68,7 +70,10 @@ class Process:
         self.ended, self.timed_out = False, False
         self._file = log.open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, *words], stdout=subprocess.PIPE, stderr=self._file, start_new_session=True
+            [sys.executable, str(FOLDER / "run.py"), *words],
+            stdout=subprocess.PIPE,
+            stderr=self._file,
+            start_new_session=True,
         )
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         self._start_s = start_s
@@ -121,7 +126,7 @@ def on_part(part: str, names: list[str], request: dict[str, Any], reports_missin
     """Run trials in a process on a part, and report readings, also of missing figures if `reports_missing`."""
     wanted = {"trials": names, "repetitions": request["repetitions"], "seconds": request["seconds"], **more}
     log = logs() / f"{part}{more.get('rank', '')}.log"
-    process = Process([str(FOLDER / "child.py"), part, json.dumps(wanted)], log, request["limit_s"], request["start_s"])
+    process = Process(["child", part, json.dumps(wanted)], log, request["limit_s"], request["start_s"])
     code = process.watch(say)
     if process.ended or not reports_missing:
         return
@@ -185,7 +190,7 @@ def between(request: dict[str, Any]) -> None:
     """Take this node's part in each trial's rounds; after a silent process another takes the rounds that are left."""
     keeper, passes = None, [(name, rail) for name in request["trials"] for rail in list_rails(request, name)]
     if request["place"] == 0:
-        words = [str(FOLDER / "between.py"), "keep", request["own"], str(request["port"])]
+        words = ["between", "keep", request["own"], str(request["port"])]
         words += [str(request["nodes"] * len(passes)), str(request["total_s"])]
         keeper = Process(words, logs() / "rendezvous.log", request["total_s"], request["total_s"])
     for name, rail in passes:
@@ -218,7 +223,7 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
         else:
             say({**document, "rail": rail} if rail else document)
 
-    words = [str(FOLDER / "between.py"), json.dumps({**request, "from": first})]
+    words = ["between", json.dumps({**request, "from": first})]
     trial = trials()[request["trial"]]
     # For the other nodes, for the measurement, and for some slack; a tool has a limit for each of its runs.
     limit_s = (3 if trial.needs_torch else 12) * request["limit_s"]
@@ -251,4 +256,8 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] in ("child", "between", "soak"):
+        code = importlib.import_module(f".{sys.argv[1]}", __package__).main(*sys.argv[2:])
+        sys.stderr.flush()
+        os._exit(code or 0)  # gloo's threads can abort while Python tears down
     sys.exit(main(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""A node's part in one job of a soak: soak.py REQUEST.json FOLDER. It loads the node and reads error counters.
+"""A node's part in one job of a soak: run.py soak REQUEST.json FOLDER. It loads the node and reads error counters.
 
 A request is a JSON object: `seconds` (0: only look), `slice_s`, `sample_s`, `slack_s`, `tools` (of soak.toml, with
 `name`), `together`, `counters`, `hotspot`, `scratch_bytes`, `memory` (a fraction), `model`, `gpus`. FOLDER, the scratch
@@ -19,14 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import types
 from pathlib import Path
 from typing import Any
-
-if not __package__:
-    sys.modules["workload"] = types.ModuleType("workload")
-    sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
-    __package__ = "workload"
 
 from . import programs, tools
 
@@ -301,7 +295,3 @@ def main(path: str, folder: str) -> int:
         soak.tell(over=True, here=[tool["name"] for tool in soak.usable])
         return 0
     return soak.go()
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
