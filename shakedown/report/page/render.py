@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import quote
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from shakedown.common.secrets import masked
@@ -260,12 +260,8 @@ def policy() -> str:
 
 @cache
 def environment() -> Environment:
-    def load(name: str) -> str:
-        return files(__package__ or "").joinpath(name).read_text("utf-8")
-
-    made = Environment(
-        loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    loader = PackageLoader("shakedown.report.page", "")
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.globals["marks"] = {verdict.value: mark for verdict, mark in rows.MARKS.items()}
     made.globals["outcomes"] = {"pass": "ok", "fail": "fail", "unknown": "unknown"}
     made.globals["standings"] = STANDINGS | {"warn": "warn", "ok": "ok"}

@@ -8,10 +8,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from shakedown.common.lists import grouped
 from shakedown.common.text import decimal, printable
@@ -215,11 +214,11 @@ def _theme(colours: Sequence[str], *others: str) -> str:
 
 @cache
 def _template() -> Template:
-    made = Environment(autoescape=True, undefined=StrictUndefined)
+    made = Environment(loader=PackageLoader("shakedown.report.page", ""), autoescape=True, undefined=StrictUndefined)
     made.globals |= {"theme": _theme, "light": _LIGHT, "dark": _DARK, "left": _LEFT, "right": _RIGHT}
     made.filters |= {"path": _path, "dots": _dots, "decimal": decimal}
     made.filters |= {"px": lambda value: f"{value:.1f}", "brief": lambda words: printable(words, 80)}
-    return made.from_string(files(__package__).joinpath("plot.svg").read_text("utf-8").rstrip("\n"))
+    return made.get_template("plot.svg")
 
 
 def _svg(width: float, height: float, **parts: Any) -> str:
