@@ -103,10 +103,11 @@ def survive(data: bytes) -> None:
         path.write_bytes(data)
         try:
             with opened(path) as found:
-                files = [file for file in found.path.rglob("*") if file.is_file()]
-                assert all(file.resolve().is_relative_to(found.path.resolve()) for file in files)
+                run = found.directory.path
+                files = [file for file in run.rglob("*") if file.is_file()]
+                assert all(file.resolve().is_relative_to(run.resolve()) for file in files)
                 assert not any(file.is_symlink() for file in files)
-                wanted = {found.path / each.path for each in found.manifest.members}
+                wanted = {run / each.path for each in found.members}
                 assert set(files) <= wanted
         except Refused as refused:
             assert str(refused).startswith(f"{path}: refused: ")

@@ -176,7 +176,7 @@ def test_what_ranks_left_of_a_standstill_is_as_good_as_in_the_run(run: RunDirect
     run.save(run.load(), evidence)
     assert call("bundle", run.path, "--output", tmp_path / "sent.tar.gz").exit_code == 0
     with opened(tmp_path / "sent.tar.gz") as archive:
-        directory = RunDirectory(archive.path)
+        directory = archive.directory
         packed = directory.load_evidence()
         problems: list[str] = []
         ranks = ranks_left(packed["together"], KeptLogs(directory, packed), problems)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from shakedown.common import private, secrets
 from shakedown.common.text import printable
@@ -17,8 +17,8 @@ from shakedown.logs.kept_logs import KeptLog
 from shakedown.runs import copies
 from shakedown.runs.archive import MANIFEST
 from shakedown.runs.archive.pseudonyms import Pseudonyms, names_in_run, own_words, versions, words_of_logs
-from shakedown.runs.archive.redact import Redactor, Written
-from shakedown.runs.archive.tar import Manifest, Member, Writer, digest, safe_path
+from shakedown.runs.archive.redact import Redactor, Written, blocks
+from shakedown.runs.archive.tar import Manifest, Member, digest, pack, safe_path
 from shakedown.runs.directory import SIGNATURES, STATEMENT, RunDirectory, read_document
 from shakedown.runs.judging import judged_again
 from shakedown.state.findings import Verdict
@@ -102,12 +102,8 @@ def _secrets(folder: Path, files: list[str], own: Collection[str]) -> set[str]:
     known: set[str] = set()
     for name in files:
         with copies.inside(folder, name).open("rb") as file:
-            rest = b""
-            while chunk := file.read(1 << 20):
-                whole, newline, rest = (rest + chunk).rpartition(b"\n")
-                known |= set(secrets.found_in((whole + newline).decode("utf-8", "surrogateescape")))
-                rest = rest[-(1 << 20) :]
-            known |= set(secrets.found_in(rest.decode("utf-8", "surrogateescape")))
+            for block in blocks(cast(Any, file)):
+                known |= set(secrets.found_in(block.decode("utf-8", "surrogateescape")))
     words = words_of_logs().union(*map(_words, own))
     of_files = {value for value in known if not words.issuperset(_words(value))}
     return of_files.union(value for name, value in os.environ.items() if secrets.is_secret(name)) - {secrets.MASK}
@@ -195,15 +191,17 @@ def _judgement(directory: RunDirectory) -> tuple[Verdict, list[tuple[str, str | 
 def _pack(output: Path, run: Path, manifest: Manifest, text: bytes) -> None:
     with private.create(output) as file:
         try:
-            writer = Writer(cast(Any, file), manifest.run_id)
-            writer.add(MANIFEST, BytesIO(text), len(text))
-            for member in manifest.members:
-                with (run / member.path).open("rb") as content:
-                    writer.add(member.path, content, member.size)
-            writer.close()
+            pack(cast(Any, file), manifest.run_id, _members(run, manifest, text))
         except OSError:
             output.unlink()
             raise
+
+
+def _members(run: Path, manifest: Manifest, text: bytes) -> Iterator[tuple[str, BinaryIO, int]]:
+    yield MANIFEST, BytesIO(text), len(text)
+    for member in manifest.members:
+        with (run / member.path).open("rb") as content:
+            yield member.path, content, member.size
 
 
 def _written(run: Path, path: str, text: bytes) -> Member:

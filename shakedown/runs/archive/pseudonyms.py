@@ -8,7 +8,7 @@ address. Loopback, unspecified and broadcast addresses stay: they name nobody.
 import ipaddress
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from shakedown.catalogue import Log, entries
@@ -35,7 +35,8 @@ _V4 = ipaddress.ip_network("198.18.0.0/15")  # for benchmarks of network devices
 _NETWORKS = 240 << 24  # where networks are put: 240.0.0.0/4 is reserved (RFC 1112), and has room for those of 4 bits on
 _HEX = bytes.maketrans(b"0123456789abcde", b"f" * 15)
 _SPACES = bytes.maketrans(b"\n", b" ")
-_REMEMBERED = 100_000  # pieces of text, of at most some MB
+_REMEMBERED = 100_000  # pieces of text that are shorter than _SHORT, of at most some MB
+_SHORT = 100  # characters
 _FEW = 3  # characters: a shorter name is a word that stands elsewhere by chance
 SYSTEM = re.compile(r"/(?:boot|dev|etc|lib(?:64)?|opt|proc|run|sys|usr|var)/")
 """A path whose parts are words of the system."""
@@ -47,21 +48,6 @@ def _hex_signs() -> Signs:
     groups = ["f" * length for length in range(1, 5)]
     ipv6 = [f":{first}:{second}:{third}:" for first in groups for second in groups for third in groups]
     return Signs([*(f".{octet}." for octet in groups[:3]), "::", *ipv6, "-ff-ff-ff-", ":ffff:ffff:", "-ffff-ffff-"])
-
-
-class _Pieces(dict[str, str]):
-    """What has become of each piece of a text, forgotten when it is much."""
-
-    def __init__(self, make: Callable[[str], str]) -> None:
-        self._make = make
-
-    def __missing__(self, piece: str) -> str:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        made = self._make(piece)
-        if len(piece) < 100:
-            self[piece] = made
-        return made
 
 
 class Pseudonyms:
@@ -100,7 +86,7 @@ class Pseudonyms:
         self._words = re.compile("|".join([*sorted(odd, key=len, reverse=True), _HOME, _WORD]))
         spaced = "|".join(name for name in sorted(odd, key=len, reverse=True) if re.search(r"\s", name))
         self._spaced = re.compile(f"({spaced})") if spaced else None
-        self._pieces = _Pieces(self._piece)
+        self._short_piece = lru_cache(_REMEMBERED)(self._piece)
         self._signs = Signs(["/home/", *(name for name in self._known if name and not re.search(r"\s", name))])
 
     def text(self, text: str) -> str:
@@ -121,7 +107,8 @@ class Pseudonyms:
             if at >= done:
                 begin, end = spaced.rfind(b" ", done, at) + 1 or done, spaced.find(b" ", at)
                 end = len(text) if end < 0 else end
-                made += [text[done:begin], self._pieces[text[begin:end]]]
+                piece = text[begin:end]
+                made += [text[done:begin], (self._short_piece if len(piece) < _SHORT else self._piece)(piece)]
                 done = end
         return "".join([*made, text[done:]])
 

@@ -15,7 +15,7 @@ from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import load_json, shallow
 from shakedown.logs.kept_logs import RUN_LIMIT
 from shakedown.runs.archive import MANIFEST
-from shakedown.runs.archive.tar import MANIFEST_LIMIT, Manifest, Reader, Refused, digest, is_archive
+from shakedown.runs.archive.tar import MANIFEST_LIMIT, Manifest, Member, Reader, Refused, digest, is_archive
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import find_run, own
 
@@ -25,25 +25,41 @@ SLACK = 256 << 20  # bytes that are never too much
 ROOM = 64 << 20  # bytes that stay free where it is unpacked
 
 
-@dataclass(frozen=True)
-class Opened:
-    """An archive that is unpacked. `altered` says what of it is not as the manifest has it."""
+APART = "is kept as evidence of {origin}: it changes no node's service and no baseline (shakedown ledger import)"
 
-    path: Path  # of the run directory
-    manifest: Manifest
-    digest: str  # of the manifest, to be compared with what was printed when it was made
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run's directory, what a person should know of where it comes from, and what of it was altered since it was
+    packed. `archive`: digest of the manifest, as it was printed when the archive was made; empty: it is a directory."""
+
+    directory: RunDirectory
+    messages: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
+    archive: str = ""
+    members: list[Member] = field(default_factory=list)  # of the archive, but for the manifest
+
+    def origin(self, run_id: str) -> str:
+        """Return whose evidence the run is; empty: this site's own, a run in the folder of its runs, under its own id,
+        that nobody else could have written. A directory that holds a manifest was unpacked from an archive."""
+        if self.archive:
+            return f"archive:{self.archive[:12]}"
+        path = self.directory.path.resolve()
+        ours = path.parent == runs_folder().resolve() and path.name == run_id and not (path / MANIFEST).exists()
+        if ours and not self.messages:
+            return ""
+        return f"folder:{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Opened]:
+def opened(path: Path) -> Iterator[OpenedRun]:
     """Unpack an archive for as long as it is used. Raises Refused (a ValueError) for one that is hostile, damaged or
     not ours, and OSError."""
     with tempfile.TemporaryDirectory(prefix="shakedown-") as folder:
         yield _unpack(path, Path(folder))
 
 
-def _unpack(path: Path, folder: Path) -> Opened:
+def _unpack(path: Path, folder: Path) -> OpenedRun:
     try:
         with path.open("rb") as file:
             reader = Reader(file)
@@ -70,7 +86,8 @@ def _unpack(path: Path, folder: Path) -> Opened:
         if sha256 != wanted[name].sha256
     ]
     altered += [f"{name} is missing" for name in wanted if name not in found]
-    return Opened(run, manifest, digest(text), altered)
+    packed, sha256 = f"packed by shakedown {manifest.shakedown}, judged {manifest.verdict} then", digest(text)
+    return OpenedRun(RunDirectory(run), [f"{packed}; manifest sha256 {sha256}"], altered, sha256, manifest.members)
 
 
 def _manifest(reader: Reader, first: tuple[str, int] | None) -> tuple[Manifest, bytes]:
@@ -128,45 +145,16 @@ def is_packed(name: str) -> bool:
     return path.is_file() and path.stat().st_size > 0 and is_archive(path)  # /proc/kmsg would be waited for
 
 
-APART = "is kept as evidence of {origin}: it changes no node's service and no baseline (shakedown ledger import)"
-
-
-@dataclass(frozen=True)
-class OpenedRun:
-    """A run's directory, what a person should know of where it comes from, and what of it was altered since it was
-    packed. `archive`: digest of the manifest; empty: it is a directory."""
-
-    directory: RunDirectory
-    messages: list[str] = field(default_factory=list)
-    altered: list[str] = field(default_factory=list)
-    archive: str = ""
-
-    def origin(self, run_id: str) -> str:
-        """Return whose evidence the run is; empty: this site's own, a run in the folder of its runs, under its own id,
-        that nobody else could have written. A directory that holds a manifest was unpacked from an archive."""
-        if self.archive:
-            return f"archive:{self.archive[:12]}"
-        path = self.directory.path.resolve()
-        ours = path.parent == runs_folder().resolve() and path.name == run_id and not (path / MANIFEST).exists()
-        if ours and not self.messages:
-            return ""
-        return f"folder:{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
-
-
 @contextmanager
 def opened_run(name: str) -> Iterator[OpenedRun]:
     """Open a run by its name, or out of an archive. Raises ValueError and OSError."""
-    if not is_packed(name):
-        path, messages = find_run(name), []
-        try:
-            own(path, "run.json")
-        except (OSError, ValueError) as error:
-            messages = [f"others could have written it: {error}"]
-        yield OpenedRun(RunDirectory(path), messages)
+    if is_packed(name):
+        with opened(Path(name)) as run:
+            yield run
         return
-    with opened(Path(name)) as archive:
-        made = archive.manifest
-        messages = [
-            f"packed by shakedown {made.shakedown}, judged {made.verdict} then; manifest sha256 {archive.digest}"
-        ]
-        yield OpenedRun(RunDirectory(archive.path), messages, archive.altered, archive.digest)
+    path, messages = find_run(name), []
+    try:
+        own(path, "run.json")
+    except (OSError, ValueError) as error:
+        messages = [f"others could have written it: {error}"]
+    yield OpenedRun(RunDirectory(path), messages)

@@ -70,7 +70,7 @@ class Redactor:
     def copy(self, source: BinaryIO, write: Callable[[bytes], Any], name: str = "") -> Written:
         """Copy the log `name`, line by line. What is no UTF-8 stays as it is."""
         digest, size, line = hashlib.sha256(), 0, 1
-        for block in _blocks(source):
+        for block in blocks(source):
             text = block.decode("utf-8", "surrogateescape")
             found, count = self._masker.text(text)
             self.masked += count
@@ -85,8 +85,8 @@ class Redactor:
         return Written(size, digest.hexdigest())
 
 
-def _blocks(source: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, about a megabyte at a time, and no key in two of them."""
+def blocks(source: BinaryIO) -> Iterator[bytes]:
+    """Yield whole lines, about a megabyte at a time, and no key in two of them."""
     rest = b""
     while chunk := source.read(_CHUNK):
         whole, newline, rest = (rest + chunk).rpartition(b"\n")

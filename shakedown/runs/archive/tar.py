@@ -11,7 +11,7 @@ import hashlib
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal
 
@@ -76,25 +76,17 @@ class Refused(ValueError):
     """An archive that is none of ours, or a hostile one; says why."""
 
 
-class Writer:
-    """Members in the order in which they are added."""
-
-    def __init__(self, file: BinaryIO, top: str) -> None:
-        self._top = top
-        # Level 6 makes logs 14 % smaller, in half as much time again.
-        self._gzip = gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=4, mtime=0)
-        self._tar = tarfile.open(fileobj=self._gzip, mode="w|", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
-
-    def add(self, path: str, content: BinaryIO, size: int) -> None:
-        """Begin a file of that size. Raises OSError."""
-        member = tarfile.TarInfo(f"{self._top}/{path}")
-        member.size, member.mode = size, 0o600
-        self._tar.addfile(member, content)
-
-    def close(self) -> None:
-        """Write the end."""
-        self._tar.close()
-        self._gzip.close()
+def pack(file: BinaryIO, top: str, members: Iterable[tuple[str, BinaryIO, int]]) -> None:
+    """Write members (path below `top`, content, size) in their order. Raises OSError."""
+    # Level 6 makes logs 14 % smaller, in half as much time again.
+    with (
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=4, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
+    ):
+        for path, content, size in members:
+            member = tarfile.TarInfo(f"{top}/{path}")
+            member.size, member.mode = size, 0o600
+            tar.addfile(member, content)
 
 
 class Unpacked:

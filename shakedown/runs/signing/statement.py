@@ -148,28 +148,7 @@ def of_run(
     more: dict[str, Any] = {"form": "run", "folders": folders, "previous": _previous(directory.path), "packed": None}
     more["inventory_sha256"] = digest(inventory) if inventory is not None and inventory.is_file() else None
     digests = {name: digest(directory.path / name, bounds) for name in files}
-    return _made(digests, record, evidence, states, more)
-
-
-def of_archive(
-    archive: Path,
-    copy: RunDirectory,
-    states: Iterable[tuple[str, NodeState]],
-    run: Statement,
-    sha256: str,
-    anonym: bool,
-) -> Statement:
-    """Make the statement on an archive. `copy`: the run as it stands in it; `run`, `sha256`: the run's own statement,
-    and the digest of its file; `anonym`: names of the site are left out."""
-    record = copy.load()
-    try:
-        evidence = copy.load_evidence()
-    except OSError:
-        evidence = {}
-    packed = Before(run_id=run.predicate.run_id, sha256=sha256)
-    more: dict[str, Any] = {"form": "archive", "folders": [], "previous": None, "packed": packed}
-    more["inventory_sha256"] = None if anonym else run.predicate.inventory_sha256
-    return _made({archive.name: digest(archive)}, record, evidence, states, more)
+    return made(digests, record, evidence, states, more)
 
 
 def facts_of(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Any]:
@@ -192,13 +171,14 @@ def facts_of(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, A
     }
 
 
-def _made(
+def made(
     digests: Mapping[str, str],
     record: RunRecord,
     evidence: Mapping[str, Evidence],
     states: Iterable[tuple[str, NodeState]],
     more: Mapping[str, Any],
 ) -> Statement:
+    """Make the statement on files, by their digests. `more`: fields of the predicate beside those of the run."""
     read = {name: state.system.board_serial for name, state in states}
     serials = {name: str(serial) for name, serial in read.items() if not is_unreadable(serial)}
     nodes = [
@@ -298,8 +278,8 @@ def sign(
         if logs is not None:
             logs.write()
         key = envelope.private_key(signing.key_file)
-        made = of_run(directory, record, evidence, states.items(), Path(record.inventory))
-        directory.write(STATEMENT, envelope.signed(made.payload(), key).decode())
+        statement = of_run(directory, record, evidence, states.items(), Path(record.inventory))
+        directory.write(STATEMENT, envelope.signed(statement.payload(), key).decode())
     except (OSError, ValueError) as error:
         return f"{directory.path}: the run is not signed: {error}"
     return ""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
@@ -13,7 +14,7 @@ from shakedown.common import private
 from shakedown.common.text import counted, printable
 from shakedown.runs.archive.make import Made, make
 from shakedown.runs.archive.read import is_packed, opened
-from shakedown.runs.directory import STATEMENT, RunDirectory, RunRecord
+from shakedown.runs.directory import STATEMENT, Evidence, RunDirectory, RunRecord
 from shakedown.runs.folder import find_run
 from shakedown.runs.judging import judged_again
 from shakedown.runs.signing import envelope, nodes, statement
@@ -60,8 +61,8 @@ def verified(name: str, key: EllipticCurvePublicKey, keys: nodes.Keys = None) ->
         with opened(path) as archive:
             if archive.altered:
                 raise NotSigned(f"{path}: {'; '.join(archive.altered[:_SHOWN])}")
-            members = {member.path: member.sha256 for member in archive.manifest.members}
-            yield _judged(RunDirectory(archive.path), signed, sha256, keys, members)
+            members = {member.path: member.sha256 for member in archive.members}
+            yield _judged(archive.directory, signed, sha256, keys, members)
         return
     _only("run", signed)
     check_files(path, signed)
@@ -122,11 +123,7 @@ def _judged(
     directory: RunDirectory, signed: Statement, sha256: str, keys: nodes.Keys, files: Mapping[str, str]
 ) -> Verified:
     """Judge a run again, all files of which are as they were signed. `files`: their SHA-256."""
-    record = directory.load()
-    try:
-        evidence = directory.load_evidence()
-    except OSError:  # a check, or a run that was never judged
-        evidence = {}
+    record, evidence = _documents(directory)
     documents = statement.facts_of(record, evidence)
     changes = [
         f"{name} of the statement is not that of the run's own documents"
@@ -148,6 +145,15 @@ def _judged(
     return Verified(signed, sha256, directory, record, again, gates is not None, [*changes, *held.wrong], held)
 
 
+def _documents(directory: RunDirectory) -> tuple[RunRecord, dict[str, Evidence]]:
+    """Return a run's record and its evidence, which a check has not, nor a run that was never judged."""
+    record = directory.load()
+    try:
+        return record, directory.load_evidence()
+    except OSError:
+        return record, {}
+
+
 def make_signed(directory: RunDirectory, output: Path, pseudonyms: bool, key: EllipticCurvePrivateKey) -> Made:
     """Pack a signed run, and state the archive. Raises as `make`, and NotSigned before anything is packed."""
     _, file = file_of(str(directory.path))
@@ -158,11 +164,15 @@ def make_signed(directory: RunDirectory, output: Path, pseudonyms: bool, key: El
         raise FileExistsError(17, "it is there already", str(target))
 
     def sign(copy: RunDirectory) -> None:
+        record, evidence = _documents(copy)  # without the names of the site, where those are left out
         states = []
-        for node in copy.load().nodes:
+        for node in record.nodes:
             with suppress(FileNotFoundError):  # it was never reached
                 states.append((node.name, copy.load_state(node.name)))
-        made = statement.of_archive(output, copy, states, run, sha256, pseudonyms)
+        packed = statement.Before(run_id=run.predicate.run_id, sha256=sha256)
+        more: dict[str, Any] = {"form": "archive", "folders": [], "previous": None, "packed": packed}
+        more["inventory_sha256"] = None if pseudonyms else run.predicate.inventory_sha256
+        made = statement.made({output.name: statement.digest(output)}, record, evidence, states, more)
         with private.create(target) as source:
             source.write(envelope.signed(made.payload(), key))
 
