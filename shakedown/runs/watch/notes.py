@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -82,12 +82,10 @@ class Notes:
         *,
         job: str | None = None,
         node: str | None = None,
-        count: int | None = None,
-        verdict: Verdict | None = None,
-        iteration: Iteration | None = None,
         at: float | None = None,
+        **more: Any,
     ) -> None:
-        """Write one down. Never raises: a run does not end for its notes."""
+        """Write one down; `more`: other fields of `Note`. Never raises: a run does not end for its notes."""
         if self._file.closed or self._broken:
             return
         try:
@@ -97,9 +95,7 @@ class Notes:
                 text=printable(self._mask(text), TEXT),
                 job=job[:300] if job else job,
                 node=printable(node, 300) if node else node,
-                count=count,
-                verdict=verdict,
-                iteration=iteration,
+                **more,
             )
             if _LOG.isEnabledFor(logging.INFO):
                 event = note.model_dump(mode="json", exclude_defaults=True, exclude={"kind"})
