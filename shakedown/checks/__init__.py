@@ -39,7 +39,6 @@ MODULES = (
     "gpu",
     "gpu_health",
     "rdma",
-    "images",
     "support",
 )
 

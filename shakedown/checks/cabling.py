@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from shakedown.checks import NICS, check
-from shakedown.checks.compare import data, unknown
+from shakedown.checks.compare import comparison, data, unknown
 from shakedown.common.lists import grouped
 from shakedown.desired.hca import devices_of
 from shakedown.desired.models import DesiredState
@@ -168,13 +168,6 @@ def _cycles(
 def _findings(circle: list[tuple[str, str]], wrong: Mapping[tuple[str, str], tuple[End, End]]) -> Iterator[Finding]:
     ends = ", ".join(sorted(" ".join(wrong[place][0]) for place in circle))
     lines = "; ".join(f"{' '.join(wrong[place][1])} ends at {' '.join(place)}" for place in circle)
-    for node in dict.fromkeys(node for node, _ in circle):
-        yield Finding(
-            name="fleet.cabling",
-            node=node,
-            verdict=Verdict.FAIL,
-            wanted="no cables that take each other's places",
-            actual=f"swapped cables: {ends}",
-            evidence=lines[:_LONGEST],
-            remedy=_PLUG,
-        )
+    wanted, actual = "no cables that take each other's places", f"swapped cables: {ends}"
+    found = comparison(Verdict.FAIL, wanted, actual, lines[:_LONGEST], _PLUG)
+    yield from (found.finding("fleet.cabling", node) for node in dict.fromkeys(node for node, _ in circle))

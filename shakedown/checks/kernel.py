@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from shakedown.catalogue.kernel import matcher
 from shakedown.checks import check_wanted
-from shakedown.checks.compare import unknown
+from shakedown.checks.compare import comparison, unknown
 from shakedown.checks.waivers import waived_lines
 from shakedown.common.text import counted, printable
 from shakedown.desired.hca import devices_of
@@ -110,12 +110,6 @@ def _forms(desired: DesiredState, state: NodeState) -> dict[str, str]:
 
 def _finding(node: str, lines: list[str], peers: int) -> Finding:
     shown = "\n".join(printable(line, _LONGEST) for line in lines[-_SHOWN:])
-    return Finding(
-        name="fleet.kernel_log",
-        node=node,
-        verdict=Verdict.UNKNOWN,
-        wanted="no unknown error line that the other nodes lack",
-        actual=f"{counted(len(lines), 'form')} of line that fewer than {SHARE:.0%} of {peers} other nodes have",
-        evidence=shown,
-        remedy=_REMEDY,
-    )
+    wanted = "no unknown error line that the other nodes lack"
+    actual = f"{counted(len(lines), 'form')} of line that fewer than {SHARE:.0%} of {peers} other nodes have"
+    return comparison(Verdict.UNKNOWN, wanted, actual, shown, _REMEDY).finding("fleet.kernel_log", node)

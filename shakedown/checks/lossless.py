@@ -28,17 +28,13 @@ _CONGESTION = Remedy(
 def rdma_pfc(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Priority flow control of exactly the priorities that are asked for. Where none is asked for, ports that differ
     from what is published for the family are a warning."""
-    wanted = desired.rdma.pfc
-    return _compare(
-        desired,
-        state,
-        None if wanted is None else sorted(wanted),
-        sorted(desired.rdma.usual_pfc),
-        lambda port: port.pfc,
-        lambda seen, wanted: sorted(seen) == wanted,
-        "dcb pfc show",
-        _PFC,
-    )
+    wanted = None if desired.rdma.pfc is None else sorted(desired.rdma.pfc)
+    usual = sorted(desired.rdma.usual_pfc)
+
+    def right(seen: list[int], wanted: list[int]) -> bool:
+        return sorted(seen) == wanted
+
+    return _compare(desired, state, wanted, usual, lambda port: port.pfc, right, "dcb pfc show", _PFC)
 
 
 @check("rdma_dscp", "rdma.dscp", follows=(*NICS, "rdma_state"))

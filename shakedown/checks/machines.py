@@ -12,6 +12,7 @@ from fnmatch import translate
 from ipaddress import ip_address, ip_network
 from socket import AF_INET, AF_INET6, inet_pton
 
+from shakedown.checks.compare import comparison
 from shakedown.checks.fleet_facts import knowledge, node_interfaces
 from shakedown.common.text import some
 from shakedown.state.findings import Finding, Remedy, Verdict
@@ -150,29 +151,17 @@ def _alike(known: Mapping[str, Identities]) -> dict[tuple[str, str], list[str]]:
 def findings(known: Mapping[str, Identities], several: Mapping[str, Repeated]) -> Iterator[Finding]:
     """Yield a failure for each name of a machine that has several, and advice for identities that were cloned."""
     for node, (names, shared) in several.items():
-        yield Finding(
-            name="fleet.machine",
-            node=node,
-            verdict=Verdict.FAIL,
-            wanted="a machine of its own",
-            actual=f"the machine of {_names(names, node)}",
-            evidence=f"the same {', '.join(sorted(shared))}",
-            remedy=Remedy(text=f"leave one of the {len(names)} names in the inventory: they lead to one machine"),
-        )
+        actual, evidence = f"the machine of {_names(names, node)}", f"the same {', '.join(sorted(shared))}"
+        remedy = Remedy(text=f"leave one of the {len(names)} names in the inventory: they lead to one machine")
+        yield comparison(Verdict.FAIL, "a machine of its own", actual, evidence, remedy).finding("fleet.machine", node)
     for (name, value), nodes in _alike(known).items():
         machines = {several[node][0][0] if node in several else node for node in nodes}
         if name not in _CLONED or len(machines) < 2:
             continue
+        wanted, remedy = f"a {name} of its own", Remedy(text=_CLONED[name])
         for node in nodes:
-            yield Finding(
-                name=f"fleet.{name.replace(' ', '_').replace('-', '_')}",
-                node=node,
-                verdict=Verdict.WARN,
-                wanted=f"a {name} of its own",
-                actual=f"the {name} of {_names([other for other in nodes if other != node], node)}",
-                evidence=value[:100],
-                remedy=Remedy(text=_CLONED[name]),
-            )
+            found = comparison(Verdict.WARN, wanted, f"the {name} of {_names(nodes, node)}", value[:100], remedy)
+            yield found.finding(f"fleet.{name.replace(' ', '_').replace('-', '_')}", node)
 
 
 def _names(names: list[str], node: str) -> str:

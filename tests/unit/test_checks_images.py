@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks.fleet import outliers
-from shakedown.checks.images import images
+from shakedown.checks.support import images
 from shakedown.desired.problems import DesiredStateError
 from shakedown.jobs.plan.container import pin_image
 from shakedown.state.findings import Finding
