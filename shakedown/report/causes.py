@@ -136,9 +136,10 @@ def causes(findings: Iterable[Finding]) -> list[Cause]:
         if finding.verdict != Verdict.OK:
             wrong.setdefault(finding.node, {})[finding.name] = finding
     found = [cause for of_node in wrong.values() for cause in _roots(of_node)]
-    found = _merged(found, lambda cause: (cause.names, cause.text, cause.action))  # what is not shown divides nothing
-    found = [_with_what_follows(cause, wrong) for cause in _unread_together(_names_together(_values_together(found)))]
-    return sorted(found, key=_rank)
+    shown = _combined(found, lambda cause: (cause.names, cause.text, cause.action), _of_all_nodes)
+    together = _combined(_values_together(shown), _check_and_nodes, _of_several_names)
+    together = _combined(together, _nodes_and_reason, _unread)
+    return sorted((_with_what_follows(cause, wrong) for cause in together), key=_rank)
 
 
 def _rank(cause: Cause) -> tuple[int, bool, bool, int, int]:
@@ -229,13 +230,17 @@ def _groups(found: Sequence[Cause], key: Callable[[Cause], Hashable]) -> list[li
     return list(grouped(((cause.verdict, cause.note, key(cause)), cause) for cause in found).values())
 
 
-def _merged(found: Sequence[Cause], key: Callable[[Cause], Hashable]) -> list[Cause]:
-    """Return each group as its first cause, over the nodes of all, with the consequences where there are most."""
-    merged = []
-    for group in _groups(found, key):
-        nodes = tuple(dict.fromkeys(node for cause in group for node in cause.nodes))
-        merged.append(replace(group[0], nodes=nodes, follows=max((cause.follows for cause in group), key=len)))
-    return merged
+def _combined(
+    found: Sequence[Cause], key: Callable[[Cause], Hashable], combine: Callable[[Sequence[Cause]], Cause]
+) -> list[Cause]:
+    """Return each group as one cause. What is not shown divides nothing."""
+    return [combine(group) for group in _groups(found, key)]
+
+
+def _of_all_nodes(group: Sequence[Cause]) -> Cause:
+    """Return the first cause of a group, over the nodes of all, with the consequences where there are most."""
+    nodes = tuple(dict.fromkeys(node for cause in group for node in cause.nodes))
+    return replace(group[0], nodes=nodes, follows=max((cause.follows for cause in group), key=len))
 
 
 def _values_together(found: Sequence[Cause]) -> list[Cause]:
@@ -246,24 +251,21 @@ def _values_together(found: Sequence[Cause]) -> list[Cause]:
             together += group
             continue
         group.sort(key=lambda cause: -len(cause.nodes))
-        (one,) = _merged(group, lambda cause: cause.names)
+        one = _of_all_nodes(group)
         others = len({cause.text for cause in group}) - 1
         together.append(replace(one, text=f"{one.text} and {counted(others, 'other value')}" if others else one.text))
     return together
 
 
-def _names_together(found: Sequence[Cause]) -> list[Cause]:
+def _of_several_names(group: Sequence[Cause]) -> Cause:
     """Return what one check finds of several things on the same nodes as one cause: an operation fixes them all, or
     they say the same."""
-    together = []
-    for group in _groups(found, _check_and_nodes):
-        one, texts = group[0], list(dict.fromkeys(cause.text for cause in group))
-        if len(texts) > 1:
-            texts = [f"{cause.names[0].partition('.')[2]}: {cause.text}" for cause in group]
-        names = tuple(name for cause in group for name in cause.names)
-        follows = tuple(dict.fromkeys(name for cause in group for name in cause.follows))
-        together.append(replace(one, names=names, text="; ".join(texts), follows=follows))
-    return together
+    texts = list(dict.fromkeys(cause.text for cause in group))
+    if len(texts) > 1:
+        texts = [f"{cause.names[0].partition('.')[2]}: {cause.text}" for cause in group]
+    names = tuple(name for cause in group for name in cause.names)
+    follows = tuple(dict.fromkeys(name for cause in group for name in cause.follows))
+    return replace(group[0], names=names, text="; ".join(texts), follows=follows)
 
 
 def _check_and_nodes(cause: Cause) -> Hashable:
@@ -273,14 +275,10 @@ def _check_and_nodes(cause: Cause) -> Hashable:
     return check, cause.nodes, "" if cause.fixable else (cause.text, cause.action)
 
 
-def _unread_together(found: Sequence[Cause]) -> list[Cause]:
+def _unread(group: Sequence[Cause]) -> Cause:
     """Return what could not be read on the same nodes for the same reason as one cause."""
-    together = []
-    for group in _groups(found, _nodes_and_reason):
-        one = group[0]
-        others = tuple(name for cause in group for name in (*cause.names, *cause.follows))[len(one.names) :]
-        together.append(replace(one, follows=others))
-    return together
+    names = tuple(name for cause in group for name in (*cause.names, *cause.follows))
+    return replace(group[0], follows=names[len(group[0].names) :])
 
 
 def _nodes_and_reason(cause: Cause) -> Hashable:

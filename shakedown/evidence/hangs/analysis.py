@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Literal
 
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import some
+from shakedown.common.text import counted, some
 
 Why = Literal["missing", "other collective", "other sizes", "no answer", "all entered", "link", "open"]
 
@@ -243,7 +243,7 @@ def _open(known: Mapping[int, Rank]) -> Hang:
     waiting = sorted(rank.rank for rank in known.values() if rank.waits_in)
     first = next((collective for rank in known.values() for collective in rank.waits_in), None)
     if waiting:
-        text = f"{counted_ranks(len(waiting))} wait in different collectives"
+        text = f"{counted(len(waiting), 'rank')} wait in different collectives"
         return Hang(why="all entered", collective=first, entered=tuple(waiting), text=text)
     return Hang(why="open", text="no rank was in a collective: the ranks went on alone, or wait for something else")
 
@@ -296,12 +296,8 @@ def _is_frame(line: str) -> bool:
     return (line.startswith("    ") and line.rstrip().endswith(")")) or line.startswith("  File ")
 
 
-def counted_ranks(count: int) -> str:
-    return f"{count} rank{'' if count == 1 else 's'}"
-
-
 def _stand(count: int) -> str:
-    return f"{counted_ranks(count)} {'is' if count == 1 else 'are'}"
+    return f"{counted(count, 'rank')} {'is' if count == 1 else 'are'}"
 
 
 def _ranks(numbers: Sequence[int]) -> str:
