@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import RenderableType
+from rich.constrain import Constrain
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from shakedown.common.lists import grouped
 from shakedown.common.text import counted, decimal, printable
@@ -23,7 +26,7 @@ from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import METRICS
 from shakedown.report import failure, screen, telemetry, trials
 from shakedown.report.causes import FoldedGate, causes, fold_gates
-from shakedown.report.formats import Judged
+from shakedown.report.formats import Judged, Run
 from shakedown.report.summary import LINES, fitted, summary_lines
 from shakedown.report.terminal import COLOURS, safe, table, value_text, verdict_text
 from shakedown.report.trials import of_trials
@@ -37,6 +40,17 @@ _WHY = 60  # characters of the causes why nodes did not take part
 _ABSENT = 32  # columns of the nodes that did not take part
 FEW = 8
 """Nodes that had a job of their own and are shown each by itself, with its figures beside the others'."""
+
+
+def shown(document: Judged | Run) -> Iterator[RenderableType]:
+    """Yield what a run, or a log, came to."""
+    if isinstance(document, Run):
+        parts = report(document.record, document.show_all, document.directory, document.seen)
+    else:
+        parts = judged(document)
+    for part in parts:
+        made = Text.from_markup(part) if isinstance(part, str) else part  # a text alone would be written as it stands
+        yield made if document.show_all or not isinstance(part, Table) else Constrain(made, screen.COLUMNS)
 
 
 def judgement(

@@ -1,4 +1,4 @@
-"""Tables of earlier runs, of two of them side by side, and of the nodes that a service watches."""
+"""Tables of earlier runs, of two of them side by side, of the nodes that a service watches, and of waivers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.text import Text
 from shakedown.common.text import counted, decimal, printable, short
 from shakedown.hosts import few, named
 from shakedown.logs.metrics import METRICS
-from shakedown.report.formats import Calibrated, Compared, InService, Reliable, Remembered
+from shakedown.report.formats import Calibrated, Compared, InService, Reliable, Remembered, Waivers
 from shakedown.report.terminal import COLOURS, table
 from shakedown.service.marks import step_line, when
 from shakedown.service.model import NodeService
@@ -200,3 +200,12 @@ def _history(node: NodeService) -> Iterator[RenderableType]:
     yield from (Text(f"  part: {part}") for part in node.parts)
     if node.evidence:
         yield Text(f"  evidence: {', '.join(node.evidence)}")
+
+
+def waivers(document: Waivers) -> Iterator[RenderableType]:
+    """Yield each waiver with what rests on it."""
+    if not document.rows:
+        yield Text("the inventory has no waivers")
+    for row in document.rows:
+        yield Text(f"{row['name']}: {row['what']} on {row['where']}: {row['status']}")
+        yield Text(f"    {row['reason']} ({row['owner']}); {row['rests'] or 'nothing rests on it'}")

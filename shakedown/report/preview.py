@@ -9,7 +9,8 @@ from shakedown.common.lists import grouped
 from shakedown.common.text import counted, duration, printable
 from shakedown.hosts import few, folded
 from shakedown.jobs.launch import LaunchPlan
-from shakedown.jobs.plan.render import sizes_of, words_of
+from shakedown.jobs.plan.render import render, sizes_of, words_of
+from shakedown.report.formats import Plans
 from shakedown.report.terminal import shown_values
 from shakedown.state.findings import Finding
 
@@ -80,6 +81,11 @@ def changes_of(findings: Sequence[Finding]) -> list[Change]:
         )
         for (_, operation, wanted, was_of), names in alike.items()
     ]
+
+
+def plans(document: Plans) -> Iterator[str]:
+    """Yield each launch plan in plain lines."""
+    yield from (render(plan, name) for name, plan in document.plans.items())
 
 
 def lines(preview: Preview, nodes: int, dry: str = "dry run: nothing is changed", whole: bool = False) -> Iterator[str]:

@@ -17,6 +17,7 @@ from rich.text import Text
 from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
 from shakedown.report.causes import Cause, causes
+from shakedown.report.formats import Findings
 from shakedown.report.terminal import CELL, COLOURS, WIDEST, console, finding_line
 from shakedown.runs import CAPTURE
 from shakedown.state.findings import Finding, FixedBy, Verdict
@@ -61,6 +62,12 @@ class View:
     @property
     def width(self) -> int:
         return WIDEST if self.wide else self.columns
+
+
+def table(document: Findings) -> Iterator[Text]:
+    """Yield the findings of all nodes, by cause."""
+    view = View(wide=document.wide, evidence=document.evidence, quiet=document.quiet, all=document.show_all)
+    return screen(document.findings, document.nodes, document.verdict, document.inventory, view)
 
 
 def columns(out: Console) -> int:

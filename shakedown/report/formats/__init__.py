@@ -1,5 +1,5 @@
-"""The output formats: one module each, whose name is what `--format` takes, and `ELSEWHERE`. A format shows the kinds
-of documents that it has a function for; the commands offer those and no others.
+"""The output formats: a module each, whose name is what `--format` takes, or functions of other modules, `ELSEWHERE`. A
+format shows the kinds of documents that it has a function for; the commands offer those and no others.
 
     @shows(Findings)
     def findings(document: Findings) -> Iterator[Part]:
@@ -173,16 +173,15 @@ def shows(
     return register
 
 
-def shows_by(form: str, place: str, *kinds: type) -> None:
-    """Register "module:function" for these kinds, loaded at its first use: rich or jinja2 cost 50 to 100 ms."""
+def _by(place: str) -> Callable[[Any], Iterable[Part]]:
+    """Return what shows a document by "module:function", loaded at its first use: rich or jinja2 cost 50 to 100 ms."""
 
     def show(document: Any) -> Iterable[Part]:
         module, _, function = place.partition(":")
         made = getattr(importlib.import_module(module), function)(document)
         return [made] if isinstance(made, str) else made
 
-    for kind in kinds:
-        _FORMATS.setdefault(form.rpartition(".")[2], {})[kind] = show
+    return show
 
 
 def names(kind: type) -> list[str]:
@@ -238,14 +237,16 @@ def _load() -> None:
 
 
 ELSEWHERE: tuple[tuple[str, str, list[type]], ...] = (
-    ("table", "shakedown.report.tables:findings", [Findings]),
-    ("table", "shakedown.report.tables:judged", [Judged, Run]),
-    ("table", "shakedown.report.tables:waivers", [Waivers]),
+    ("table", "shakedown.report.screen:table", [Findings]),
+    ("table", "shakedown.report.outcomes:shown", [Judged, Run]),
+    ("table", "shakedown.report.past:waivers", [Waivers]),
     ("table", "shakedown.report.past:history", [Remembered]),
     ("table", "shakedown.report.past:comparison", [Compared]),
     ("table", "shakedown.report.past:calibration", [Calibrated]),
     ("table", "shakedown.report.past:reliability", [Reliable]),
     ("table", "shakedown.report.past:board", [InService]),
+    ("text", "shakedown.report.preview:plans", [Plans]),
+    ("jsonl", "shakedown.report.formats.json:lines", [Findings]),
     ("acceptance", "shakedown.report.page.acceptance:page_of", [Run]),  # what a supplier and a buyer sign
     ("html", "shakedown.report.page.render:page_of", [Findings, Judged, Run, Remembered]),
     ("junit", "shakedown.report.junit:suites", [Findings, Judged, Run]),  # for a CI
@@ -253,4 +254,4 @@ ELSEWHERE: tuple[tuple[str, str, list[type]], ...] = (
     ("prometheus", "shakedown.report.prometheus:metrics", [Findings, Judged, Run]),  # for node_exporter's textfiles
 )
 for _name, _place, _kinds in ELSEWHERE:
-    shows_by(_name, _place, *_kinds)
+    _FORMATS.setdefault(_name, {}).update(dict.fromkeys(_kinds, _by(_place)))

@@ -77,3 +77,8 @@ def _content(document: Any) -> Iterator[str]:
 
 for kind in _CONTENTS:
     shows(kind)(_content)
+
+
+def lines(document: Findings) -> Iterator[str]:
+    """Yield one JSON object on each line, for programs that read line by line."""
+    yield from (finding.model_dump_json(ensure_ascii=True) for finding in document.findings)

@@ -1,4 +1,4 @@
-"""Tables for a terminal. Those that rich renders: shakedown/report/tables.py and past.py."""
+"""Tables for a terminal. Those that rich renders: shakedown/report/screen.py, outcomes.py and past.py."""
 
 import json
 from collections.abc import Iterator
