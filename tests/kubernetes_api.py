@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,10 @@ class Cluster:
         self._loop = loop
         self.url = url
         self.running = True  # whether a pod that is made runs
+        self.mute = False  # whether no command is answered
+        self.said: list[bytes] | None = None  # what a node says to every command, frame by frame, and no end
+        self.headers: dict[str, str] = {}  # of refusals
+        self.refusals: list[int] = []  # the status of each of the next answers to requests that change something
 
     def _call(self, function: Any) -> Any:
         async def call() -> Any:
@@ -94,7 +99,7 @@ class _Front:
         self._session = aiohttp.ClientSession(str(self._server.url))
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -108,6 +113,18 @@ class _Front:
         if request.path.endswith("/exec"):
             return await self._exec(request)
         body = await request.read()
+        if request.method != "GET" and self._cluster.refusals:
+            words = {"message": "too many requests"}
+            return web.json_response(words, status=self._cluster.refusals.pop(0), headers=self._cluster.headers)
+        if request.method == "POST" and request.path.endswith("/pods"):
+            document = json.loads(body)
+            document["metadata"]["uid"] = secrets.token_hex(8)
+            body = json.dumps(document).encode()
+        wanted = (
+            (json.loads(body or b"{}").get("preconditions") or {}).get("uid") if request.method == "DELETE" else None
+        )
+        if wanted and (there := self._pod(request.path)) and there.get("metadata", {}).get("uid") != wanted:
+            return web.json_response({"message": "the UID in the precondition does not match"}, status=409)
         headers = {key: value for key, value in request.headers.items() if key.lower() in ("content-type", "accept")}
         async with self._session.request(request.method, request.rel_url, data=body or None, headers=headers) as answer:
             given = await answer.read()
@@ -117,9 +134,27 @@ class _Front:
                 self._server.objects["v1/pods", pod["namespace"], pod["name"]].patch({"status": {"phase": "Running"}})
         return web.Response(body=given, status=answer.status, content_type="application/json")
 
+    def _pod(self, path: str) -> dict[str, Any] | None:
+        *_, namespace, _, name = path.removesuffix("/exec").split("/")
+        key = ("v1/pods", namespace, name)
+        with contextlib.suppress(KeyError):
+            found = self._server.objects[key]
+            return None if found.deleted else dict(found.raw)
+        return None
+
     async def _exec(self, request: web.Request) -> web.StreamResponse:
+        if self._cluster.mute:
+            await asyncio.sleep(600)
+        if self._pod(request.path) is None:
+            words = {"kind": "Status", "message": f'pods "{request.path.split("/")[-2]}" not found'}
+            return web.json_response(words, status=404)
         way = web.WebSocketResponse(protocols=("v4.channel.k8s.io",), max_msg_size=0)
         await way.prepare(request)
+        if self._cluster.said is not None:
+            for part in self._cluster.said:
+                assert request.transport is not None
+                request.transport.write(part)
+            await asyncio.sleep(600)
         child = await asyncio.create_subprocess_exec(
             *request.query.getall("command"),
             stdin=asyncio.subprocess.PIPE if request.query.get("stdin") in ("true", "True") else None,

@@ -12,6 +12,9 @@ Answer = tuple[int | None, list[str], list[str]]
 """Of a command: its exit code, and the lines of its output and errors; None: the node did not answer."""
 
 
+LINES = 200_000  # of a command's output: each costs the controller time, in which it hears no other node
+
+
 class SchedulerError(Exception):
     """A scheduler did not answer, or refused. The text names the request and the remedy."""
 
@@ -56,7 +59,9 @@ that does not answer: that is (False, [], [reason]) within about as many seconds
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a command's output, as they may come in from a node."""
+    """Return what a command printed as safe lines. Raise ValueError for more of them than any command means."""
+    if text.count("\n") > LINES:
+        raise ValueError(f"its command printed more than {LINES} lines")
     return [incoming(line) for line in text.removesuffix("\n").split("\n")] if text else []
 
 

@@ -106,6 +106,16 @@ def test_a_job_that_stays_in_the_queue_is_cancelled(slurm):
     assert slurm.asked()[-1] == "scancel 4711"
 
 
+def test_a_queue_outlives_a_controller_that_does_not_answer_for_a_moment(slurm):
+    slurm.put(
+        "squeue", "[ -e $HOME/2nd ] && echo 'RUNNING|None' && exit; touch $HOME/2nd; echo no slurmctld >&2; exit 1"
+    )
+    told: list[str] = []
+    allocation().allocate(["node1.rack"], told.append)
+    assert "no slurmctld" in told[0] and told[1] == "Slurm job 4711 runs on n1" and len(told) == 2
+    assert not [line for line in slurm.asked() if line.startswith("scancel")]
+
+
 def test_a_job_that_nothing_but_another_desired_state_begins_is_not_waited_for(slurm):
     (slurm.folder / "home/state").write_text("PENDING|PartitionTimeLimit")
     with pytest.raises(SlurmError, match=r"would never begin: PENDING \(PartitionTimeLimit\): slurm.time_min"):

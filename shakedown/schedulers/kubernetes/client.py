@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,15 @@ LIMIT_S = (5.0, 20.0)  # to connect, and between two pieces of an answer
 PAGE = 500  # objects of a list in one answer
 MOST = 100_000  # objects of a list
 MOST_BYTES = 256 << 20  # of one answer
-_TRIES = 4  # of a change that another client came before
+_TRIES = 4  # of a change that another client came before, and of a request that a busy server puts off
+_PAUSE_S = 1.0
 
 
 class KubernetesError(SchedulerError):
-    """A request that was refused, was not answered or is not understood; the text names server, object and remedy."""
+    """A request that was refused, was not answered or is not understood; the text names server, object and remedy.
+    `status`: HTTP's; 0: there is none."""
+
+    status = 0
 
 
 class Conflict(KubernetesError):
@@ -37,6 +42,16 @@ class Server:
 
     def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Send one request, by its name in the CoreV1Api, and return the answer as it is. Raise KubernetesError."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._ask(method, *arguments, **options)
+            except KubernetesError as error:
+                if error.status != 429:  # the server has too much to do, and has done nothing of the request
+                    raise
+            time.sleep(_PAUSE_S)
+        return self._ask(method, *arguments, **options)
+
+    def _ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
         from kubernetes.client import exceptions, rest  # an optional dependency, and its urllib3
 
         about = " ".join([method, *(part for part in arguments if isinstance(part, str))])
@@ -66,7 +81,7 @@ class Server:
     def items(self, method: str, *arguments: Any, **options: Any) -> list[dict[str, Any]]:
         """Return all objects of a list, read page by page. Raise KubernetesError."""
         objects: list[dict[str, Any]] = []
-        while True:
+        for _ in range(MOST // PAGE + 1):  # a page may be empty, and name a next one all the same
             page = self.ask(method, *arguments, limit=PAGE, **options)
             items, about = page.get("items"), page.get("metadata")
             if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
@@ -75,9 +90,8 @@ class Server:
             token = about.get("continue") if isinstance(about, dict) else None
             if not token:
                 return objects
-            if len(objects) > MOST:
-                raise KubernetesError(f"{method} of {self.name}: more than {MOST} objects")
             options["_continue"] = token
+        raise KubernetesError(f"{method} of {self.name}: more than {MOST} objects, or pages")
 
     def change(self, read: str, patch: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """Change an object as it is now: `change` takes it and returns what to merge into it. It is called again where
@@ -101,25 +115,26 @@ class Server:
         except (ValueError, KeyError, TypeError):
             message = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         words = f"{about} of {self.name}: {status} {printable(str(message), 400)}"
-        if status == 409:
-            return Conflict(words)
         remedy = {
             401: "; the kubeconfig's account is not known there, or its token has expired",
             403: "; give this account the rights of docs/kubernetes.md",
         }
-        return KubernetesError(words + remedy.get(status, ""))
+        error = (Conflict if status == 409 else KubernetesError)(words + remedy.get(status, ""))
+        error.status = status
+        return error
 
 
 def _connected(context: str | None) -> tuple[CoreV1Api, str]:
     try:
         from kubernetes import client, config  # an optional dependency
+        from urllib3 import Retry  # which it needs
     except ImportError:
         raise KubernetesError(
             "Kubernetes' Python client is not installed: pip install 'shakedown[kubernetes]'"
         ) from None
     place = os.environ.get("KUBECONFIG") or "~/.kube/config"  # the client looks for it when it is imported, no later
     made = client.Configuration()
-    made.retries = 1
+    made.retries = Retry(1, respect_retry_after_header=False)  # a proxy may name hours
     try:
         if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG"):
             config.load_incluster_config(client_configuration=made)

@@ -74,16 +74,14 @@ def read(server: Server, names: Iterable[str] = (), selector: str = "") -> list[
     """Return all nodes, or the named ones, with their jobs. `selector`: of labels. Raise KubernetesError."""
     wanted = set(names)
     documents = server.items("list_node", **({"label_selector": selector} if selector else {}))
-    there = {_field(document, "metadata", "name") for document in documents}
+    there = {field(document, "metadata", "name") for document in documents}
     if absent := sorted(wanted - there):
         raise KubernetesError(f"{server.name} has no node {', '.join(absent)}; see: kubectl get nodes")
     jobs: dict[str, list[str]] = {}
     for pod in server.items("list_pod_for_all_namespaces"):
-        if (node := _field(pod, "spec", "nodeName")) and _is_job(pod):
-            jobs.setdefault(node, []).append(
-                f"{_field(pod, 'metadata', 'namespace')}/{_field(pod, 'metadata', 'name')}"
-            )
-    chosen = [document for document in documents if not wanted or _field(document, "metadata", "name") in wanted]
+        if (node := field(pod, "spec", "nodeName")) and _is_job(pod):
+            jobs.setdefault(node, []).append(f"{field(pod, 'metadata', 'namespace')}/{field(pod, 'metadata', 'name')}")
+    chosen = [document for document in documents if not wanted or field(document, "metadata", "name") in wanted]
     return [_node(document, jobs) for document in chosen]
 
 
@@ -100,14 +98,14 @@ def drain(server: Server, name: str, reason: str) -> None:
 
 
 def resume(server: Server, name: str, reason: str) -> None:
-    """Remove our own mark. Raise KubernetesError."""
+    """Remove our own mark, the taint last: while it is there, what has failed is tried again. Raise KubernetesError."""
 
     def untaint(now: dict[str, Any]) -> dict[str, Any]:
         marks = {"annotations": {REASON: None}, "labels": {VERDICT: "cleared"}}
         return {"metadata": marks, "spec": {"taints": _taints_of_others(now)}}
 
-    server.change("read_node", "patch_node", name, untaint)
     _condition(server, name, CONDITION, False, "Cleared", reason)
+    server.change("read_node", "patch_node", name, untaint)
 
 
 def verify(server: Server, name: str, passed: bool, reason: str) -> None:
@@ -141,17 +139,17 @@ def _condition(server: Server, name: str, kind: str, holds: bool, word: str, mes
 
 
 def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
-    name = _field(document, "metadata", "name")
+    name = field(document, "metadata", "name")
     taints = [taint for taint in _part(document, "spec", "taints") if isinstance(taint, dict)]
     conditions = _part(document, "status", "conditions")
-    about: dict[str, Any] = next((part for part in conditions if _field(part, "type") == "Ready"), {})
-    devices, wrong = _devices(_field(document, "status", "allocatable"))
+    about: dict[str, Any] = next((part for part in conditions if field(part, "type") == "Ready"), {})
+    devices, wrong = _devices(field(document, "status", "allocatable"))
     refusing = [taint for taint in taints if taint.get("effect") in ("NoSchedule", "NoExecute")]
     keys = [str(taint.get("key")) for taint in refusing]
     held = [key for key in keys if key.startswith(_BY_CONDITION) and key not in _READ_ELSEWHERE]
     ready = about.get("status") == "True" and not wrong and not held
     ours = any(taint.get("key") == OUT for taint in taints)
-    cordoned = _field(document, "spec", "unschedulable") is True
+    cordoned = field(document, "spec", "unschedulable") is True
     tainted = [
         f"{key}={taint.get('value') or ''}:{taint.get('effect')}"
         for key, taint in zip(keys, refusing, strict=True)
@@ -160,7 +158,7 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     busy = sorted(jobs.get(name or "", []))
     states = [word for word, is_so in (("not ready", not ready), ("cordoned", cordoned)) if is_so]
     states += [f"tainted {taint}" for taint in tainted] + (["out"] if ours else []) + (["allocated"] if busy else [])
-    reason = _field(document, "metadata", "annotations", REASON) if ours else ""
+    reason = field(document, "metadata", "annotations", REASON) if ours else ""
     if not ready and not reason:
         reason = (
             wrong
@@ -203,23 +201,24 @@ def _devices(allocatable: Any) -> tuple[dict[str, int], str]:
 def _is_job(pod: dict[str, Any]) -> bool:
     """Tell whether a pod is work that must not be disturbed: it has devices, or its owner runs to an end. A DaemonSet's
     pod, which is on every node, is not, whatever it requests."""
-    if _field(pod, "status", "phase") in _OVER:
+    if field(pod, "status", "phase") in _OVER:
         return False
     owners = {owner.get("kind") for owner in _part(pod, "metadata", "ownerReferences") if isinstance(owner, dict)}
     if owners & {"DaemonSet", "Node"}:
         return False
     containers = [*_part(pod, "spec", "containers"), *_part(pod, "spec", "initContainers")]
-    parts = [_field(container, "resources", kind) for container in containers for kind in ("limits", "requests")]
+    parts = [field(container, "resources", kind) for container in containers for kind in ("limits", "requests")]
     wants = {str(name) for part in parts if isinstance(part, dict) for name in part}
     return any(map(_is_device, wants)) or bool(_part(pod, "spec", "resourceClaims")) or "Job" in owners
 
 
-def _field(part: Any, *names: str) -> Any:
+def field(part: Any, *names: str) -> Any:
+    """Return what a document has there; None: nothing."""
     for name in names:
         part = part.get(name) if isinstance(part, dict) else None
     return part
 
 
 def _part(document: Any, *names: str) -> list[Any]:
-    value = _field(document, *names)
+    value = field(document, *names)
     return value if isinstance(value, list) else []

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shakedown.schedulers.interface import Scheduler
+from shakedown.schedulers.interface import Allocation, Scheduler
 from shakedown.schedulers.kubernetes import nodes
 from shakedown.schedulers.kubernetes.client import Server
 from shakedown.schedulers.kubernetes.pods import Pods
@@ -37,6 +37,10 @@ class Kubernetes(Scheduler):
     def verify(self, name: str, passed: bool, reason: str) -> bool:
         nodes.verify(self._server, name, passed, reason)
         return True
+
+    def jobs_on(self, names: Iterable[str], beside: Allocation | None = None) -> dict[str, list[str]]:
+        """Return the pods with a job that hold each node, as "namespace/name"."""
+        return {node.name: node.pods for node in self.read(names) if node.pods}
 
     def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
         """Return the nodes that all selectors of labels match."""

@@ -162,7 +162,10 @@ class Allocation(interface.Allocation):
                 stop, waited = interrupted(), time.monotonic() - began
                 if stop:
                     raise SlurmError(f"{stop}, while Slurm job {self.job} was queued")
-                state = state_of(self.job)
+                try:
+                    state = state_of(self.job)
+                except SlurmError as error:  # an hour in the queue is not given up for a moment's trouble
+                    state = State("PENDING", printable(str(error), 200))
                 if state.state in _RUNS:
                     say(f"Slurm job {self.job} runs on {commands.as_list(self._names[name] for name in self._held)}")
                     return

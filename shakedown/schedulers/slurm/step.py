@@ -230,6 +230,6 @@ def _read(answer: _Pieces) -> Answer:
         code, out, err = document["code"], document["out"], document["err"]
         if not (isinstance(code, int) and isinstance(out, str) and isinstance(err, str)):
             raise ValueError("not an answer")
+        return code, lines_of(out), lines_of(err)
     except (ValueError, KeyError, TypeError):
         return None, [], ["the answer of the node's relay cannot be read"]
-    return code, lines_of(out), lines_of(err)
