@@ -29,7 +29,6 @@ class Read:
 
     median: float | None
     slow: list[Cell]
-    unsure: list[Cell]  # worse by as much, but not always or not clear of the scatter
     named: list[Named]
 
 
@@ -99,14 +98,14 @@ def read(
     below = [cell for cell in centres if bound is not None and max(rates[cell]) < bound]
     few = len(centres) + len(lost) < LEAST_CELLS
     if not centres or (few and bound is None):
-        return Read(None, [], [], [])
+        return Read(None, [], [])
     centre, worse, sure = (median(centres.values()), [], []) if few else _worse(rates, centres, slower)
     sure += [cell for cell in below if cell not in sure]
     slow = [*lost, *sure]
-    unsure = [cell for cell in worse if cell not in sure]
+    unsure = [cell for cell in worse if cell not in sure]  # not always, or not clear of the scatter
     rows = _Rows(rates, slower, frozenset([*lost, *below]))
     named = _explain(slow, unsure, [*centres, *lost], nodes, blocks or {}, figure, rows)
-    return Read(1 / centre if lower_is_better else centre, slow, unsure, named)
+    return Read(1 / centre if lower_is_better else centre, slow, named)
 
 
 def _worse(
