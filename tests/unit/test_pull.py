@@ -202,7 +202,7 @@ class _Engine:
 def attempt(engine: _Engine, monkeypatch: pytest.MonkeyPatch, **more: Any) -> _Engine:
     monkeypatch.setattr(pull, "Engine", lambda job, folder: engine)
     monkeypatch.setattr(pull.time, "sleep", lambda seconds: None)
-    pull.pull({"name": "r/x", "digest": ONE, "tag": "1", "tries": 3, "timeout_s": 60, **more}, "/nowhere")
+    pull.pull({"name": "r/x", "digest": ONE, "tagged": "r/x:1", "tries": 3, "timeout_s": 60, **more}, "/nowhere")
     return engine
 
 

@@ -48,7 +48,7 @@ def test_a_restored_setting_is_compared_with_what_its_file_holds_now(monkeypatch
 
 
 @pytest.mark.parametrize("tag", [":v1", f"@sha256:{'1' * 64}"])
-def test_another_source_gives_the_image_the_tag_that_it_has_in_the_inventory(
+def test_each_source_gives_the_image_the_tag_that_it_has_in_the_inventory(
     monkeypatch: pytest.MonkeyPatch, tag: str
 ) -> None:
     sent: list[dict[str, Any]] = []
@@ -65,8 +65,7 @@ def test_another_source_gives_the_image_the_tag_that_it_has_in_the_inventory(
     state: Any = State()
     assert registries._pull(state, host, wish, Manifest("sha256:" + "1" * 64, 5))
     named = image.tagged if image.tag else None
-    assert [document["tagged"] for document in sent] == [named, None]
-    assert [document["tag"] for document in sent] == [None, image.tag]
+    assert [document["tagged"] for document in sent] == [named, named]
 
 
 @pytest.mark.parametrize("done", [True, False])

@@ -1,8 +1,8 @@
 """Runs on a node (python3 >= 3.8, standard library only): pull one image by digest, with progress, and prove it.
 
 Reads one JSON object from standard input, so that no secret stands in argv:
-    engine, name, digest, registry, insecure, room_bytes, tries, timeout_s, stall_s, and optionally tag, username,
-    password, ca, compressed_bytes, tagged (what the image is called here, where it comes from a mirror)
+    engine, name, digest, registry, insecure, room_bytes, tries, timeout_s, stall_s, and optionally username, password,
+    ca, compressed_bytes, tagged (what the image is called here)
 Progress goes to standard output as plain lines. A failure is one line `kind: words` on standard error, exit code 1.
 Credentials live in a folder of mode 0700 that is removed whatever happens.
 """
@@ -218,8 +218,6 @@ def pull(job: Dict[str, Any], folder: str) -> None:
             time.sleep(wait)
     if job["digest"] not in engine.digests(pinned):
         raise Failure("engine", "{} reported success, but {} is not there".format(job["engine"], pinned))
-    if job.get("tag"):
-        engine.run("tag", pinned, "{}:{}".format(job["name"], job["tag"]))
     if job.get("tagged"):
         engine.run("tag", pinned, job["tagged"])
     say(f"{pinned}: there")
