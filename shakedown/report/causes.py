@@ -136,6 +136,7 @@ def causes(findings: Iterable[Finding]) -> list[Cause]:
         if finding.verdict != Verdict.OK:
             wrong.setdefault(finding.node, {})[finding.name] = finding
     found = [cause for of_node in wrong.values() for cause in _roots(of_node)]
+    # What is not shown divides nothing.
     shown = _combined(found, lambda cause: (cause.names, cause.text, cause.action), _of_all_nodes)
     together = _combined(_values_together(shown), _check_and_nodes, _of_several_names)
     together = _combined(together, _nodes_and_reason, _unread)
@@ -233,7 +234,7 @@ def _groups(found: Sequence[Cause], key: Callable[[Cause], Hashable]) -> list[li
 def _combined(
     found: Sequence[Cause], key: Callable[[Cause], Hashable], combine: Callable[[Sequence[Cause]], Cause]
 ) -> list[Cause]:
-    """Return each group as one cause. What is not shown divides nothing."""
+    """Return the causes of each group as one."""
     return [combine(group) for group in _groups(found, key)]
 
 

@@ -27,7 +27,6 @@ SUBJECTS = {
     "gpu": "GPUs",
     "rdma": "RDMA",
     "lossless": "RDMA",
-    "images": "images",
     "support": "the job",
 }
 MEANING = {
