@@ -760,6 +760,10 @@ def test_what_a_shell_says_of_a_signal_is_a_failure_in_any_language(line: str, n
         "[sandbox] program exited with code 139",
         "tool result: the snippet exited with code 127",
         "probe of nccl: exit code: 127",
+        "run_tests: exit code: 127",
+        "tool_call: exited with code 139",
+        "probe: nvidia-smi exited with code 127",
+        "/bin/sh: rocm-smi: not found",
     ],
 )
 def test_what_a_model_writes_or_its_tools_answer_is_no_failure(line: str) -> None:
