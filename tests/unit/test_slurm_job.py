@@ -116,6 +116,15 @@ def test_a_queue_outlives_a_controller_that_does_not_answer_for_a_moment(slurm):
     assert not [line for line in slurm.asked() if line.startswith("scancel")]
 
 
+def test_a_job_is_cancelled_though_slurm_does_not_say_whether_it_has_ended(slurm):
+    (slurm.folder / "home/state").write_text("RUNNING|None")
+    held = allocation()
+    held.allocate(["node1.rack"])
+    slurm.put("squeue", "echo no slurmctld >&2; exit 1")
+    held.end()
+    assert slurm.asked()[-1] == "scancel 4711"
+
+
 def test_a_job_that_nothing_but_another_desired_state_begins_is_not_waited_for(slurm):
     (slurm.folder / "home/state").write_text("PENDING|PartitionTimeLimit")
     with pytest.raises(SlurmError, match=r"would never begin: PENDING \(PartitionTimeLimit\): slurm.time_min"):

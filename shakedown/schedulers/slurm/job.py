@@ -236,4 +236,5 @@ class Allocation(interface.Allocation):
                     if state_of(job).state not in _RUNS:
                         return
                     time.sleep(0.2)
+        with contextlib.suppress(SlurmError):
             commands.run("scancel", str(job))
