@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shakedown.runner.jobs.connection import allocation_of
 from shakedown.schedulers.interface import LINES
 from shakedown.schedulers.kubernetes import client, nodes
 from shakedown.schedulers.kubernetes import pods as waiting
@@ -19,6 +20,7 @@ from shakedown.schedulers.kubernetes.pods import Pods
 from shakedown.schedulers.kubernetes.scheduler import Kubernetes
 from shakedown.schedulers.kubernetes.settings import Settings
 from tests.kubernetes_api import Cluster, cluster, kubeconfig
+from tests.states import desired
 
 WANTED = Settings(image="registry.lab/megatron:1", namespace="jobs", queue_s=20)
 
@@ -293,6 +295,19 @@ def test_a_node_is_in_service_again_only_when_its_condition_says_so_too(server: 
     kept = server.read("v1/nodes", "n1")
     found = {each["type"]: each["status"] for each in kept["status"]["conditions"]}
     assert found["ShakedownSuspect"] == "False" and not nodes.read(Server(), ["n1"])[0].ours
+
+
+@pytest.mark.parametrize("via", ["kubernetes", "slurm"])
+def test_no_two_hosts_have_their_jobs_on_one_node(server: Cluster, via: str) -> None:
+    """The name of one copied to the other: a job on the one would speak for both."""
+    section = {"kubernetes": {"image": "registry.lab/small:1"}, "slurm": {}}[via]
+    one, two = (desired("cpu", None, **{via: {**section, "node": "n1"}}) for _ in range(2))
+    with pytest.raises(ValueError, match=rf"{via}\.node: a, b are all n1 there"):
+        allocation_of({"a": one, "b": two}, via, "run")
+    other = desired("cpu", None, **{via: section})
+    with pytest.raises(ValueError, match="are all n1 there"):
+        allocation_of({"a": one, "n1": other}, via, "run")
+    allocation_of({"a": one, "n2": other}, via, "run")
 
 
 def test_who_holds_a_node_is_named_with_the_namespace(server: Cluster) -> None:

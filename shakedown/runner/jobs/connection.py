@@ -42,7 +42,11 @@ def allocation_of(desired: Mapping[str, DesiredState], via: str, title: str) -> 
         raise ValueError(f"{via}.{key} is {value}: expected {expected}")
     if scheduler.no_containers and any(state.smoke and state.smoke.runtime != "process" for state in desired.values()):
         raise ValueError(f'smoke.runtime has to be "process" {scheduler.no_containers}')
-    return scheduler.allocation(names_of(desired, via), title)
+    names = names_of(desired, via)
+    for node, hosts in grouped((node, host) for host, node in names.items()).items():
+        if len(hosts) > 1:  # a job on the one would speak for the other
+            raise ValueError(f"{via}.node: {named(hosts)} are all {node} there")
+    return scheduler.allocation(names, title)
 
 
 def scheduler_of(desired: Mapping[str, DesiredState], name: str) -> Scheduler:
