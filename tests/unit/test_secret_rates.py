@@ -114,6 +114,13 @@ def test_a_token_that_only_begins_as_a_very_long_one_is_masked_as_far_as_it_is_k
     assert (shown, count) == (f"<{MASK}{'y' * 44}>", 1)
 
 
+def test_long_tokens_that_begin_alike_are_each_masked_to_their_end() -> None:
+    """Of one issuer: header and claims are the same, and the signatures differ."""
+    tokens = [f"{'eyJhbGciOiJSUzI1NiJ9' * 20}.{number}{'z' * number}" for number in (1, 2, 30)]
+    text = " ".join(f"<{token}>" for token in tokens)
+    assert Values(tokens, 6).without(text, MASK) == (" ".join([f"<{MASK}>"] * 3), 3)
+
+
 @pytest.mark.parametrize(
     "name", ["json_key", "image_key", "hotkey", "forward_pass", "cls_token", "NCCL_IB_PKEY", "rkey"]
 )

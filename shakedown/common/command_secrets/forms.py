@@ -175,10 +175,10 @@ class Values:
 
     def __init__(self, values: Iterable[str], shortest: int) -> None:
         self._shortest = shortest
-        self._first: dict[str, dict[int, dict[str, str]]] = {}  # first characters -> length -> begin -> value
+        self._first: dict[str, dict[int, dict[str, list[str]]]] = {}  # first characters -> length -> begin -> values
         for value in sorted({value for value in values if len(value) >= shortest}, key=len, reverse=True):
             begin = value[:_BEGINS]
-            self._first.setdefault(value[:shortest], {}).setdefault(len(begin), {}).setdefault(begin, value)
+            self._first.setdefault(value[:shortest], {}).setdefault(len(begin), {}).setdefault(begin, []).append(value)
         self._signs = Signs(self._first)
 
     def without(self, text: str, mask: str) -> tuple[str, int]:
@@ -203,10 +203,9 @@ class Values:
         of many others."""
         for length, values in self._first.get(text[at : at + self._shortest], {}).items():
             end = at + length
-            value = values.get(text[at:end])
-            if value is None:
+            known = values.get(text[at:end], [""])
+            within = re.match(r"\w", text[at - 1 : at]) or re.match(r"\w", text[end : end + 1])
+            if not known[0] or (within and _PLAIN.fullmatch(known[0])):
                 continue
-            if _PLAIN.fullmatch(value) and (re.match(r"\w", text[at - 1 : at]) or re.match(r"\w", text[end : end + 1])):
-                continue
-            return len(value) if text.startswith(value, at) else length
+            return next((len(value) for value in known if text.startswith(value, at)), length)
         return 0
