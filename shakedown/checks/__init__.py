@@ -14,6 +14,7 @@ import importlib
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,8 @@ from shakedown.state.node import NodeState
 if TYPE_CHECKING:  # a node may have Python 3.8
     Compared = Comparison | Iterable[Comparison] | None
     Check = Callable[..., Finding | list[Finding] | None]
-    Made = Callable[[Comparison, str, str], Finding]  # of a check's name and a node's
-    Asked = Callable[[Check, DesiredState, NodeState, str], Finding | list[Finding] | None]
+    Module = tuple[tuple[str, Check], ...]  # its checks with their names
+    Asked = Callable[[Module, DesiredState, NodeState, str], list[Finding]]
 
 # The order of the findings: what the machine is, how it is tuned, then what hangs on it. Those of other modules of this
 # package come after them, by the modules' names.
@@ -69,15 +70,13 @@ def check(
 
     def register(function: Callable[[DesiredState, NodeState], Compared]) -> Check:
         @functools.wraps(function)
-        def findings(
-            desired: DesiredState, state: NodeState, node: str, make: Made = Comparison.finding
-        ) -> Finding | list[Finding] | None:
+        def findings(desired: DesiredState, state: NodeState, node: str) -> Finding | list[Finding] | None:
             compared = function(desired, state)
             if compared is None:
                 return None
             if isinstance(compared, Comparison):
-                return make(compared, name, node)
-            return [make(comparison, name, node) for comparison in compared]
+                return compared.finding(name, node)
+            return [comparison.finding(name, node) for comparison in compared]
 
         if name in _CHECKS:
             raise ValueError(f"two checks are named {name!r}")
@@ -131,24 +130,27 @@ def not_waivable() -> frozenset[str]:
     return frozenset(_NOT_WAIVABLE)
 
 
-def _asked(check: Check, desired: DesiredState, state: NodeState, node: str) -> Finding | list[Finding] | None:
-    return check(desired, state, node)
-
-
-def evaluate(desired: DesiredState, state: NodeState, node: str, ask: Asked = _asked) -> list[Finding]:
-    """All findings of one node, in the order of MODULES, the waived ones as advice; `ask` asks a check for its own.
-    Never raises for a bad node: a check that does becomes an unknown finding which names it and the error, because what
-    could not be compared is not known to be right."""
+def findings_of(module: Module, desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """Return what the checks of a module find. A check that raises becomes an unknown finding which names it and the
+    error, because what could not be compared is not known to be right."""
     findings: list[Finding] = []
-    desired = on_node(desired, node)
-    for name, function in checks().items():
+    for name, function in module:
         try:
-            found = ask(function, desired, state, node)
+            found = function(desired, state, node)
             findings += found if isinstance(found, list) else [] if found is None else [found]
         except Exception as error:
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
             failed = Comparison(Verdict.UNKNOWN, wanted="a comparison", evidence=evidence, remedy=REPORT)
             findings.append(failed.finding(name, node))
+    return findings
+
+
+def evaluate(desired: DesiredState, state: NodeState, node: str, ask: Asked = findings_of) -> list[Finding]:
+    """All findings of one node, in the order of MODULES, the waived ones as advice; `ask` asks a module's checks. Never
+    raises for a bad node."""
+    desired = on_node(desired, node)
+    modules = (tuple(of_module) for _, of_module in groupby(checks().items(), lambda named: _MODULES[named[0]]))
+    findings = [finding for module in modules for finding in ask(module, desired, state, node)]
     return waive(findings, desired, state, _NOT_WAIVABLE) if desired.waivers else findings
 
 

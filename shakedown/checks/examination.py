@@ -24,7 +24,7 @@ from shakedown.common.text import counted, printable
 from shakedown.desired.models import DesiredState
 from shakedown.desired.resolve import at_home
 from shakedown.hosts import few
-from shakedown.state.findings import Comparison, Finding, FixedBy, Remedy, Verdict, worst
+from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict, worst
 from shakedown.state.memory import Memory
 from shakedown.state.node import NodeState, share_texts
 
@@ -63,6 +63,7 @@ class Examination:
         self.desired = dict(self.desired)  # our own: no other holder sees what is kept below
         self._alone: dict[str, tuple[Reading, list[Finding]]] = {}  # node -> its findings without the other nodes
         self._memory = Memory()
+        self._found_by = cache(self._found_by_each)
         self._alike: dict[tuple[Any, ...], tuple[DesiredState, ...]] = {}  # the given ones, those at home, the common
         self._common: dict[str, DesiredState] = {}  # node -> the first with the same values in all that checks read
         self._shared: dict[str, DesiredState] = {}  # what checks read of a desired state -> the first such
@@ -167,15 +168,21 @@ class Examination:
         return self._shared.setdefault(content, desired)
 
     def _ask(
-        self, shared: DesiredState, check: checks.Check, desired: DesiredState, state: NodeState, node: str
+        self, shared: DesiredState, module: checks.Module, desired: DesiredState, state: NodeState, node: str
     ) -> list[Finding]:
-        """Return the findings of a check. Of 5,000 nodes there are 300,000, and most are those of another node but for
-        its name: they are made, and looked through, once. `shared`: the desired state of the first node with the same
-        values in all that checks read, but for the cables of each node, which one check reads."""
-        findings = _of_no_node(check)
-        alone = check is cabling.cabling
-        found = findings(desired, state) if alone else self._memory.ask(findings, shared, state)
+        """Return the findings of a module's checks. Of 5,000 nodes there are 300,000, and most are those of another
+        node but for its name: they are made, and looked through, once. Where each node has its own, single checks may
+        still find the same. `shared`: the desired state of the first node with the same values in all that checks
+        read, but for the cables of each node, which one module reads."""
+        if ("cabling", cabling.cabling) in module:
+            return checks.findings_of(module, desired, state, node)
+        found = self._memory.ask(self._found_by(module), shared, state)
         return [finding.of(node) for finding in found]
+
+    def _found_by_each(self, module: checks.Module) -> Callable[[DesiredState, NodeState], list[Finding]]:
+        """Return the function that returns what a module's checks find, for a node without a name."""
+        alone = [partial(checks.findings_of, ((name, check),), node="") for name, check in module]
+        return lambda desired, state: [found for ask in alone for found in self._memory.ask(ask, desired, state)]
 
     def state_of(self, node: str) -> NodeState | None:
         """Return the state of a node that answered; None of another."""
@@ -227,20 +234,6 @@ class Examination:
     def fixable(self, node: str) -> list[Finding]:
         """Return the findings of a node that an operation would fix."""
         return [finding for finding in self.findings.get(node, []) if finding.fixed_by == FixedBy.OPERATION]
-
-
-@cache
-def _of_no_node(check: checks.Check) -> Callable[[DesiredState, NodeState], list[Finding]]:
-    def make(compared: Comparison, name: str, node: str) -> Finding:
-        finding = compared.finding(name, node)
-        share_texts(finding)
-        return finding
-
-    def findings(desired: DesiredState, state: NodeState) -> list[Finding]:
-        found = check(desired, state, "", make)
-        return found if isinstance(found, list) else [] if found is None else [found]
-
-    return findings
 
 
 def resting(findings: Iterable[Finding]) -> str:

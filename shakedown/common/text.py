@@ -215,6 +215,7 @@ def shallow(document: Any) -> Any:
     raise ValueError("nested too deeply")
 
 
+_MARKS = re.compile("^0x|[-: ]")  # in a number
 VERDICT = 10
 NAME = 255  # of a node, a job, a serial number
 TEXT = 500  # of what a person reads
@@ -229,7 +230,7 @@ def line(value: object, limit: int = TEXT) -> str:
 
 def plain(serial: str) -> str:
     """Return a number without what tools write into it differently: case, colons, 0x and zeros in front."""
-    return re.sub("^0x|[-: ]", "", serial.strip().lower()).lstrip("0")
+    return _MARKS.sub("", serial.strip().lower()).lstrip("0")
 
 
 def name(value: object) -> str:

@@ -99,9 +99,8 @@ class EndReader:
                 in_traceback = True
             elif in_traceback:
                 in_traceback = not _EXCEPTION.match(line)
-            elif self._begun and not doubtful and not _passed_over(line):
-                alarms = alarming(line, "job") or ended_badly(line, sure=False)
-                doubtful = _quoted(line) if alarms else ""
+            elif self._begun and not doubtful and (alarming(line, "job") or ended_badly(line, sure=False)):
+                doubtful = "" if _passed_over(line) else _quoted(line)
         return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-_MOST_WAYS, _MOST_RESULTS, _MOST_FUNCTIONS = 4, 256, 1000
+_MOST_WAYS, _MOST_RESULTS, _MOST_FUNCTIONS = 4, 256, 1200
 _TRIES = 16  # states of which a function's results are remembered before one is found again; later one for 16 found
 _KIND = "__class__.__name__"
 
@@ -24,7 +24,10 @@ class Memory:
         self._known: dict[tuple[Any, int], _Known] = {}
 
     def ask(self, function: Callable[[Any, Any], Any], desired: Any, state: BaseModel) -> Any:
-        """Return what the function returns of the two; what it raises is not remembered."""
+        """Return what the function returns of the two; what it raises is not remembered. A function may ask for others:
+        while what it reads is found, nothing is remembered of these."""
+        if isinstance(state, _Standin):
+            return function(desired, state)
         place = function, id(desired)
         known = self._known.get(place)
         if known is None:

@@ -58,7 +58,7 @@ def test_the_findings_are_those_of_checks_that_remember_nothing(wanted: str) -> 
         alone = checks.evaluate(at_home(DESIRED[wanted], state.account.home), state, node)
         assert in_bytes(examination.findings[node]) == in_bytes(alone)
     found = sum(known.found for known in examination._memory._known.values())
-    assert found > 1000, "next to nothing was remembered"
+    assert found > 300, "next to nothing was remembered"
 
 
 @pytest.mark.parametrize("wanted", DESIRED)
@@ -239,7 +239,7 @@ def test_nodes_with_cables_of_their_own_share_what_other_checks_find() -> None:
         assert in_bytes(examination.findings[node]) == in_bytes(alone)
     cables = {finding.evidence for finding in examination.all_findings() if finding.name == "cabling"}
     assert len(cables) > 10, "all have the same cables"
-    assert sum(known.found for known in examination._memory._known.values()) > 500
+    assert sum(known.found for known in examination._memory._known.values()) > 250
 
 
 @pytest.mark.parametrize("differs", [None, "waivers", "tuning"])

@@ -5,7 +5,7 @@ A reading is a value, or the reason why there is none.
 
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 from typing_extensions import TypeIs
 
 Why = Literal["missing", "not permitted", "timed out", "malformed", "failed"]
@@ -28,8 +28,8 @@ class Unreadable(Part):
 
 T = TypeVar("T")
 # Nearly every reading could be taken, so that is tried first: an Unreadable fits dictionaries of texts alone.
-Reading = Annotated[Union[T, Unreadable], Field(union_mode="left_to_right")]  # noqa: UP007 - subscripted with a TypeVar
-Texts = Annotated[Unreadable | dict[str, str], Field(union_mode="left_to_right")]
+Reading = Annotated[Union[T, Unreadable], SerializeAsAny(), Field(union_mode="left_to_right")]  # noqa: UP007 - as T is
+Texts = Annotated[Unreadable | dict[str, str], SerializeAsAny(), Field(union_mode="left_to_right")]
 
 
 def is_unreadable(reading: Any) -> TypeIs[Unreadable]:
