@@ -48,6 +48,8 @@ VALUE = "s3cret-value"
         "GITHUB_PAT",
         "PROXY_AUTHORIZATION",
         "session_cookie",
+        "API_KEYS",
+        "auth_tokens",
     ],
 )
 def test_names_that_hold_secrets(name: str) -> None:

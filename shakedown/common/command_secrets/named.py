@@ -72,7 +72,8 @@ def kind(name: str, public: Collection[str] = ()) -> Kind:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last in known().names or (last in ("KEY", "TOKEN", "PASS") and before in known().public):
         return ""
-    if _SURE.search(last) or (last in _LAST and (before or last not in ("PWD", "PAT"))):
+    several = last in ("KEYS", "TOKENS") and before in known().keys  # others count them, or are a dictionary's
+    if several or _SURE.search(last) or (last in _LAST and (before or last not in ("PWD", "PAT"))):
         return "any value"
     if last not in _ISSUED:
         return ""
