@@ -127,14 +127,15 @@ class Server:
 def _connected(context: str | None) -> tuple[CoreV1Api, str]:
     try:
         from kubernetes import client, config  # an optional dependency
-        from urllib3 import Retry  # which it needs
+        from kubernetes.client import rest
     except ImportError:
         raise KubernetesError(
             "Kubernetes' Python client is not installed: pip install 'shakedown[kubernetes]'"
         ) from None
     place = os.environ.get("KUBECONFIG") or "~/.kube/config"  # the client looks for it when it is imported, no later
     made = client.Configuration()
-    made.retries = Retry(1, respect_retry_after_header=False)  # a proxy may name hours
+    retry = rest.urllib3.Retry  # type: ignore[attr-defined]
+    made.retries = retry(1, respect_retry_after_header=False)  # a proxy may name hours
     try:
         if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG"):
             config.load_incluster_config(client_configuration=made)
