@@ -24,7 +24,8 @@ class Downloaded(Fact[dict[str, dict[str, Any]]]):
         return _command("downloaded(sys.argv[1], sys.argv[2:])", folder, *names)
 
     def process(self, output: Any) -> dict[str, dict[str, Any]]:
-        return dict(json.loads("\n".join(output)))
+        found = json.loads("\n".join(output))
+        return {name: {key: about[key] for key in ("size", "sha256")} for name, about in found.items()}
 
 
 class Prepared(Fact[str]):

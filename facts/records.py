@@ -45,7 +45,7 @@ class Records(Fact[dict[str, Any]]):
 
     def process(self, output: Any) -> dict[str, Any]:
         found = json.loads("".join(output))
-        return {key: found[key] for key in self.default()}
+        return {key: found[key] for key in self.default()} | {"files": {**found["files"]}}
 
 
 def read_verdict(host: Host) -> dict[str, Any]:

@@ -41,3 +41,19 @@ def test_what_makes_no_sense_fails_one_host(fact: type[FactBase[object]]) -> Non
         except FactProcessError as error:
             assert str(error).isprintable()
             assert len(str(error)) <= WORDS
+
+
+@pytest.mark.parametrize(
+    ("fact", "answer"),
+    [
+        ("dataset.Downloaded", '{"a": 5}'),
+        ("dataset.Downloaded", '{"a": {"size": 1}}'),
+        ("dataset.Downloaded", '["ab"]'),
+        ("records.Records", '{"there": true, "problem": "", "files": [1]}'),
+    ],
+)
+def test_an_answer_without_the_parts_that_operations_read_fails_one_host(fact: str, answer: str) -> None:
+    """An error in an operation, where it reads them, would end the run for all hosts."""
+    module, _, name = fact.partition(".")
+    with pytest.raises(FactProcessError, match="no sense in"):
+        getattr(importlib.import_module(f"shakedown.facts.{module}"), name)().process([answer])
