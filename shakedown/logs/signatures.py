@@ -354,7 +354,7 @@ class FailureScanner:
 
     def _settle(self, line: str, by: str = "") -> Match | None:
         own = by + unprefixed(line)
-        found = None if any(map(_FORMS["code"].match, (own, line))) else self._signature_of(line, own)
+        found = None if _FORMS["code"].match(own) or _FORMS["answered"].match(line) else self._signature_of(line, own)
         if found and not self._every and (found.warns or (_FORMS["indented"].match(line) and not found.matches(line))):
             self._warned[found.name], found = _match(found, self.lines, line), None
         if not found or _mild(line):

@@ -772,6 +772,29 @@ def test_what_a_model_writes_or_its_tools_answer_is_no_failure(line: str) -> Non
 
 
 @pytest.mark.parametrize(
+    "before",
+    ["sandbox1: ", "tool | ", "tool_bench-1  | ", "[sandbox-0]: ", "[tool_bench]: ", "[probe0] ", "user1: ", "a: "],
+)
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", "out_of_memory"),
+        (
+            "Memory access fault by GPU node-4 (Agent handle: 0x55) on address 0x7f00. Reason: Unknown.",
+            "gpu_memory_fault",
+        ),
+    ],
+)
+def test_a_host_or_a_job_whose_name_holds_such_a_word_still_fails(before: str, line: str, name: str) -> None:
+    assert name in [match.name for match in scanned([], [f"{before}{line}\n"], trains=False).matches]
+
+
+@pytest.mark.parametrize("line", ["RuntimeError in sample 5: {}", "Cannot tokenize prompt: {}", "No such tool: {}"])
+def test_a_failure_before_the_name_of_a_text_counts(line: str) -> None:
+    assert scanned([], [line.format("HIP out of memory. Tried to allocate 2.00 GiB\n")], trains=False).matches
+
+
+@pytest.mark.parametrize(
     ("line", "name"),
     [
         ("train.sh: line 7: 4242 Segmentation fault      (core dumped) python train.py", "segmentation_fault"),
