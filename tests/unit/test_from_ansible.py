@@ -135,6 +135,15 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         translate(tmp_path / "a.ini")
 
 
+def test_what_a_shell_pipes_in_is_read() -> None:
+    """init --from <(ansible-inventory --list --yaml)"""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w") as pipe:
+        pipe.write("[rack]\nn1\n")
+    with os.fdopen(reader):
+        assert "n1" in str(translate(Path(f"/dev/fd/{reader}")))
+
+
 def test_a_name_that_python_does_not_take_is_changed(tmp_path: Path) -> None:
     (tmp_path / "a.ini").write_text("[7]\nn1\n[import]\nn2\n[nodes]\nn3\n[a-b]\nn4\n[a_b]\nn[a:c]\n[_x]\nn6\n")
     groups = made(tmp_path / "a.ini")[1]

@@ -170,7 +170,7 @@ def _read(source: Path) -> dict[str, _Group]:
 
 
 def _content(path: Path) -> str:
-    if path.exists() and not path.is_file():  # a FIFO would be waited for
+    if path.is_fifo() and path.resolve().exists():  # it would be waited for; a shell's own pipe has no name
         raise ValueError(f"{path}: it is no file")
     try:
         with path.open(encoding="utf-8-sig") as file:
