@@ -105,6 +105,13 @@ def test_an_error_that_nothing_explains_is_unknown() -> None:
     assert known.verdict is OK, "every rank is known to have ended with 0"
 
 
+@pytest.mark.parametrize("label", ["sandbox: ", "Rollout: ", "[tool] ", "[ERROR] tool: "])
+def test_a_label_at_the_end_does_not_make_a_death_good(label: str) -> None:
+    assert ended(f"{label}RuntimeError: CUDA out of memory.").verdict is UNKNOWN
+    assert ended(f"{label}Memory access fault by GPU node-4 (Agent handle: 0x5) on address 0x7f.").verdict is FAIL
+    assert ended(f"{label}train.sh: line 7:  4242 Killed                  python train.py").verdict is not OK
+
+
 def test_an_error_before_an_iteration_stopped_nothing() -> None:
     assert ended(before=["ERROR: apex is missing\n", "Killed\n", *RUN]).verdict is OK
 

@@ -789,7 +789,22 @@ def test_a_host_or_a_job_whose_name_holds_such_a_word_still_fails(before: str, l
     assert name in [match.name for match in scanned([], [f"{before}{line}\n"], trains=False).matches]
 
 
-@pytest.mark.parametrize("line", ["RuntimeError in sample 5: {}", "Cannot tokenize prompt: {}", "No such tool: {}"])
+@pytest.mark.parametrize("of", ["python /data/tests/train.py", "container tool_bench", "tool-bench-1"])
+def test_an_exit_code_is_the_jobs_where_a_path_or_a_name_holds_such_a_word(of: str) -> None:
+    found = FailureScanner(every=True).line(f"{of} exited with code 139\n")
+    assert found is not None and found.name == "segmentation_fault"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError in sample 5: {}",
+        "During generation: {}",
+        "No such tool: {}",
+        "Reading samples: {}",
+        "Sample:  50%|##   | 10/20 {}",
+    ],
+)
 def test_a_failure_before_the_name_of_a_text_counts(line: str) -> None:
     assert scanned([], [line.format("HIP out of memory. Tried to allocate 2.00 GiB\n")], trains=False).matches
 
