@@ -65,6 +65,9 @@ GOOD = [
     "run.sh: line 88:  4242 Terminated              ./monitor.sh > gpu.log",
     ":3:hip_platform.cpp         :237 : 22 us: 4242 init: Returned hipErrorNoBinaryForGpu : continue parsing",
     "Max error: 1.2e-5",
+    '{"step": 20, "prompt": "Why do I get CUDA error: out of memory?", "reward": 0.3}',
+    "<think> the error is CUDA error: device-side assert triggered </think>",
+    'Rollout 12/64: response: "the pod was OOMKilled with exit code 137"',
     "error rate: 0.0 %",
     "Cleaning up: killed 0 processes",
     "rc=0",
@@ -110,6 +113,13 @@ def test_a_label_at_the_end_does_not_make_a_death_good(label: str) -> None:
     assert ended(f"{label}RuntimeError: CUDA out of memory.").verdict is UNKNOWN
     assert ended(f"{label}Memory access fault by GPU node-4 (Agent handle: 0x5) on address 0x7f.").verdict is FAIL
     assert ended(f"{label}train.sh: line 7:  4242 Killed                  python train.py").verdict is not OK
+
+
+@pytest.mark.parametrize("line", ["FATAL: container creation failed: mount /proc/self/fd/3", "job exited with code 1"])
+@pytest.mark.parametrize("label", ["sandbox: ", "tool: ", "rollout: "])
+def test_a_host_of_pdsh_that_is_named_like_a_tool_leaves_its_end_open(label: str, line: str) -> None:
+    assert ended(label + line).verdict is not OK
+    assert ended(f"{label[:-2]} result: {line}").verdict is OK
 
 
 def test_an_error_before_an_iteration_stopped_nothing() -> None:

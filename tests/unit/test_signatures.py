@@ -763,6 +763,11 @@ def test_what_a_shell_says_of_a_signal_is_a_failure_in_any_language(line: str, n
         "run_tests: exit code: 127",
         "tool_call: exited with code 139",
         "probe: nvidia-smi exited with code 127",
+        '{"step": 20, "prompt": "Why do I get RuntimeError: CUDA error: out of memory?", "reward": 0.3}',
+        '<|assistant|> To fix "NCCL error: unhandled system error" restart the job',
+        "[rank0]: <think> the error is CUDA error: device-side assert triggered </think>",
+        'Rollout 12/64: response: "the pod was OOMKilled with exit code 137"',
+        "observation: ConnectionResetError: [Errno 104] Connection reset by peer",
         "/bin/sh: rocm-smi: not found",
     ],
 )
