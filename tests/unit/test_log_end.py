@@ -223,6 +223,7 @@ def test_healthy_public_logs_end_well() -> None:
 @pytest.mark.parametrize(
     ("line", "own"),
     [
+        ("2026-11-24T07:00:00.123456789Z stderr F [rank0]: AssertionError", "AssertionError"),
         ("node01: 3: [rank3]: RuntimeError: x", "RuntimeError: x"),
         ("[1,3]<stderr>:RuntimeError: x", "RuntimeError: x"),
         ("2026-11-24T07:00:00.123456789Z Killed", "Killed"),

@@ -819,6 +819,9 @@ def test_a_failure_before_the_name_of_a_text_counts(line: str) -> None:
     [
         ("train.sh: line 7: 4242 Segmentation fault      (core dumped) python train.py", "segmentation_fault"),
         ("srun: error: node7: task 3: Bus error", "bus_error"),
+        ("2026-11-24T07:00:00.123456789+02:00 stdout P [rank7]: KeyError: 'x'", "key_missing"),
+        ("Command terminated by signal 11", "segmentation_fault"),
+        ("forrtl: severe (174): SIGSEGV, segmentation fault occurred", "segmentation_fault"),
         ("[node7:4242] Signal: Illegal instruction (4)", "illegal_instruction"),
         ("Application 4242 exit signals: Killed", "killed"),
         ("batch response: This repository is over its data quota", "git_refused"),
