@@ -1,7 +1,7 @@
 # The lab: nodes on this machine (tests/lab/README.md). All of it needs root.
 LAB_PYTHON = $(BIN)/python
-# Up to two of them have the virtual machines, the others all other nodes. On two cores four at once took 1,190 s, and
-# five 1,350 s: the virtual machines, which take the longest, came to less of the cores.
+# Up to two of them have the virtual machines, the others all other nodes. On two cores four at once took 1,307 s. With
+# five the load was 20, and a test of times failed.
 LAB_AT_ONCE ?= 4
 LAB_TESTS ?= tests/lab tests/unit -m 'lab or long'
 NODES ?= 3
