@@ -111,7 +111,10 @@ def test_another_value_of_group_data_is_refused(tmp_path: Path) -> None:
     (folders[1] / "rack.py").write_text('gpu = "mi300x"\n')
     (folders[0] / "other.py").write_text("site_y = 1\n")
     (folders[1] / "other.py").write_text("site_y = 2\n")
-    lines = [line.strip() for line in refused(tmp_path, "shakedown", "show", "sub/rack.py", "n1").splitlines()[1:]]
+    shown = refused(tmp_path, "shakedown", "show", "sub/rack.py", "n1").splitlines()[1:]
+    deploy = str(Path(__file__).parents[2] / "deploy/drift.py")
+    assert shown == refused(tmp_path, "pyinfra", "sub/rack.py", deploy, "-y").splitlines()[-len(shown) :]
+    lines = [line.strip() for line in shown]
     rest = "expected one value: {} gives the group {} another one, which pyinfra passes over: leave one out"
     assert lines == [
         f"group_data/rack.py:2: gpu = 'mi300x': {rest.format('sub/rack.py', 'rack')}",

@@ -22,6 +22,7 @@ from shakedown.runner.inventory import desired_states, hosts_in_limit, resolved_
 from shakedown.runner.pyinfra.connection import bind
 from shakedown.runner.pyinfra.inventory_file import SEVERAL, groups_of
 from shakedown.runner.pyinfra.invocation import USAGE, invocation
+from shakedown.runner.pyinfra.written import files
 from shakedown.runner.session import session
 from shakedown.runs.folder import why_none_can_be_kept
 from shakedown.state.findings import Verdict
@@ -78,8 +79,9 @@ def _prepare() -> None:
         more = invocation.group_data
         if compares and (unread := unread_group_data(invocation.inventory, state.inventory, state.cwd, more)):
             _end(unread, USAGE)
-        if any(len(host.name) == 1 or not SEVERAL.isdisjoint(host.name) for host in state.inventory):
-            _read_again()  # a text in place of a list is a host for each of its characters
+        odd = any(len(host.name) == 1 or not SEVERAL.isdisjoint(host.name) for host in state.inventory)
+        if odd or files(invocation.inventory)[1:]:  # a text in place of a list is a host for each of its characters,
+            _read_again()  # and group_data replaces what the inventory gives a group
         states = desired_states(state, invocation.trains, unasked=not compares).states
         wrong = [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]
         if wrong:
