@@ -202,13 +202,15 @@ class FailureScanner:
             self._survive()
         ended = self._close()
         if failed and not (self._trains and not self.matches):
-            late = [match for match in self._warned.values() if self.lines - match.line_number < _LAST_WORDS]
-            read = min([*self._read.values(), *late], key=lambda match: _distance(match.name), default=None)
+            read = min([*self._read.values(), *self._late()], key=lambda match: _distance(match.name), default=None)
             nearest = _distance(self.root.name) if self.root else 9
             if read is not None and 2 <= nearest > _distance(read.name):
                 self.optional.add(read.name)
                 self.matches.append(read)
         return ended
+
+    def _late(self) -> list[Match]:
+        return [match for match in self._warned.values() if self.lines - match.line_number < _LAST_WORDS]
 
     def _close(self) -> Match | None:
         for rank in [rank for rank, trace in self._pending.items() if trace.exception]:
@@ -216,7 +218,7 @@ class FailureScanner:
             self._end(held, rank, held.exception, f"{rank} {held.exception}")
         cut = [trace for trace in self._pending.values() if not trace.headless]
         self._pending.clear()
-        if not cut or self.matches:  # a place alone proves less than any line
+        if not cut or self.matches or (self._late() and not self._trains):  # a place alone proves less than any line
             return self._confirm()
         first = min(cut, key=lambda trace: trace.began)
         return self._keep(_match(entry_of(first, "") or unknown_exception(), first.began, first.line))
@@ -254,9 +256,7 @@ class FailureScanner:
         rank, text = self._split(line)
         if self.lines % _STALE == 0:  # a stack that a rank printed as its last words ends nowhere
             stale = self.lines - _STALE
-            self._pending = {
-                by: trace for by, trace in self._pending.items() if not trace.headless or trace.began > stale
-            }
+            self._pending = {by: held for by, held in self._pending.items() if not held.headless or held.began > stale}
         if (held := self._pending.get(rank)) and held.exception:
             words = held.joined(text)
             found = self._end(self._pending.pop(rank), rank, words, f"{rank} {words}")
@@ -314,8 +314,7 @@ class FailureScanner:
         text = traceback.words(text)
         signature = self._signature_of(line, text)
         place = entry_of(traceback, text)
-        echo = place is not None and place.role == "echo"
-        if signature is None or signature.general or (echo and signature.frames):
+        if signature is None or signature.general or (place and place.role == "echo" and signature.frames):
             signature = place or signature or unknown_exception()
         if rank in self._background:
             self._ended = {rank: self._background.pop(rank)[1]}

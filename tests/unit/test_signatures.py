@@ -583,6 +583,7 @@ def test_a_traceback_that_was_cut_is_named_by_where_it_passed_unless_a_line_says
     ]
     assert read_scanner(cut) == "attention_refused"
     assert read_scanner(["[rank1]: NCCL error: unhandled system error\n", *cut]) == "nccl_error"
+    assert read_scanner(["(raylet) A worker died or was killed while executing a task\n", *cut]) == "cluster_node_lost"
 
 
 def read_scanner(lines: list[str]) -> str:
