@@ -50,6 +50,12 @@ def ended_well(logs: Logs, end: JobEnd | None = None) -> Outcome:
     return Outcome(verdict=verdict, wanted=wanted, evidence=evidence, remedy=remedy)
 
 
+def job_of(log: NodeLog) -> Outcome:
+    """Return what one log says of its job: the worse of the two outcomes above."""
+    logs = Logs({"the log": log})
+    return max(no_failure_signature(logs), ended_well(logs), key=lambda outcome: outcome.verdict.severity)
+
+
 @gate
 def rccl_tuning(logs: Logs) -> Outcome:
     """RCCL says in no node's log that a tuning did not take. Where several nodes were to use RDMA and no log has a

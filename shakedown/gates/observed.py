@@ -73,73 +73,83 @@ class NodeLog(Frozen):
 
 def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     """Read a log once, from a file or chunks. Raises OSError, or NotALog (a ValueError) for what is no text."""
-    if isinstance(source, Path):
-        source = LogSource(source)
-    splitter, reader = LineSplitter(), LogReader()
-    failure, rccl, shape = FailureScanner(), Scanner(entries("rccl"), rdma=True), JobShapeReader()
-    form, mlperf = FormReader(), MlperfReader()
-    windows, ending = WindowReader(), EndReader()
-    hole, speaks = "", False
-    iterations: list[Iteration] = []
-    beyond = 0
+    source, reading = LogSource(source) if isinstance(source, Path) else source, LogReading()
+    for chunk in source:
+        reading.take(chunk)
+    return reading.close(source.incomplete if isinstance(source, LogSource) else "")
 
-    def take(block: bytes) -> None:
-        nonlocal beyond, speaks
-        at, behind = 0, None
+
+class LogReading:
+    """Reads a log while its chunks come."""
+
+    def __init__(self) -> None:
+        self._splitter, self._reader = LineSplitter(), LogReader()
+        self._failure, self._rccl = FailureScanner(), Scanner(entries("rccl"), rdma=True)
+        self._shape, self._form, self._mlperf = JobShapeReader(), FormReader(), MlperfReader()
+        self._windows, self._ending = WindowReader(), EndReader()
+        self._tail, self._hole, self._speaks = b"", "", False
+        self._iterations: list[Iteration] = []
+        self._beyond = 0
+
+    def take(self, chunk: bytes | str) -> None:
+        """Read a chunk of any size."""
+        if isinstance(chunk, bytes):
+            if _HOLE in self._tail + chunk[: len(_HOLE)] or (b"\0" in chunk and _HOLE in chunk):
+                self._hole = "the log has a stretch of NUL bytes: a part was lost in a crash, or cut out"
+            self._tail = chunk[-len(_HOLE) :]
+        self._take(self._splitter.block(chunk))
+
+    def _take(self, block: bytes) -> None:
+        at, behind, failure = 0, None, self._failure
+        failure.hosts.block(block)
         for start, end in _marks().spans(block):
             failure.skip(block, at, start)
             line, at = as_text(block[start:end]), end
-            if beyond < MAX_ITERATIONS:  # so many, and reading more would only take time
-                found = reader.line(line)
+            if self._beyond < MAX_ITERATIONS:  # so many, and reading more would only take time
+                found = self._reader.line(line)
                 if found:
                     behind = end
                     failure.went_on()
-                kept = found[: MAX_ITERATIONS - len(iterations)]
-                iterations.extend(kept)
-                beyond += len(found) - len(kept)
-            rccl.lines = failure.lines
-            failure.line(line)
-            rccl.line(line)
-            shape.line(line)
-            windows.line(line)
-            form.line(line)
-            if MLPERF in line and mlperf.line(line):
+                    failure.hosts.iteration(line)
+                kept = found[: MAX_ITERATIONS - len(self._iterations)]
+                self._iterations.extend(kept)
+                self._beyond += len(found) - len(kept)
+            self._rccl.lines = failure.lines
+            for reader in (failure, self._rccl, self._shape, self._windows, self._form):
+                reader.line(line)
+            if MLPERF in line and self._mlperf.line(line):
                 behind = end
-                failure.went_on(mlperf.through)
+                failure.went_on(self._mlperf.through)
         failure.skip(block, at, len(block))
-        shape.hosts(block)
-        ending.take(block, behind)
-        speaks = speaks or (b"CCL " in block and _RCCL.search(block) is not None)
+        self._shape.hosts(block)
+        self._ending.take(block, behind)
+        self._speaks = self._speaks or (b"CCL " in block and _RCCL.search(block) is not None)
 
-    tail = b""
-    for chunk in source:
-        if isinstance(chunk, bytes):
-            if _HOLE in tail + chunk[: len(_HOLE)] or (b"\0" in chunk and _HOLE in chunk):
-                hole = "the log has a stretch of NUL bytes: a part was lost in a crash, or cut out"
-            tail = chunk[-len(_HOLE) :]
-        take(splitter.block(chunk))
-    take(splitter.rest())
-    failure.close()
-    return NodeLog(
-        lines=failure.lines,
-        iterations=tuple(iterations),
-        beyond=beyond,
-        damaged=tuple(reader.damaged),
-        stamps=tuple(reader.stamps),
-        summary=reader.summary,
-        failure=failure.root,
-        failures=tuple(failure.matches),
-        optional=frozenset(failure.optional) & {match.name for match in failure.matches},
-        harmless=tuple(failure.harmless),
-        rccl=tuple(rccl.matches),
-        shape=shape.shape(),
-        measured=windows.measured(),
-        form=form.form(),
-        mlperf=mlperf.run(),
-        rccl_speaks=speaks,
-        end=ending.end(),
-        incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, LogSource) else ""))),
-    )
+    def close(self, incomplete: str = "") -> NodeLog:
+        """Return what was read. `incomplete`: why the source is not the whole log."""
+        self._take(self._splitter.rest())
+        failure, reader = self._failure, self._reader
+        failure.close()
+        return NodeLog(
+            lines=failure.lines,
+            iterations=tuple(self._iterations),
+            beyond=self._beyond,
+            damaged=tuple(reader.damaged),
+            stamps=tuple(reader.stamps),
+            summary=reader.summary,
+            failure=failure.root,
+            failures=tuple(failure.matches),
+            optional=frozenset(failure.optional) & {match.name for match in failure.matches},
+            harmless=tuple(failure.harmless),
+            rccl=tuple(self._rccl.matches),
+            shape=self._shape.shape(),
+            measured=self._windows.measured(),
+            form=self._form.form(),
+            mlperf=self._mlperf.run(),
+            rccl_speaks=self._speaks,
+            end=self._ending.end(failure.hosts),
+            incomplete="; ".join(filter(None, (self._hole, incomplete))),
+        )
 
 
 @cache

@@ -11,7 +11,7 @@ from shakedown.catalogue.model import alarming
 from shakedown.common.data import kept_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
-from shakedown.logs.lines import as_text, split, unprefixed
+from shakedown.logs.lines import Hosts, as_text, split, unprefixed
 
 _data = partial(kept_toml, "shakedown.logs", "end.toml")
 _KEPT = 1 << 18
@@ -82,7 +82,7 @@ class EndReader:
         self._cut = self._begun and (self._cut or len(tail) > half)
         self._tail = tail[-half:]
 
-    def end(self) -> LogEnd:
+    def end(self, hosts: Hosts | None = None) -> LogEnd:
         """Return what it says; a line that the cut runs through counts as two."""
         lines = split(as_text(self._head)) + split(as_text(self._tail))
         if not self._begun:
@@ -91,6 +91,7 @@ class EndReader:
         in_traceback = False
         for raw in lines:
             whole = strip_escapes(raw[:_LONGEST]).rstrip()
+            whole = hosts.own(whole) if hosts else whole
             line = unprefixed(whole)
             # "[1]    4242 killed" and "[exiting program ...]" look like a prefix
             if not failed and (what := ended_badly(line) or ended_badly(whole)) and not _passed_over(line):

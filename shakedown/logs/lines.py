@@ -1,10 +1,11 @@
 """A stream of bytes or text, cut into lines as they become complete, and which of these may matter."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from shakedown.common.data import read_patterns
+from shakedown.common.data import read_patterns, read_toml
 
 MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory
 
@@ -67,13 +68,53 @@ def split(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-_PREFIX = read_patterns("shakedown.logs", "signatures.toml")["prefix"]
+_FORMS = read_patterns("shakedown.logs", "signatures.toml")
+_PREFIX, _HOST = _FORMS["prefix"], _FORMS["host"]
 
 
 def prefix(line: str) -> str:
     """Return what launchers, containers and loggers put before a line's own words; empty: nothing."""
     found = _PREFIX.match(line)
     return found[0] if found else ""
+
+
+_NAMED = re.compile(r"([A-Za-z0-9][\w.-]{0,80}): ")
+_LOGGERS = frozenset(read_toml("shakedown.logs", "signatures.toml")["loggers"])
+_FIRST, _MOST = 50, 1024  # lines; names
+
+
+class Hosts:
+    """Whether the lines of a log begin with the names of hosts, as pdsh and clush put them there. Any word can be a
+    name: an iteration line or a traceback's proves it, without one the first lines nearly all have one."""
+
+    def __init__(self) -> None:
+        self._lines = self._named = 0
+        self._proven: bool | None = None
+        self._names: set[str] = set()  # that begin lines of tracebacks
+
+    def block(self, block: bytes) -> None:
+        """Take the beginning of a log, in blocks."""
+        if self._lines < _FIRST:
+            lines = [line for line in as_text(block[: 1 << 14]).split("\n")[:_FIRST] if line.strip()]
+            self._lines, self._named = self._lines + len(lines), self._named + sum(map(_is_named, lines))
+
+    def iteration(self, line: str) -> None:
+        """Take a line of an iteration."""
+        self._proven = _is_named(line)
+
+    def own(self, line: str) -> str:
+        """Return a line without the name of its host."""
+        host = _HOST.match(line)
+        if host and host[1] not in _LOGGERS and len(self._names) < _MOST:
+            self._names.add(host[1])
+        named = self._named > 0.8 * self._lines if self._proven is None else self._proven
+        found = _NAMED.match(line)
+        return line[found.end() :] if found and (named or found[1] in self._names) else line
+
+
+def _is_named(line: str) -> bool:
+    found = _NAMED.match(line)
+    return found is not None and found[1].lower() not in _LOGGERS
 
 
 def unprefixed(line: str) -> str:

@@ -8,7 +8,7 @@ from shakedown.common.data import read_patterns, read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.frames import FRAME, Traceback, begins, entry_of, wrapped
-from shakedown.logs.lines import Marks, as_text, count, prefix, unprefixed
+from shakedown.logs.lines import Hosts, Marks, as_text, count, prefix, unprefixed
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
 
@@ -146,7 +146,7 @@ class FailureScanner:
         self._read: dict[str, Match] = {}  # kinds that no text of theirs showed, but a call and an error
         self._warned: dict[str, Match] = {}  # kinds that a program may outlive: where they stood last
         self._trains = self._through = False
-        self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
+        self.hosts = Hosts()
         self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
         # rank prefix -> where a line said that the next exception ends no process, and whether Python ignores it
         self._background: dict[str, tuple[int, bool]] = {}
@@ -244,11 +244,7 @@ class FailureScanner:
 
     def _split(self, line: str) -> tuple[str, str]:
         """Return the prefix that the lines of one rank have in common, and a line's own words."""
-        host = _FORMS["host"].match(line)
-        if host and host[1] not in _DATA["loggers"] and len(self._hosts) < _MAX_PENDING:
-            self._hosts.add(host[1])
-        name = line.partition(": ")[0]
-        begin = len(name) + 2 if name in self._hosts else 0
+        begin = len(line) - len(self.hosts.own(line))
         begin += len(prefix(line[begin:]))
         return _FORMS["time"].sub("", line[:begin]).strip()[:_MAX_PREFIX], line[begin:]
 
@@ -352,11 +348,12 @@ class FailureScanner:
         return found
 
     def _settle(self, line: str, by: str = "") -> Match | None:
-        own = by + unprefixed(line)
-        found = None if _FORMS["code"].match(own) or _FORMS["answered"].match(line) else self._signature_of(line, own)
+        bare = self.hosts.own(line)
+        own = by + unprefixed(bare)
+        found = None if _FORMS["code"].match(own) or _FORMS["answered"].match(bare) else self._signature_of(line, own)
         if found and not self._every and (found.warns or (_FORMS["indented"].match(line) and not found.matches(line))):
             self._warned[found.name], found = _match(found, self.lines, line), None
-        if not found or _mild(line):
+        if not found or _mild(line) or _mild(own):
             return None
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)

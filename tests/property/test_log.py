@@ -196,11 +196,13 @@ def test_passing_over_lines_without_a_mark_changes_nothing_that_is_read(pieces):
     lines = split(as_text(text))
     failure, tuning, shape, windows = FailureScanner(), Scanner(entries("rccl"), True), JobShapeReader(), WindowReader()
     reader, iterations = LogReader(), []
+    failure.hosts.block(text)
     for line in lines:
         found = reader.line(line)
         iterations += found
         if found:
             failure.went_on()
+            failure.hosts.iteration(line)
         for each in (failure, tuning, shape, windows):
             each.line(line)
     failure.close()

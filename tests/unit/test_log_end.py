@@ -6,6 +6,8 @@ import pytest
 
 from bench.corpus import CORPUS, excerpts
 from shakedown.gates import Gate, Observed, judge, judge_log, read_log
+from shakedown.gates.explain import explain
+from shakedown.gates.log_lines import job_of
 from shakedown.gates.observed import JobEnd, Logs
 from shakedown.logs.end import EndReader, LogEnd, ended_badly, endings
 from shakedown.logs.lines import prefix, unprefixed
@@ -237,3 +239,22 @@ def test_healthy_public_logs_end_well() -> None:
 )
 def test_what_launchers_put_before_a_line_is_taken_away(line: str, own: str) -> None:
     assert unprefixed(line) == own and prefix(line) + own == line
+
+
+CARRIERS = [  # what stands before each line of a log: launchers, containers, syslog, and pdsh with hosts of any name
+    "", "node07: ", "login: ", "sandbox: ", "rollout: ", "user: ", "A: ", "worker: ", "TRAINER: ", "10.0.0.7: ", "3: ",
+    "Nov 30 12:00:01 node3 bash[123]: ", "Nov 30 12:00:01 sandbox python3[123]: ",
+    "2026-11-30T12:00:01+0000 node3 bash[123]: ", "[   12.345678] node3 bash[123]: ",
+    "<14>1 2026-11-30T12:00:01.123456Z node3 train 123 - - ", "2026-11-24T07:00:00.123456789Z ",
+    "2026-11-24T07:00:00.123456789Z stderr F ", "trainer-1  | ", "[rank0]: ", "[default0]:", "(pid=4242) ",
+    "2026-11-30 12:00:01,123 ", "[2026-11-30 12:00:01] ", "[1,0]<stderr>:", "node07: [rank3]: ",
+]  # fmt: skip
+TEXTS = [*((line, FAIL) for line in [*ENDINGS, *FURTHER]), *((line, OK) for line in GOOD)]
+
+
+@at_once("at", range(len(CARRIERS)))
+def test_judge_and_explain_say_the_same_behind_whatever_carries_a_log(at: int) -> None:
+    for line, verdict in TEXTS[at % 9 :: 9]:
+        lines = [f"{CARRIERS[at]}{each}" for each in ["loading", *RUN[-3:], f"{line}\n"]]
+        assert job_of(read_log(lines)).verdict is verdict, line
+        assert explain(lines).exit_code == (1 if verdict is FAIL else 0), line

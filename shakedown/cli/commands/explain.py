@@ -8,8 +8,8 @@ import click
 
 from shakedown.cli.words import reason, unusable
 from shakedown.common.text import printable
-from shakedown.logs.explain import as_json, as_text
-from shakedown.logs.explain import explain as explain_log
+from shakedown.gates.explain import as_json, as_text
+from shakedown.gates.explain import explain as explain_log
 from shakedown.logs.source import LogSource
 
 _EMPTY = (
@@ -47,9 +47,9 @@ def explain(log: str, form: str, verbose: bool) -> None:
     \b
     Exit codes:
       0  no fault
-      1  a line is fatal or an error; in a job's log also a program's fault
+      1  a line is fatal or an error; of a job's log: judge fails it
       2  input that cannot be used, or that is empty
-      4  unknown error lines, and no fault; or a part could not be read
+      4  unknown error lines or an unknown end, and no fault; or a part could not be read
     """
     if log == "-" and sys.stdin.isatty():
         unusable("give a FILE, or pipe a log in: dmesg | shakedown explain -")

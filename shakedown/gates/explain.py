@@ -14,11 +14,15 @@ from shakedown.catalogue.lines import Record, records
 from shakedown.catalogue.model import alarming, of_a_job
 from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
+from shakedown.gates.log_lines import job_of
+from shakedown.gates.model import Outcome
+from shakedown.gates.observed import LogReading
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.signatures import FailureScanner, tuning
 from shakedown.logs.source import LogSource
 from shakedown.node.kernel_log import ERROR
 from shakedown.node.kernel_verdict import FAULTS, Events, Line
+from shakedown.state.findings import Verdict
 
 MOST = 10_000  # known lines, and as many unknown ones; what is beyond is counted
 MOST_ALIKE = 500  # lines of one name: a storm must not hide what comes after
@@ -38,6 +42,7 @@ class Explained:
     remedy: str
     note: str = ""  # what the line states in numbers, in words
     job: bool = False  # of a job's log, not the kernel's
+    judged: bool = False  # whether it means a failure is for the gates over the whole log to say
 
     @property
     def fault(self) -> bool:
@@ -63,25 +68,39 @@ class Explanation:
     read: int = 0  # lines
     left_out: int = 0  # lines beyond MOST and MOST_ALIKE
     fault_left_out: bool = False
+    of_kernel: bool = False  # whether a line is the kernel's for certain
+    of_job: bool = False  # whether a line is a job's for certain
+    job: Outcome | None = None  # what the gates make of the log; None: it may be a kernel's
 
     @property
     def exit_code(self) -> int:
-        """Return 1 for a fault, 4 for unknown error lines alone, 0 otherwise."""
-        return 1 if self.fault_left_out or any(line.fault for line in self.lines) else 4 if self.unknown else 0
+        """Return 1 for a fault, 4 for unknown error lines alone or an end that is unknown, 0 otherwise."""
+        judged = self.job and self.job.verdict
+        if judged is Verdict.FAIL or self.fault_left_out or any(line.fault and not line.judged for line in self.lines):
+            return 1
+        return 4 if judged is Verdict.UNKNOWN or (self.unknown and not judged) else 0
 
 
 def explain(source: LogSource, noise: bool = False) -> Explanation:
-    """Explain a log. `noise`: with the harmless lines. Raises what LogSource raises."""
-    splitter, explainer = LineSplitter(), _Explainer(noise)
+    """Explain a log. `noise`: with the harmless lines. Raises what LogSource raises.
+
+    Whether a job's log shows a failed job is what the gates say of it.
+    """
+    splitter, explainer, reading = LineSplitter(), _Explainer(noise), LogReading()
 
     def lines() -> Iterable[str]:
         for chunk in source:
+            reading.take(chunk)
             yield from splitter.feed(chunk)
         yield from splitter.close()
 
     for record in records(lines()):
         explainer.take(record)
-    return explainer.close()
+    found, log = explainer.close(), reading.close()
+    if found.of_job or not found.of_kernel:
+        job = job_of(log)  # without an iteration nothing shows that it went well
+        found.job = job if log.iterations or job.verdict is Verdict.FAIL else None
+    return found
 
 
 class _Explainer:
@@ -92,7 +111,7 @@ class _Explainer:
         self._waiting: list[tuple[Explained, Line]] = []  # later lines may change their severity
         self._failures = FailureScanner(every=True)
         self._alike = Counter[str]()
-        self._job = False  # whether a line has shown that this is a job's log
+        self._programs: set[str] = set()  # of lines of syslog and journald: those that are a job's
 
     def take(self, record: Record) -> None:
         """Explain one record."""
@@ -100,11 +119,14 @@ class _Explainer:
             return
         self._found.read = record.number
         event = self._events.take(record.number, record.message, record.priority)
+        self._found.of_kernel |= record.kernel or (event is not None and not event.entry["general"])
+        if record.program and of_a_job(record.message) and len(self._programs) < MOST_ALIKE:
+            self._programs.add(record.program)
         if event is not None and (record.kernel or record.program or not event.entry["general"]):
             self._of_kernel(event, record)
         elif record.kernel:
             self._unknown(record, "kernel")
-        elif not record.program:
+        elif not record.program or record.program in self._programs:
             self._of_job(record, event)
 
     def close(self) -> Explanation:
@@ -132,7 +154,7 @@ class _Explainer:
     def _of_job(self, record: Record, event: Line | None) -> None:
         """Explain a line that need not be the kernel's. `event`: what the kernel's general entries, whose words stand
         in any log, would make of it where no line has shown that this is a job's."""
-        self._job = self._job or of_a_job(record.message)
+        self._found.of_job |= of_a_job(record.message)
         self._failures.lines = record.number - 1
         began = self._failures.open
         match = self._failures.line(record.line + "\n")
@@ -142,16 +164,16 @@ class _Explainer:
             self._of_match(tuned.name, record.number, record.line)
         elif began or self._failures.open:
             return  # of a traceback only the exception counts
-        elif event is not None and not self._job:
+        elif event is not None and not self._found.of_job:
             self._of_kernel(event, record)
         else:
-            self._unknown(record, "job" if self._job else "kernel")
+            self._unknown(record, "job" if self._found.of_job else "kernel")
 
     def _of_match(self, name: str, number: int, line: str) -> None:
         known = entry(name)
         assert known is not None
-        self._job = True
-        self._keep(replace(_explained(known, number, line, known.severity), job=True))
+        self._found.of_job = True
+        self._keep(replace(_explained(known, number, line, known.severity), job=True, judged=known.log == "job"))
 
     def _unknown(self, record: Record, log: Any) -> None:
         wrong = alarming(record.message, log) if record.priority is None else record.priority <= ERROR
@@ -169,7 +191,7 @@ class _Explainer:
             self._found.lines.append(one)
             return True
         self._found.left_out += 1
-        self._found.fault_left_out |= one.fault
+        self._found.fault_left_out |= one.fault and not one.judged
         return False
 
 
@@ -204,6 +226,8 @@ def as_text(explanation: Explanation, shown: int = 3, width: int = 300) -> str:
             texts.append(
                 f"    and {len(explanation.unknown) - 20} more, the last on line {explanation.unknown[-1].number}"
             )
+    if (job := explanation.job) and job.verdict is not Verdict.OK:
+        texts += [f"{job.verdict}  how the job ended: {job.evidence}", f"    what to do: {job.remedy}"]
     return "\n".join([*texts, summary(explanation)])
 
 
@@ -226,4 +250,5 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
         ],
         "read": explanation.read,
         "left_out": explanation.left_out,
+        "job": explanation.job and explanation.job.model_dump(include={"verdict", "evidence", "remedy"}, mode="json"),
     }
