@@ -20,7 +20,7 @@ from shakedown.catalogue.lines import read, records
 from shakedown.evidence.telemetry.kernel import kernel_log
 from shakedown.logs.iterations import Iteration
 from shakedown.logs.signatures import FailureScanner
-from shakedown.node.kernel_verdict import Events
+from shakedown.node.kernel_verdict import Events, judge
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
 CURVES = CORPUS / "curves"
@@ -113,11 +113,12 @@ def named(text: str) -> str | None:
     scanner = FailureScanner()
     scanner.batch(lines)
     scanner.close()
-    kernel = kernel_log(line for line in lines if read(line).kernel)
-    root = scanner.root
-    if root is None or (kernel and _general(root.name)):
-        return kernel[0].name if kernel else root.name if root else None
-    return root.name
+    kernel = [line for line in lines if read(line).kernel]
+    faults = [fault.name for fault in kernel_log(kernel)]
+    if scanner.root and not (faults and _general(scanner.root.name)):
+        return scanner.root.name
+    of_programs = (line.name for line in judge(matcher(), [read(line) for line in kernel]) if line.severity == "user")
+    return next(iter([*faults, *of_programs]), None)
 
 
 def _general(name: str) -> bool:

@@ -62,8 +62,7 @@ def _by_text() -> tuple[Marks, list[list[int]]]:
 
 
 def _known(*lines: str) -> Entry | None:
-    """Return the first entry that one of the lines matches. Only entries with a text that a line holds are tried: there
-    are hundreds, and iteration lines hold a text of some."""
+    """Return the first entry that one of the lines matches: of hundreds, those are tried that have a text of a line."""
     texts, entries_of = _by_text()
     places = sorted({place for line in lines for text in texts.those_in(line) for place in entries_of[text]})
     return next((known for at in places if any(map((known := entries("job")[at]).matches, lines))), None)
@@ -105,18 +104,19 @@ _STALE, _MAX_PENDING = 4096, 1024  # lines; tracebacks of as many ranks at once:
 def _mild(line: str) -> bool:
     """Return whether a logger marks the line as one that stopped nothing."""
     mark = _FORMS["mild"].match(line)
-    return mark is not None and not any(word in mark[0] for word in ("rror", "xception", "ERROR", "FATAL"))
+    return mark is not None and not _FORMS["severe"].search(_FORMS["file"].sub("", mark[0]))
 
 
-def _distance(name: str) -> int:
-    """Return how far a failure of that kind is from what began it: an own fault 0, what follows or says no more 5."""
-    found = entry(name)
-    assert found is not None
+def _rank(match: Match) -> tuple[int, int]:
+    """Return how far a kind of failure is from what began it, from 0 (an own fault) to 5 (an echo), and its line."""
+    found = entry(match.name) or unknown_exception()
     if found.symptom:
-        return {"origin": 1, "either": 3}.get(found.role or "", 5)
-    if found.general:  # of a program's own exception and an echo the first counts
-        return 2
-    return {"origin": 0, "either": 1}.get(found.role or "", 2)
+        far = {"origin": 1, "either": 3}.get(found.role or "", 5)
+    elif found.general:  # of a program's own exception and an echo the first counts
+        far = 2
+    else:
+        far = {"origin": 0, "either": 1}.get(found.role or "", 2)
+    return far, match.line_number
 
 
 class FailureScanner:
@@ -155,7 +155,7 @@ class FailureScanner:
     @property
     def root(self) -> Match | None:
         """The failure that best explains the others: of equal ones the first."""
-        return min(self.matches, key=lambda match: _distance(match.name), default=None)
+        return min(self.matches, key=_rank, default=None)
 
     @property
     def open(self) -> bool:
@@ -202,9 +202,10 @@ class FailureScanner:
             self._survive()
         ended = self._close()
         if failed and not (self._trains and not self.matches):
-            read = min([*self._read.values(), *self._late()], key=lambda match: _distance(match.name), default=None)
-            nearest = _distance(self.root.name) if self.root else 9
-            if read is not None and 2 <= nearest > _distance(read.name):
+            read = min([*self._read.values(), *self._late()], key=_rank, default=None)
+            far, at = _rank(self.root) if self.root else (9, 0)
+            says_no_more = self.root is not None and (root := entry(self.root.name)) is not None and root.general
+            if read is not None and far >= 2 and _rank(read) < (far, at if says_no_more else 0):
                 self.optional.add(read.name)
                 self.matches.append(read)
         return ended

@@ -453,6 +453,24 @@ def test_other_signals_are_named_too() -> None:
         assert [found["name"] for found in explained(line)["lines"]] == [name], line
 
 
+def test_lines_that_are_a_job_s_in_another_log_are_read_as_a_job_s() -> None:
+    """Two times before a rank's line, a line of a service in JSON, and what a system's log has of Slurm's daemon."""
+    for line, name in (
+        (
+            "2025-11-09 15:39:31.043 +08:00 [2025-11-09 07:39:30] node28:238:1219 [0] transport/net_ib.cc:180 NCCL "
+            "WARN NET/IB : mlx5_ib0:1 async fatal event on QP (0x7f69): local access violation work queue error",
+            "rdma_protection",
+        ),
+        (
+            "Feb 02 09:52:07 node4 slurmd[12912]: slurmd: fatal: can't stat gres.conf file /dev/nvidia0: No such file "
+            "or directory",
+            "scheduler_setup",
+        ),
+    ):
+        assert [found["name"] for found in explained(line)["lines"]] == [name]
+    assert explained('{"level":"error","logger":"amdgpu-node-labeller","msg":"Fail to glob properties"}')["lines"] == []
+
+
 def test_what_the_kernel_s_general_entries_would_take_is_a_job_s_first() -> None:
     """They are of a driver's name and a word of error, which stand in a job's log as well."""
     for line, name in (

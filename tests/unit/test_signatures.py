@@ -170,6 +170,8 @@ def test_of_several_failures_the_one_that_explains_the_others_is_the_root(first,
         "node1:1:2 [0] NCCL INFO ",
         "[rank3]: WARNING:root:",
         ":3:hip_platform.cpp         :715 : 8802962852 us: ",
+        ":3:hip_error.cpp            :36  : 8802962852 us: ",
+        "/opt/errors.py:7: UserWarning: ",
     ],
 )
 def test_a_line_that_a_logger_marks_as_a_warning_is_no_failure(mild, text):
@@ -651,6 +653,20 @@ def test_a_warning_explains_a_failure_at_the_end_and_none_that_the_program_outli
     scanner.went_on()
     scanner.close()
     assert scanner.root is None
+
+
+def test_a_warning_before_an_exception_without_an_entry_explains_it_and_one_behind_it_does_not():
+    lost = "The node has been marked dead because the monitor has missed too many heartbeats from it.\n"
+    trace = ["Traceback (most recent call last):\n", '  File "a.py", line 1\n', "ray.worker.RayGetError: no object\n"]
+    assert scanned([lost, *trace], [], trains=False).root.name == "cluster_node_lost"
+    assert scanned([*trace, lost], [], trains=False).root.name == "traceback"
+
+
+def test_a_device_that_xla_left_out_explains_a_failure_and_no_training():
+    left_out = "2024-09-19 21:50:58.963539: W external/xla/xla/service/platform_util.cc:199] unable to create \
+StreamExecutor for CUDA:0: INTERNAL: failed call: CUDA_ERROR_DEVICE_UNAVAILABLE: devices are busy or unavailable\n"
+    assert scanned([left_out], [], trains=False).root.name == "gpu_busy"
+    assert scanned([left_out], ["step 2\n"]).root is None
 
 
 def test_what_older_torchrun_says_of_its_exit_barrier_is_no_failure():
