@@ -5,13 +5,15 @@ last iteration, of more the first and the last half. The forms are data: `end.to
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache, partial
 
 from shakedown.catalogue.model import alarming
-from shakedown.common.data import kept_toml
+from shakedown.common.data import kept_toml, read_patterns
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
-from shakedown.logs.lines import Hosts, as_text, split, unprefixed
+from shakedown.logs.lines import Hosts, as_text, prefix, split, unprefixed
+from shakedown.logs.texts import Texts
 
 _data = partial(kept_toml, "shakedown.logs", "end.toml")
 _KEPT = 1 << 18
@@ -20,6 +22,7 @@ _LONGEST = 2000  # characters of a line that are looked at
 _QUOTED = 300
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")
+_WROTE = read_patterns("shakedown.logs", "signatures.toml")["wrote"]
 _EXIT_BARRIER = "] Error waiting on exit barrier"
 
 
@@ -89,12 +92,12 @@ class EndReader:
             lines = [line for line in lines if line.strip()][-_LAST:]
         failed = doubtful = ""
         in_traceback = False
-        for raw in lines:
-            whole = strip_escapes(raw[:_LONGEST]).rstrip()
-            whole = hosts.own(whole) if hosts else whole
+        hosts = hosts or Hosts()
+        for whole in _without_texts([strip_escapes(raw[:_LONGEST]).rstrip() for raw in lines], hosts):
             line = unprefixed(whole)
             # "[1]    4242 killed" and "[exiting program ...]" look like a prefix
-            if not failed and (what := ended_badly(line) or ended_badly(whole)) and not _passed_over(line):
+            what = ended_badly(line) or ended_badly(whole)
+            if what and not failed and not _passed_over(line, whole):
                 failed = f"{what}: {_quoted(line)}"
             if _TRACEBACK in line:
                 in_traceback = True
@@ -105,10 +108,26 @@ class EndReader:
         return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
 
 
-def _passed_over(line: str) -> bool:
+def _without_texts(lines: Sequence[str], hosts: Hosts) -> Iterator[str]:
+    """Yield lines without the names of their hosts, and without what a model wrote."""
+    found, inside = Texts(), dict[int, str]()
+    for number, line in enumerate(lines):
+        if "```" in line or ">" in line:
+            rank = hosts.split(line)[0]
+            if (began := found.closed(number, rank, line)) is not None:
+                inside |= dict.fromkeys(range(began, number + 1), rank)
+    for number, line in enumerate(lines):
+        own = hosts.own(line)
+        if _WROTE.search(own, 0, _QUOTED) and _WROTE.search(prefix(own)):
+            yield _TRACEBACK if _TRACEBACK in own else ""
+        elif number not in inside or hosts.split(line)[0] != inside[number]:
+            yield own
+
+
+def _passed_over(line: str, whole: str = "") -> bool:
     return (
         _EXIT_BARRIER in line
-        or any(pattern.search(line) for pattern in _harmless(wins=True))
+        or any(pattern.search(line) or pattern.search(whole) for pattern in _harmless(wins=True))
         or (not ended_badly(line) and any(pattern.search(line) for pattern in _harmless(wins=False)))
     )
 

@@ -32,6 +32,7 @@ class Traceback:
     line: str
     behind_words: bool = False
     headless: bool = False
+    of_text: bool = False  # what a model wrote: its head stands behind the label of a text
     places: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
     asserted: str = ""
     exception: str = ""  # a class whose words begin on the next line

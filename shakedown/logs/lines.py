@@ -70,6 +70,7 @@ def split(text: str) -> list[str]:
 
 _FORMS = read_patterns("shakedown.logs", "signatures.toml")
 _PREFIX, _HOST = _FORMS["prefix"], _FORMS["host"]
+_MAX_PREFIX = 200
 
 
 def prefix(line: str) -> str:
@@ -105,11 +106,24 @@ class Hosts:
     def own(self, line: str) -> str:
         """Return a line without the name of its host."""
         host = _HOST.match(line)
-        if host and host[1] not in _LOGGERS and len(self._names) < _MOST:
+        if host and host[1] not in _LOGGERS and len(self._names) < _MOST and ('File "' in line or not is_text(line)):
             self._names.add(host[1])
         named = self._named > 0.8 * self._lines if self._proven is None else self._proven
         found = _NAMED.match(line)
         return line[found.end() :] if found and (named or found[1] in self._names) else line
+
+    def split(self, line: str) -> tuple[str, str]:
+        """Return the prefix that the lines of one rank have in common, and a line's own words."""
+        begin = len(line) - len(self.own(line))
+        begin += len(prefix(line[begin:]))
+        rank = _FORMS["time"].sub("", line[:begin])
+        return _FORMS["answered"].sub("", rank).strip()[:_MAX_PREFIX], line[begin:]
+
+
+def is_text(line: str) -> bool:
+    """Return whether a line without its host's name is a program's source, or stands behind the label of a text."""
+    before = prefix(line)
+    return bool(_FORMS["answered"].search(before) or _FORMS["code"].match(line[len(before) :]))
 
 
 def _is_named(line: str) -> bool:

@@ -1,14 +1,15 @@
 """Lines that mean failure in training logs and of RCCL: those of `shakedown.catalogue`."""
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
 
 from shakedown.catalogue import Entry, calls, entries, entry
 from shakedown.common.data import read_patterns, read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.frames import FRAME, Traceback, begins, entry_of, wrapped
-from shakedown.logs.lines import Hosts, Marks, as_text, count, prefix, unprefixed
+from shakedown.logs.known import known_line, marks_of, texts_of
+from shakedown.logs.lines import Hosts, as_text, count, is_text, prefix, unprefixed
+from shakedown.logs.texts import MARKS, Texts
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
 
@@ -42,32 +43,6 @@ def quoted(line: str) -> str:
     return printable(line.strip(), MAX_QUOTED).strip()
 
 
-def _texts(signatures: Iterable[Entry]) -> tuple[str, ...]:
-    return tuple(text for signature in signatures for text in signature.anchors)
-
-
-_marks = cache(Marks)  # made once: each scanner of a job looks for the same texts
-
-
-@cache
-def _by_text() -> tuple[Marks, list[list[int]]]:
-    """Return the texts of a job's entries, and for each of them the places of the entries that it belongs to."""
-    texts = Marks(_texts(entries("job")))
-    at = {text: place for place, text in enumerate(texts.texts)}
-    found: list[list[int]] = [[] for _ in texts.texts]
-    for place, signature in enumerate(entries("job")):
-        for anchor in signature.anchors:
-            found[at[anchor]].append(place)
-    return texts, found
-
-
-def _known(*lines: str) -> Entry | None:
-    """Return the first entry that one of the lines matches: of hundreds, those are tried that have a text of a line."""
-    texts, entries_of = _by_text()
-    places = sorted({place for line in lines for text in texts.those_in(line) for place in entries_of[text]})
-    return next((known for at in places if any(map((known := entries("job")[at]).matches, lines))), None)
-
-
 class Scanner:
     """Finds the lines of one group in a stream; each signature is reported once, where it first stood."""
 
@@ -75,7 +50,7 @@ class Scanner:
         self.lines = 0
         self.matches: list[Match] = []
         self._open = [signature for signature in signatures if rdma or not signature.rdma]
-        self._marks = _marks(_texts(signatures))
+        self._marks = marks_of(texts_of(signatures))
 
     def line(self, line: str) -> Match | None:
         """Return the match of this line, if it shows something new."""
@@ -138,7 +113,9 @@ class FailureScanner:
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
         self._signatures = entries("job")
-        self._marks = _marks((FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *_texts(self._signatures), *calls.marks()))
+        own = (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *MARKS)
+        self._marks = marks_of((*own, *texts_of(self._signatures), *calls.marks()))
+        self._texts = Texts()
         self._cites: str | None = None  # prefix of a line behind which RCCL's own words follow
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
@@ -179,8 +156,32 @@ class FailureScanner:
         self.lines += count(block, start, end)
 
     def line(self, line: str) -> Match | None:
-        """Return a failure of a new kind, on the line that proves it."""
+        """Return a failure of a new kind, on the line that proves it; one within a model's text is taken back."""
         self.lines += 1
+        found = self._line(line)
+        if "```" in line or ">" in line:
+            rank, own = self.hosts.split(strip_escapes(line))
+            began = self._texts.closed(self.lines, rank, own)
+            if began is not None and not self._every:
+                self._take_back(began, rank)
+        return found
+
+    def _take_back(self, began: int, rank: str) -> None:
+        """Forget what stands from a line on in the lines of one rank."""
+        kept = [*self.matches, *self._held, *self._read.values(), *self._warned.values()]
+        within = [it for it in kept if it.line_number >= began and self.hosts.split(it.line)[0] == rank]
+        for held in (self.matches, self._held):
+            held[:] = [match for match in held if match not in within]
+        for found in (self._read, self._warned):
+            for match in within:
+                found.pop(match.name, None)
+        self._seen -= {match.name for match in within}
+        if (trace := self._pending.get(rank)) and trace.began >= began:
+            del self._pending[rank]
+        if within:
+            self._pass_over("what stands in a text that a model wrote: no failure", within[0].line)
+
+    def _line(self, line: str) -> Match | None:
         if not (self.open or self._marks.within(line)):
             return None
         cites, self._cites = self._cites, prefix(line) if line.rstrip().endswith(_CITES) else None
@@ -217,7 +218,7 @@ class FailureScanner:
         for rank in [rank for rank, trace in self._pending.items() if trace.exception]:
             held = self._pending.pop(rank)
             self._end(held, rank, held.exception, f"{rank} {held.exception}")
-        cut = [trace for trace in self._pending.values() if not trace.headless]
+        cut = [trace for trace in self._pending.values() if not (trace.headless or trace.of_text)]
         self._pending.clear()
         if not cut or self.matches or (self._late() and not self._trains):  # a place alone proves less than any line
             return self._confirm()
@@ -227,7 +228,7 @@ class FailureScanner:
     def went_on(self, through: bool = False) -> None:
         """Take what is held back for handled: the program trains. `through`: all runs of the log ended with success, so
         ranks that close one after the other follow."""
-        self._trains, self._through = True, through
+        self._trains, self._through, self._texts = True, through, Texts()
         self._survive()
         self._pending = {rank: begun for rank, begun in self._pending.items() if not begun.behind_words}
 
@@ -243,14 +244,8 @@ class FailureScanner:
         self.matches += held
         return held[0] if held else None
 
-    def _split(self, line: str) -> tuple[str, str]:
-        """Return the prefix that the lines of one rank have in common, and a line's own words."""
-        begin = len(line) - len(self.hosts.own(line))
-        begin += len(prefix(line[begin:]))
-        return _FORMS["time"].sub("", line[:begin]).strip()[:_MAX_PREFIX], line[begin:]
-
     def _in_traceback(self, line: str) -> Match | None:
-        rank, text = self._split(line)
+        rank, text = self.hosts.split(line)
         if self.lines % _STALE == 0:  # a stack that a rank printed as its last words ends nowhere
             stale = self.lines - _STALE
             self._pending = {by: held for by, held in self._pending.items() if not held.headless or held.began > stale}
@@ -266,6 +261,12 @@ class FailureScanner:
                 self._background.pop(rank, None)
             return self._begin(rank, text, line)
         traceback = self._pending.get(rank)
+        if traceback is not None and traceback.of_text and not traceback.take(text):
+            del self._pending[rank]
+            if _FORMS["certain"].match(text):
+                self._pass_over("an exception behind the label of a text: no failure", line)
+                return None
+            traceback = None
         if traceback is None or not (_FORMS["certain"] if traceback.headless else _FORMS["exception"]).match(text):
             if traceback is not None and traceback.take(text):  # source code may quote any message
                 return None
@@ -299,7 +300,8 @@ class FailureScanner:
     def _begin(self, rank: str, text: str, line: str) -> Match | None:
         """Begin a traceback: at its head, or at a frame whose head is not in the log."""
         words = text.partition(_TRACEBACK)[0].strip(_NO_WORDS).removeprefix("Original") if _TRACEBACK in text else None
-        self._pending[rank] = Traceback(self.lines, quoted(line), bool(words), words is None)
+        of_text = words is not None and is_text(self.hosts.own(line))
+        self._pending[rank] = Traceback(self.lines, quoted(line), bool(words), words is None, of_text)
         self._pending[rank].take(text)
         return self._close() if len(self._pending) > _MAX_PENDING else None
 
@@ -332,11 +334,11 @@ class FailureScanner:
         say no more, that of the words that a library only wraps."""
         before, _, cited = own.partition(_CITES)
         of_rccl = cited and (not before or "ccl" in before.lower())
-        found = (_known(_CITED + cited.strip()) if of_rccl else None) or _known(line, own)
+        found = (known_line(_CITED + cited.strip()) if of_rccl else None) or known_line(line, own)
         if found is not None and not (found.general or found.frames):
             return found
         plain = wrapped(own, _FORMS)
-        inner = _known(plain) if plain else None
+        inner = known_line(plain) if plain else None
         says_less = inner is not None and (inner.general or inner.role == "echo")
         if inner and not inner.refuses(own) and not (says_less and found and not found.general):
             found = inner
@@ -351,7 +353,7 @@ class FailureScanner:
     def _settle(self, line: str, by: str = "") -> Match | None:
         bare = self.hosts.own(line)
         own = by + unprefixed(bare)
-        found = None if _FORMS["code"].match(own) or _FORMS["answered"].match(bare) else self._signature_of(line, own)
+        found = None if is_text(bare) else self._signature_of(line, own)
         if found and not self._every and (found.warns or (_FORMS["indented"].match(line) and not found.matches(line))):
             self._warned[found.name], found = _match(found, self.lines, line), None
         if not found or _mild(line) or _mild(own):
@@ -387,11 +389,12 @@ class FailureScanner:
 
 def marks() -> tuple[str, ...]:
     """Return the marks of lines that a FailureScanner or a Scanner for RCCL reads."""
-    return (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *_texts([*entries("job"), *entries("rccl")]), *calls.marks())
+    own = (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *MARKS)
+    return (*own, *texts_of([*entries("job"), *entries("rccl")]), *calls.marks())
 
 
 def tuning(line: str) -> Entry | None:
     """Return the entry of a line of RCCL that shows that a tuning did not take."""
-    if not _marks(_texts(entries("rccl"))).within(line):
+    if not marks_of(texts_of(entries("rccl"))).within(line):
         return None
     return next((entry for entry in entries("rccl") if entry.matches(line)), None)

@@ -252,6 +252,43 @@ CARRIERS = [  # what stands before each line of a log: launchers, containers, sy
 TEXTS = [*((line, FAIL) for line in [*ENDINGS, *FURTHER]), *((line, OK) for line in GOOD)]
 
 
+TRACED = ["Traceback (most recent call last):", '  File "/tmp/solution.py", line 3, in <module>', "KeyError: 'a'"]
+WRITTEN = [  # by a model, or answered by its tools: the job went well
+    ["Generated text: " + TRACED[0], *TRACED[1:]],
+    ["(TaskRunner pid=77) [response] " + TRACED[0], *(f"(TaskRunner pid=77) {line}" for line in TRACED[1:])],
+    ["Completion:", "```python", "raise ValueError('x')", "```", "```", *TRACED, "```"],
+    ["[prompt] Why?", "```", "RuntimeError: CUDA error: out of memory", "```", "[score] 0.0"],
+    ["[response] Segmentation fault (core dumped)", "[ground_truth] The pod was OOMKilled"],
+    ["<tool_response>", "bash: line 1: foo: command not found", "exit code: 127", "</tool_response>"],
+    ["rollout 12: <|im_start|>assistant", *TRACED[:2], "NameError: name 'x' is not defined<|im_end|>"],
+    ["<think>", "The job failed: No space left on device.", "</think>", "<answer>Killed</answer>"],
+    ["code execution failed with exit code 1 (reward 0.0)"],
+    ["unit tests: 3 passed, 2 failed, pytest exited with code 1"],
+    ["[The command completed with exit code 1.]"],
+]
+DIED = [  # after or within such a text
+    ["Generated text: " + TRACED[0], *TRACED[1:], *TRACED],
+    ["Generated text: " + TRACED[0], *TRACED[1:], "train.sh: line 3:  42 Killed                  python train.py"],
+    ["Generated text: " + TRACED[0], TRACED[1], "srun: error: node7: task 3: Exited with exit code 1"],
+    ["```python", "x = 1", *TRACED],
+    ["```", "x = 1", "```", *TRACED],
+    ["[rank0]: ```", *(f"[rank1]: {line}" for line in TRACED), "[rank0]: ```"],
+    ["<think>", "I should", *TRACED],
+    [f"sandbox: {line}" for line in TRACED],
+    ["[response] ok", "[score] 1.0", *TRACED],
+    ["srun: job of tool exited with exit code 1"],
+    ["[INFO] Killed"],
+]
+
+
+@at_once("lines", [*((lines, OK) for lines in WRITTEN), *((lines, FAIL) for lines in DIED)])
+def test_what_a_model_wrote_fails_no_job_and_hides_no_failure(lines: tuple[list[str], Verdict]) -> None:
+    written, verdict = lines
+    for before in ([*RUN], [*RUN[:10], *(f"{line}\n" for line in WRITTEN[2]), *RUN[10:]]):
+        log = read_log([*before, *(f"{line}\n" for line in written)])
+        assert job_of(log).verdict is verdict
+
+
 @at_once("at", range(len(CARRIERS)))
 def test_judge_and_explain_say_the_same_behind_whatever_carries_a_log(at: int) -> None:
     for line, verdict in TEXTS[at % 9 :: 9]:
