@@ -91,6 +91,7 @@ def test_a_line_that_says_that_the_program_goes_on_is_none(line: str) -> None:
         "No hostfile exists at /job/hostfile, failed",
         "SystemError: <built-in function load> returned NULL without setting an exception",
         "Exception: Failed to connect to etcd server with config ClientOptions { etcd_url: [] }",
+        "[2023-02-11 08:22:31,042 E 41 77] core_worker.cc:1022: Failed to deserialize the argument of a task: invalid",
     ],
 )
 def test_a_number_a_guess_or_a_topic_alone_is_none(line: str) -> None:
