@@ -17,7 +17,7 @@ from shakedown.common.text import counted, printable
 from shakedown.gates.log_lines import job_of
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import LogReading
-from shakedown.logs.lines import LineSplitter
+from shakedown.logs.lines import LineSplitter, is_text
 from shakedown.logs.signatures import FailureScanner, tuning
 from shakedown.logs.source import LogSource
 from shakedown.node.kernel_log import ERROR
@@ -119,6 +119,8 @@ class _Explainer:
             return
         self._found.read = record.number
         event = self._events.take(record.number, record.message, record.priority)
+        if event is not None and not record.kernel and is_text(record.message):
+            event = None
         self._found.of_kernel |= record.kernel or (event is not None and not event.entry["general"])
         if record.program and of_a_job(record.message) and len(self._programs) < MOST_ALIKE:
             self._programs.add(record.program)

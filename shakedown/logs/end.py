@@ -112,15 +112,13 @@ def _without_texts(lines: Sequence[str], hosts: Hosts) -> Iterator[str]:
     """Yield lines without the names of their hosts, and without what a model wrote."""
     found, inside = Texts(), dict[int, str]()
     for number, line in enumerate(lines):
-        if "```" in line or ">" in line:
-            rank = hosts.split(line)[0]
-            if (began := found.closed(number, rank, line)) is not None:
-                inside |= dict.fromkeys(range(began, number + 1), rank)
+        if text := found.closed(number, line, hosts.rank):
+            inside |= dict.fromkeys(range(text[0], number + 1), text[1])
     for number, line in enumerate(lines):
         own = hosts.own(line)
         if _WROTE.search(own, 0, _QUOTED) and _WROTE.search(prefix(own)):
             yield _TRACEBACK if _TRACEBACK in own else ""
-        elif number not in inside or hosts.split(line)[0] != inside[number]:
+        elif number not in inside or hosts.rank(line) != inside[number]:
             yield own
 
 

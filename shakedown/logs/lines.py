@@ -105,12 +105,17 @@ class Hosts:
 
     def own(self, line: str) -> str:
         """Return a line without the name of its host."""
+        if not (found := _NAMED.match(line)):
+            return line
         host = _HOST.match(line)
         if host and host[1] not in _LOGGERS and len(self._names) < _MOST and ('File "' in line or not is_text(line)):
             self._names.add(host[1])
         named = self._named > 0.8 * self._lines if self._proven is None else self._proven
-        found = _NAMED.match(line)
-        return line[found.end() :] if found and (named or found[1] in self._names) else line
+        return line[found.end() :] if named or found[1] in self._names else line
+
+    def rank(self, line: str) -> str:
+        """Return the prefix that the lines of one rank have in common."""
+        return self.split(line)[0]
 
     def split(self, line: str) -> tuple[str, str]:
         """Return the prefix that the lines of one rank have in common, and a line's own words."""

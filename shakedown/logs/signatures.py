@@ -159,17 +159,14 @@ class FailureScanner:
         """Return a failure of a new kind, on the line that proves it; one within a model's text is taken back."""
         self.lines += 1
         found = self._line(line)
-        if "```" in line or ">" in line:
-            rank, own = self.hosts.split(strip_escapes(line))
-            began = self._texts.closed(self.lines, rank, own)
-            if began is not None and not self._every:
-                self._take_back(began, rank)
+        if not self._every and (text := self._texts.closed(self.lines, line, self.hosts.rank)):
+            self._take_back(*text)
         return found
 
     def _take_back(self, began: int, rank: str) -> None:
         """Forget what stands from a line on in the lines of one rank."""
         kept = [*self.matches, *self._held, *self._read.values(), *self._warned.values()]
-        within = [it for it in kept if it.line_number >= began and self.hosts.split(it.line)[0] == rank]
+        within = [it for it in kept if it.line_number >= began and self.hosts.rank(it.line) == rank]
         for held in (self.matches, self._held):
             held[:] = [match for match in held if match not in within]
         for found in (self._read, self._warned):

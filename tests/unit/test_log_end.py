@@ -259,6 +259,11 @@ WRITTEN = [  # by a model, or answered by its tools: the job went well
     ["Completion:", "```python", "raise ValueError('x')", "```", "```", *TRACED, "```"],
     ["[prompt] Why?", "```", "RuntimeError: CUDA error: out of memory", "```", "[score] 0.0"],
     ["[response] Segmentation fault (core dumped)", "[ground_truth] The pod was OOMKilled"],
+    ["[prompt] user", "My pod is in CrashLoopBackOff. Why?", "", "[response] It dies.", "exit code: 1", "[score] 1.0"],
+    ["Rollout sample (reward=0.00): " + TRACED[0], *TRACED[1:]],
+    ["generation 1/4: Aborted (core dumped)", "> response 3: srun: error: node7: task 3: Exited with exit code 1"],
+    ["assistant: If it says 'Out of memory: Killed process', add RAM."],
+    ["{'prompt': 'why', 'completion': 'the job failed with exit code 1'}"],
     ["<tool_response>", "bash: line 1: foo: command not found", "exit code: 127", "</tool_response>"],
     ["rollout 12: <|im_start|>assistant", *TRACED[:2], "NameError: name 'x' is not defined<|im_end|>"],
     ["<think>", "The job failed: No space left on device.", "</think>", "<answer>Killed</answer>"],
@@ -276,6 +281,7 @@ DIED = [  # after or within such a text
     ["<think>", "I should", *TRACED],
     [f"sandbox: {line}" for line in TRACED],
     ["[response] ok", "[score] 1.0", *TRACED],
+    ["[prompt] hi", *TRACED],
     ["srun: job of tool exited with exit code 1"],
     ["[INFO] Killed"],
 ]
@@ -287,6 +293,7 @@ def test_what_a_model_wrote_fails_no_job_and_hides_no_failure(lines: tuple[list[
     for before in ([*RUN], [*RUN[:10], *(f"{line}\n" for line in WRITTEN[2]), *RUN[10:]]):
         log = read_log([*before, *(f"{line}\n" for line in written)])
         assert job_of(log).verdict is verdict
+        assert explain([*before, *(f"{line}\n" for line in written)]).exit_code == (verdict is FAIL)
 
 
 @at_once("at", range(len(CARRIERS)))
