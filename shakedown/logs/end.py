@@ -112,8 +112,8 @@ def _without_texts(lines: Sequence[str], hosts: Hosts) -> Iterator[str]:
     """Yield lines without the names of their hosts, and without what a model wrote."""
     found, inside = Texts(), dict[int, str]()
     for number, line in enumerate(lines):
-        if text := found.closed(number, line, hosts.rank):
-            inside |= dict.fromkeys(range(text[0], number + 1), text[1])
+        if text := found.closed(number, line, hosts):
+            inside |= dict.fromkeys(*text)
     for number, line in enumerate(lines):
         own = hosts.own(line)
         if _WROTE.search(own, 0, _QUOTED) and _WROTE.search(prefix(own)):

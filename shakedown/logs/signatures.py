@@ -159,21 +159,21 @@ class FailureScanner:
         """Return a failure of a new kind, on the line that proves it; one within a model's text is taken back."""
         self.lines += 1
         found = self._line(line)
-        if not self._every and (text := self._texts.closed(self.lines, line, self.hosts.rank)):
+        if not self._every and (text := self._texts.closed(self.lines, line, self.hosts)):
             self._take_back(*text)
         return found
 
-    def _take_back(self, began: int, rank: str) -> None:
-        """Forget what stands from a line on in the lines of one rank."""
+    def _take_back(self, lines: range, rank: str) -> None:
+        """Forget what stands in some lines of one rank."""
         kept = [*self.matches, *self._held, *self._read.values(), *self._warned.values()]
-        within = [it for it in kept if it.line_number >= began and self.hosts.rank(it.line) == rank]
+        within = [it for it in kept if it.line_number in lines and self.hosts.rank(it.line) == rank]
         for held in (self.matches, self._held):
             held[:] = [match for match in held if match not in within]
         for found in (self._read, self._warned):
             for match in within:
                 found.pop(match.name, None)
         self._seen -= {match.name for match in within}
-        if (trace := self._pending.get(rank)) and trace.began >= began:
+        if (trace := self._pending.get(rank)) and trace.began in lines:
             del self._pending[rank]
         if within:
             self._pass_over("what stands in a text that a model wrote: no failure", within[0].line)

@@ -4,10 +4,9 @@ A text that stands on one line has a label: `code` and `answered` in signatures.
 """
 
 import re
-from collections.abc import Callable
 
 from shakedown.common.data import read_toml
-from shakedown.logs.lines import Marks
+from shakedown.logs.lines import Hosts, Marks, unprefixed
 
 _DATA = read_toml("shakedown.logs", "signatures.toml")
 _TAGS, _FIELDS = "|".join(_DATA["tags"]), "|".join(_DATA["fields"])
@@ -35,19 +34,24 @@ class Texts:
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], int] = {}  # by rank and mark: the line where it began
 
-    def closed(self, number: int, line: str, rank_of: Callable[[str], str]) -> tuple[int, str] | None:
-        """Take a line; return the number of the line where a text began that ends on this one, and its rank."""
+    def closed(self, number: int, line: str, hosts: Hosts) -> tuple[range, str] | None:
+        """Take a line; return the lines of a text that ends here, by their numbers, and its rank.
+
+        A line with words before a text or behind it is not of it.
+        """
         if not _SIGNS.within(line):
             return None
-        began, rank = number + 1, ""
+        lines, rank, line = range(0), hosts.rank(line), hosts.own(line)
         for mark in _MARK.finditer(line):
-            rank = rank or rank_of(line)
             name = mark[0].translate(_NOT_OF_THE_NAME).replace("_end", "_start")
-            key = rank, "field" if mark["field"] or mark["last"] else name
+            of_field = mark["field"] or mark["last"]
+            key = rank, "field" if of_field else name
             ended = None if mark["begins"] else self._open.pop(key, None)
             if ended is not None and number - ended < _LONGEST:
-                began = min(began, ended)
+                behind = not of_field and _MARK.sub("", line[mark.end() :]).strip()
+                lines = range(min([ended, *lines[:1]]), number + (not behind))
             begins = mark["begins"] or mark["field"] or (mark["either"] and ended is None)
             if begins and len(self._open) < _MOST:
-                self._open[key] = number
-        return (began, rank) if began <= number else None
+                before = unprefixed(line[: mark.start()] + " ").strip() and not mark["field"]
+                self._open[key] = number + bool(before)
+        return (lines, rank) if lines else None

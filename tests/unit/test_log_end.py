@@ -282,6 +282,11 @@ DIED = [  # after or within such a text
     [f"sandbox: {line}" for line in TRACED],
     ["[response] ok", "[score] 1.0", *TRACED],
     ["[prompt] hi", *TRACED],
+    ["RuntimeError: HIP out of memory: the server said <code>500</code>"],
+    ["```", "hm", "```srun: error: node7: task 3: Exited with exit code 1"],
+    ["Process 4242 exited with code 1"],
+    ["the launch tool exited with code 1"],
+    ["all_reduce test failed with exit code 2"],
     ["srun: job of tool exited with exit code 1"],
     ["[INFO] Killed"],
 ]
