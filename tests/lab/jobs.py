@@ -29,6 +29,7 @@ def plan(
     stall_s: float = 60,
     unreachable_s: float = 20,
     before: tuple[str, ...] = (),
+    venv: str = sys.prefix,
 ) -> LaunchPlan:
     """The small GPT, one rank on each node; `before`: what stands before its program in the command."""
     master = str(lab.nodes[0].address)
@@ -40,14 +41,14 @@ def plan(
             address=str(node.address),
             interface=node.interface,
             command=[
-                f"{sys.prefix}/bin/torchrun",
+                f"{venv}/bin/torchrun",
                 *("--nnodes", str(len(lab.nodes)), "--node-rank", str(rank), "--nproc-per-node", "1"),
                 *("--master-addr", master, "--master-port", "29511", *before),
                 "{run_dir}/workload/train.py",
                 *f"{TINY} --global-batch-size {4 * len(lab)}".split(),
                 *("--train-iters", str(iterations)),
             ],
-            environment={"GLOO_SOCKET_IFNAME": node.interface, "OMP_NUM_THREADS": "1"},
+            environment={"GLOO_SOCKET_IFNAME": node.interface, "OMP_NUM_THREADS": "1", "PACE_S": "0.1"},
             secrets=["HF_TOKEN"],
             upload=["shakedown.jobs.workload"],
             cleanup=[["sh", "-c", "echo cleaned >> /root/cleaned"]],

@@ -23,6 +23,15 @@ PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 LONG = {"iterations": 2000, "options": {}}
 """Of a job that is to be disturbed: far more than any test lets run, of the model that the recipe has."""
+SMALL_VENV = "/opt/small"
+WITHOUT_TORCH = {
+    f"{SMALL_VENV[1:]}/bin/torchrun": (Path(__file__).parent / "isolation" / "torchrun").read_text("utf-8"),
+    f"{SMALL_VENV[1:]}/bin/python": "#!/bin/sh\necho shakedown lacks:\n",
+}
+"""Files of nodes (`NodeSpec.files`): a small program trains there in the place of torch, with `smoke(venv=SMALL_VENV)`.
+Torch takes each node six seconds of CPU to import, and a long job all cores."""
+SLEEPY: dict[str, object] = {"iterations": 2000, "venv": SMALL_VENV, "environment": {"PACE_S": "0.1"}}
+"""Of a job of such nodes that is to be disturbed."""
 SMALL = {"hidden_size": 32, "num_layers": 1, "num_attention_heads": 2, "vocab_size": 64, "seq_length": 32}
 """The recipe's options for a model that takes half the time, most of which is then torch's import."""
 

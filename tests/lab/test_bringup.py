@@ -16,7 +16,7 @@ from tests.docs import schemas
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
-from tests.lab.product import PROJECT, Product, smoke
+from tests.lab.product import PROJECT, SMALL_VENV, WITHOUT_TORCH, Product, smoke
 from tests.nodes import until
 
 NUMA = "/proc/sys/kernel/numa_balancing"
@@ -142,8 +142,9 @@ def test_a_dry_run_shows_findings_changes_and_plan_and_changes_nothing(lab: Rack
     assert not (product.folder / "runs").exists()
 
 
-def test_a_node_that_is_down_fails_alone_and_nobody_waits(lab: Rack, product: Product) -> None:
-    inventory = lab.inventory(product.folder / "lab.py", smoke(min_nodes=2))
+def test_a_node_that_is_down_fails_alone_and_nobody_waits(rack: RackMaker, product: Product) -> None:
+    lab = rack(3, NodeSpec(files=WITHOUT_TORCH))
+    inventory = lab.inventory(product.folder / "lab.py", smoke(min_nodes=2, venv=SMALL_VENV))
     lab["node2"].down()
     began = time.monotonic()
     ran = product.deploy(inventory, "megatron", "-y")
@@ -287,9 +288,11 @@ PAM["etc/pam.d/sshd"] += "session required pam_limits.so\n"
 
 def test_a_change_that_counts_at_the_next_login_needs_no_second_run(rack: RackMaker, product: Product) -> None:
     """The limit is lower than the lab's own, which root without CAP_SYS_RESOURCE cannot raise."""
-    lab = rack([replace(OFF, files=OFF.files | PAM), OFF])
+    quiet = replace(OFF, files=OFF.files | WITHOUT_TORCH)
+    lab = rack([replace(quiet, files=quiet.files | PAM), quiet])
     lab["node1"].exec("sed -i 's/^UsePAM no/UsePAM yes/' /etc/ssh/sshd_config; kill -HUP $(cat /run/sshd.pid)")
-    inventory = lab.inventory(product.folder / "lab.py", smoke(), hosts={"node1": {"tuning": {"memlock": 4321}}})
+    hosts = {"node1": {"tuning": {"memlock": 4321}}}
+    inventory = lab.inventory(product.folder / "lab.py", smoke(venv=SMALL_VENV), hosts=hosts)
     dry = product.run("shakedown", "run", inventory, "--dry")
     assert "new logins   node1: connected again after the changes" in dry.text, dry.text
     ran = product.run("shakedown", "run", inventory)

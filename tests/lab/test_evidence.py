@@ -12,7 +12,8 @@ from shakedown.evidence.telemetry import samples
 from shakedown.evidence.telemetry.kernel import read as read_kernel
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
-from tests.lab.product import Product, finish, smoke, until_it_trains
+from tests.lab.node_spec import NodeSpec
+from tests.lab.product import SLEEPY, WITHOUT_TORCH, Product, finish, smoke, until_it_trains
 
 SAID = "shakedown-lab: said while the job ran"
 
@@ -24,7 +25,7 @@ def product(tmp_path: Path) -> Product:
 
 @pytest.fixture
 def lab(rack: RackMaker) -> Rack:
-    return rack(2)
+    return rack(2, NodeSpec(files=WITHOUT_TORCH))
 
 
 def sampling(node: Node) -> bool:
@@ -34,7 +35,7 @@ def sampling(node: Node) -> bool:
 def test_a_run_keeps_what_its_nodes_did_and_can_be_sent(lab: Rack, product: Product) -> None:
     for node in lab:
         node.exec("mknod /dev/kmsg c 1 11")  # which a node of the lab has not by itself
-    inventory = lab.inventory(product.folder / "lab.py", smoke(telemetry_s=0.5))
+    inventory = lab.inventory(product.folder / "lab.py", smoke(**SLEEPY | {"iterations": 40}, telemetry_s=0.5))
     with product.start("shakedown", "run", inventory) as process:
         until_it_trains(lab.nodes)
         assert all(map(sampling, lab))

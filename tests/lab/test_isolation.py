@@ -18,11 +18,10 @@ import pytest
 from tests.lab.conftest import RackMaker
 from tests.lab.machine import require, run
 from tests.lab.namespaces import Node, Rack
+from tests.lab.node_spec import NodeSpec
 from tests.lab.processes import inside
-from tests.lab.product import Product, Ran, finish, smoke, until
+from tests.lab.product import SMALL_VENV, WITHOUT_TORCH, Product, Ran, finish, smoke, until
 
-PROGRAM = Path(__file__).parent / "isolation" / "torchrun"
-VENV = "/root/small"
 SLOW_S = 900
 """For a search over six nodes: four minutes on a machine with as many other tests as cores."""
 
@@ -34,21 +33,11 @@ def product(tmp_path: Path) -> Product:
 
 @pytest.fixture
 def lab(rack: RackMaker) -> Rack:
-    return equipped(rack(6))
-
-
-def equipped(made: Rack) -> Rack:
-    """Give the nodes the small program in the place of torchrun."""
-    for node in made:
-        node.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\necho shakedown lacks:\\n' > {VENV}/bin/python")
-        node.exec(f"chmod 755 {VENV}/bin/python")
-        node.write(f"{VENV}/bin/torchrun", PROGRAM.read_text())
-        node.exec(f"chmod 755 {VENV}/bin/torchrun")
-    return made
+    return rack(6, NodeSpec(files=WITHOUT_TORCH))
 
 
 def inventory(lab: Rack, product: Product, layer: dict[str, object] | None = None, **changes: object) -> Path:
-    site = smoke(venv=VENV, unreachable_s=60, **changes) | {"tuning": {"numa_balancing": None}} | (layer or {})
+    site = smoke(venv=SMALL_VENV, unreachable_s=60, **changes) | {"tuning": {"numa_balancing": None}} | (layer or {})
     return lab.inventory(product.folder / "lab.py", site)
 
 
@@ -66,7 +55,7 @@ def suspects(product: Product) -> list[set[str]]:
 
 
 def test_a_node_that_crashes_is_named_and_left_out_of_the_next_run(rack: RackMaker, product: Product) -> None:
-    lab = equipped(rack(4))  # the longest test of all with six
+    lab = rack(4, NodeSpec(files=WITHOUT_TORCH))  # the longest test of all with six
     lab["node4"].write("/root/fault", "crash 3\n")
     site = inventory(lab, product, isolate=True)
     ran = product.run("shakedown", "run", site, timeout=SLOW_S)

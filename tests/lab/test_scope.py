@@ -1,4 +1,5 @@
-"""Each node by itself, and then all together: real training on separate nodes, in one deploy."""
+"""Each node by itself, and then all together, on separate nodes in one deploy. What trains is a small program
+(tests/lab/isolation/torchrun), but in the test of a slow node."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import pytest
 from tests.docs import schemas
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
-from tests.lab.product import PROJECT, SMALL, Product, finish, one_rank, smoke, until
+from tests.lab.node_spec import NodeSpec
+from tests.lab.product import PROJECT, SLEEPY, SMALL, SMALL_VENV, WITHOUT_TORCH, Product, finish, smoke, until
 
 BOTH = ["each", "together"]
 
@@ -25,7 +27,7 @@ def product(tmp_path: Path) -> Product:
 
 
 def start(lab: Rack, product: Product, hosts: dict[str, Any] | None = None, **more: object) -> subprocess.Popen[str]:
-    inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH, **more), hosts=hosts or {})
+    inventory = lab.inventory(product.folder / "lab.py", smoke(**SLEEPY | more, scope=BOTH), hosts=hosts or {})
     return product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
 
 
@@ -46,8 +48,9 @@ def gates(record: dict[str, Any], node: str | None) -> dict[str, str]:
 
 
 def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, product: Product) -> None:
-    lab = rack(2)
-    inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH, scaling=0.01, baseline="judge"))
+    lab = rack(2, NodeSpec(files=WITHOUT_TORCH))
+    site = smoke(**SLEEPY | {"iterations": 20}, scope=BOTH, scaling=0.01, baseline="judge")
+    inventory = lab.inventory(product.folder / "lab.py", site)
     planned = product.run("shakedown", "plan", inventory)
     assert planned.code == 0 and re.findall(r"^(\S+): gpt-small .* on 1 node", planned.out, re.M) == [
         "each/node1",
@@ -93,11 +96,11 @@ def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, produ
 def test_a_node_that_dies_by_itself_is_left_out_and_the_others_train_together(
     rack: RackMaker, product: Product
 ) -> None:
-    lab = rack(3)
+    lab = rack(3, NodeSpec(files=WITHOUT_TORCH))
     long = {"smoke": {"iterations": 300}}  # of the job that is to be disturbed
-    process = start(lab, product, {"node2": long}, min_nodes=2)
+    process = start(lab, product, {"node2": long}, min_nodes=2, iterations=20)
     until_alone(lab["node2"])
-    lab["node2"].exec(f"kill -9 {one_rank(lab['node2'])}")
+    lab["node2"].exec(f"pkill -9 -f '^/usr/bin/python3 {SMALL_VENV}/bin/torchrun'")
     code, text = finish(process, 240)
     assert code == 1, text
     assert "each node alone: FAILED, 2 of 3 passed, not node2" in text
@@ -143,8 +146,8 @@ def test_a_node_that_is_slow_by_itself_is_named_and_without_it_the_others_wait(
 
 @pytest.mark.long
 def test_ctrl_c_ends_every_nodes_own_job_and_nothing_follows(rack: RackMaker, product: Product) -> None:
-    lab = rack(2)
-    process = start(lab, product, min_nodes=1, iterations=100_000)
+    lab = rack(2, NodeSpec(files=WITHOUT_TORCH))
+    process = start(lab, product, min_nodes=1)
     for node in lab:
         until_alone(node)
     process.send_signal(signal.SIGINT)

@@ -11,7 +11,18 @@ import pytest
 
 from tests.lab import slurm
 from tests.lab.namespaces import Rack, rack
-from tests.lab.product import LONG, PROJECT, Product, finish, smoke, until, until_it_trains
+from tests.lab.node_spec import NodeSpec
+from tests.lab.product import (
+    LONG,
+    PROJECT,
+    SMALL_VENV,
+    WITHOUT_TORCH,
+    Product,
+    finish,
+    smoke,
+    until,
+    until_it_trains,
+)
 from tests.lab.slurm import Cluster
 
 NODES = 4
@@ -20,7 +31,7 @@ AS_IT_IS: dict[str, object] = {"tuning": {"numa_balancing": None}}  # nothing to
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with rack(NODES) as lab, slurm.cluster(lab) as made:
+    with rack(NODES, NodeSpec(files=WITHOUT_TORCH)) as lab, slurm.cluster(lab) as made:
         yield made
 
 
@@ -54,7 +65,7 @@ def runs_left(lab: Rack) -> list[str]:
 
 
 def test_four_nodes_train_within_one_allocation(cluster: Cluster, product: Product) -> None:
-    train(cluster, product, inventory(cluster.lab, product.folder, layer={}))
+    train(cluster, product, inventory(cluster.lab, product.folder, layer={}, venv=SMALL_VENV))
 
 
 def test_a_job_that_slurm_would_refuse_is_told_before_anything_is_changed(cluster: Cluster, product: Product) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,12 @@ from tests.lab.conftest import RackMaker
 from tests.lab.jobs import SECRET, Run, diagnosed, plan, rank_pid
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
+from tests.lab.product import SMALL_VENV, WITHOUT_TORCH
 
 
 @pytest.fixture
 def lab(rack: RackMaker) -> Rack:
-    return rack(2, NodeSpec(user="ops"))
+    return rack(2, NodeSpec(user="ops", files=WITHOUT_TORCH))
 
 
 @pytest.fixture
@@ -41,9 +43,10 @@ def start(
     *options: str,
     iterations: int = 100_000,
     user: str | None = None,
+    venv: str = SMALL_VENV,
     **limits: float,
 ) -> Run:
-    runs.append(Run(lab, folder, plan(lab, folder.name, iterations, **limits), *options, user=user))
+    runs.append(Run(lab, folder, plan(lab, folder.name, iterations, **limits, venv=venv), *options, user=user))
     return runs[-1]
 
 
@@ -55,7 +58,7 @@ def clean(node: Node) -> None:
 
 
 def test_a_frozen_rank_is_found_by_its_silence(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
-    run = start(runs, lab, tmp_path / "frozen", stall_s=4)
+    run = start(runs, lab, tmp_path / "frozen", stall_s=4, venv=sys.prefix)
     run.until_it_trains()
     os.kill(rank_pid(lab["node2"]), signal.SIGSTOP)
     result = run.end()
