@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +54,7 @@ def test_a_pipeline_of_two_stages_learns_as_well(reference: list[float]) -> None
     assert found[-1] == pytest.approx(reference[-1], rel=0.1)  # its stages draw other weights
 
 
+@pytest.mark.long
 def test_tensor_and_data_parallel_over_two_agents(reference: list[float]) -> None:
     port = torchrun.free_port()
     agents = [
@@ -64,6 +64,12 @@ def test_tensor_and_data_parallel_over_two_agents(reference: list[float]) -> Non
     assert [agent.returncode for agent in agents] == [0, 0], first + last
     assert losses(last) == pytest.approx(reference, rel=1e-3)
     assert not torchrun.iterations(first)  # the last global rank alone prints them
+
+
+def test_tensor_and_data_parallel_together(reference: list[float]) -> None:
+    code, output = torchrun.train_forked(f"{ARGUMENTS} --tensor-parallel 2", ranks=4)
+    assert code == 0, output
+    assert losses(output) == pytest.approx(reference, rel=1e-3)  # each iteration is printed by the last rank alone
 
 
 def test_a_loss_that_is_nan_is_left_out_and_counted() -> None:
@@ -125,7 +131,8 @@ def test_a_killed_rank_ends_the_whole_job_with_an_error(two_agents: list[subproc
     assert all(agent.returncode not in (0, None) for agent in two_agents)
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_within_seconds(two_agents: list[subprocess.Popen[str]], number: signal.Signals) -> None:
     processes = [process for agent in two_agents for process in tree(agent)]
     for agent in two_agents:
@@ -140,6 +147,7 @@ def test_a_rank_that_waits_for_a_frozen_one_can_be_interrupted(two_agents: list[
     time.sleep(1)  # until the other rank waits in a collective
     two_agents[1].send_signal(signal.SIGINT)
     assert seconds_until_gone(processes, two_agents[1:]) < 40
+    assert two_agents[1].returncode not in (0, None)
 
 
 COUNT = """
@@ -159,13 +167,11 @@ os._exit(0)
 """
 
 
-def test_the_flops_formula_agrees_with_what_torch_counts_in_the_real_model() -> None:
-    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(torchrun.free_port()), "RANK": "0", "WORLD_SIZE": "1"}
-    environment = {**torchrun.environment(), **rendezvous}
-    done = subprocess.run(
-        [sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True, timeout=120
-    )
-    counted, formula = map(int, done.stdout.split())
+def test_the_flops_formula_agrees_with_what_torch_counts_in_the_real_model(tmp_path: Path) -> None:
+    (tmp_path / "count.py").write_text(COUNT)
+    code, output = torchrun.train_forked("", ranks=1, script=tmp_path / "count.py")
+    assert code == 0, output
+    counted, formula = map(int, output.split())
     # The plain attention of the CPU computes the half of the scores, too, that the mask then hides: 16 sequences of
     # 32 x 32 / 2 pairs in 3 layers, two products of width 64, times 2 and times 3 as everything else.
     assert counted - formula == 16 * (32 * 32 // 2) * 3 * 2 * 64 * 6
