@@ -1,4 +1,4 @@
-"""Which lines of a log a model wrote: in a fence of code, between a tag and its end, in the fields of verl's samples.
+"""Which lines of a log a model wrote: in a fence of code, between a tag and its end, in the fields of samples.
 
 A text that stands on one line has a label: `code` and `answered` in signatures.toml.
 """
@@ -9,9 +9,11 @@ from shakedown.common.data import read_toml
 from shakedown.logs.lines import Hosts, Marks, unprefixed
 
 _DATA = read_toml("shakedown.logs", "signatures.toml")
-_TAGS, _FIELDS = "|".join(_DATA["tags"]), "|".join(_DATA["fields"])
+_TAGS, _FIELDS, _HEADINGS, _LAST = ("|".join(_DATA[key]) for key in ("tags", "fields", "headings", "last_headings"))
+_HEADING = r"(?:^|(?<=[)\]-] ))"  # where a heading begins: behind prefixes or a ruler
 MARKS = (
     *("```", "<|im_", *(f"[{name}] " for name in (*_DATA["fields"], "ground_truth", "score"))),
+    *(f"{name}:" for name in (*_DATA["headings"], *_DATA["last_headings"])),
     *(f"<{end}{tag}>" for tag in _DATA["tags"] for end in ("", "/")),
 )
 _SIGNS = Marks(MARKS)
@@ -19,7 +21,8 @@ _SIGNS = Marks(MARKS)
 # last field.
 _MARK = re.compile(
     rf"(?P<begins>```(?=\w{{1,20}}\s{{0,4}}$)|<(?:{_TAGS})>|<\|im_start\|>)|(?P<ends></(?:{_TAGS})>|<\|im_end\|>)|"
-    rf"(?P<either>```)|(?P<field>\[(?:{_FIELDS})\] )|(?P<last>\[(?:ground_truth|score)\] )"
+    rf"(?P<either>```)|(?P<field>\[(?:{_FIELDS})\] |{_HEADING}(?:{_HEADINGS}):\s{{0,8}}$)|"
+    rf"(?P<last>\[(?:ground_truth|score)\] |{_HEADING}(?:{_LAST}):)"
 )
 _NOT_OF_THE_NAME = str.maketrans("", "", "</>")
 _LONGEST, _MOST = 2000, 1024  # lines of a text; texts that are open at once
