@@ -46,7 +46,7 @@ def calls() -> tuple[Call, ...]:
 def read_call(words: str, weak: bool) -> Entry | None:
     """Return the entry that the words of a line mean. `weak`: also where they hold no more than a topic."""
     words = words[:_LONGEST]
-    found = _read(_CHANGING.sub("0000", words)) if any(mark in words for mark in marks()) else None
+    found = _read(_CHANGING.sub("0000", words)) if any(map(words.__contains__, marks())) else None
     known = entry(found.entry) if found and (weak or not found.weak) else None
     return None if known is None or known.refuses(words) else known
 

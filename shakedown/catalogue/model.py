@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from shakedown.common.data import kept_toml, read_toml
+from shakedown.common.expression import Expression
 from shakedown.common.frozen import Frozen
 
 Log = Literal["kernel", "job", "rccl"]
@@ -103,8 +104,8 @@ class Entry(Frozen):
         return self.unless is not None and self._compiled[1].search(line) is not None
 
     @cached_property
-    def _compiled(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
-        return re.compile(self.pattern or ""), re.compile(self.unless or "")
+    def _compiled(self) -> tuple[Expression, Expression]:
+        return Expression(self.pattern or ""), Expression(self.unless or "")
 
 
 def pieces(text: str) -> tuple[str, ...]:
@@ -181,13 +182,13 @@ def _role(log: Log, given: dict[str, Any]) -> dict[str, str]:
 
 
 @cache
-def _pattern(log: Literal["kernel", "job"]) -> re.Pattern[str]:
+def error_words(log: Literal["kernel", "job"]) -> Expression:
+    """Return the expression that finds the error words of a line without a priority."""
     lists = kept_toml("shakedown.catalogue", "words.toml")[log]
     words = "|".join(map(re.escape, lists["words"]))
     stems = "|".join(map(re.escape, lists["stems"]))
-    return re.compile(
-        rf"(?<![A-Za-z0-9_-])(?:(?:{words})(?![A-Za-z0-9_])|(?:{stems}))", re.IGNORECASE if log == "kernel" else 0
-    )
+    pattern = rf"(?<![A-Za-z0-9_-])(?:(?:{words})(?![A-Za-z0-9_])|(?:{stems}))"
+    return Expression(pattern, re.IGNORECASE if log == "kernel" else 0)
 
 
 def of_a_job(line: str) -> bool:
@@ -197,4 +198,4 @@ def of_a_job(line: str) -> bool:
 
 def alarming(line: str, log: Literal["kernel", "job"]) -> bool:
     """Return whether a line without a priority holds an error word."""
-    return _pattern(log).search(line) is not None
+    return error_words(log).search(line) is not None

@@ -16,9 +16,14 @@ kept_toml = cache(read_toml)  # the same, read once, for who looks things up in 
 
 
 def read_patterns(package: str, name: str) -> dict[str, re.Pattern[str]]:
-    """Compile the expressions of a data file, its table `pattern`: texts, or lists of a text's parts. `<<name>>` stands
+    """Compile the expressions of a data file."""
+    return {key: re.compile(text) for key, text in pattern_texts(package, name).items()}
+
+
+def pattern_texts(package: str, name: str) -> dict[str, str]:
+    """Return the expressions of a data file, its table `pattern`: texts, or lists of a text's parts. `<<name>>` stands
     for the expression of that name above it."""
     texts: dict[str, str] = {}
     for key, parts in read_toml(package, name)["pattern"].items():
         texts[key] = re.sub(r"<<(\w+)>>", lambda found: texts[found[1]], "".join(parts))
-    return {key: re.compile(text) for key, text in texts.items()}
+    return texts

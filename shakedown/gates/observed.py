@@ -1,7 +1,7 @@
 """What one job is judged by, read once, in groups; a group of None was not observed, and its gates are skipped."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -87,6 +87,9 @@ class LogReading:
         self._failure, self._rccl = FailureScanner(), Scanner(entries("rccl"), rdma=True)
         self._shape, self._form, self._mlperf = JobShapeReader(), FormReader(), MlperfReader()
         self._windows, self._ending = WindowReader(), EndReader()
+        self._others: tuple[Callable[[str], object], ...] = (
+            *(self._rccl.line, self._shape.line, self._windows.line, self._form.line),
+        )
         self._tail, self._hole, self._speaks = b"", "", False
         self._iterations: list[Iteration] = []
         self._beyond = 0
@@ -102,10 +105,10 @@ class LogReading:
     def _take(self, block: bytes) -> None:
         at, behind, failure = 0, None, self._failure
         failure.hosts.block(block)
-        for start, end in _marks().spans(block):
+        for start, end, held in _marks().spans(block):
             failure.skip(block, at, start)
             line, at = as_text(block[start:end]), end
-            if self._beyond < MAX_ITERATIONS:  # so many, and reading more would only take time
+            if held & _ITERATIONS and self._beyond < MAX_ITERATIONS:  # so many, and reading more would only take time
                 found = self._reader.line(line)
                 if found:
                     behind = end
@@ -115,8 +118,13 @@ class LogReading:
                 self._iterations.extend(kept)
                 self._beyond += len(found) - len(kept)
             self._rccl.lines = failure.lines
-            for reader in (failure, self._rccl, self._shape, self._windows, self._form):
-                reader.line(line)
+            if held & _FAILURES or failure.open:
+                failure.line(line)
+            else:
+                failure.lines += 1
+            for place, read in enumerate(self._others):
+                if held & _OTHERS << place:
+                    read(line)
             if MLPERF in line and self._mlperf.line(line):
                 behind = end
                 failure.went_on(self._mlperf.through)
@@ -152,10 +160,13 @@ class LogReading:
         )
 
 
+_ITERATIONS, _FAILURES, _OTHERS = 1, 2, 4  # groups of `_marks`
+
+
 @cache
 def _marks() -> Marks:
-    """Return the marks of all readers: outside an open traceback a line without a mark says nothing to them."""
-    return Marks([*iteration_lines.MARKS, *signatures.marks(), *job_shape.MARKS, *model.MARKS, *log_form.marks()])
+    """Return the marks of the readers: outside an open traceback a line without its marks says nothing to a reader."""
+    return Marks(iteration_lines.MARKS, *signatures.marks(), job_shape.MARKS, model.MARKS, log_form.marks())
 
 
 def line_count(logs: Mapping[str, NodeLog | None]) -> int:

@@ -5,15 +5,17 @@ last iteration, of more the first and the last half. The forms are data: `end.to
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache, partial
 
-from shakedown.catalogue.model import alarming
-from shakedown.common.data import kept_toml, read_patterns
+from shakedown.catalogue.model import alarming, error_words
+from shakedown.common.command_secrets.forms import Signs
+from shakedown.common.data import kept_toml
+from shakedown.common.expression import Expression
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
-from shakedown.logs.lines import Hosts, as_text, prefix, split, unprefixed
-from shakedown.logs.texts import Texts
+from shakedown.logs.lines import FORMS, Hosts, as_text, prefix, split, unprefixed
+from shakedown.logs.texts import MARKS, Texts
 
 _data = partial(kept_toml, "shakedown.logs", "end.toml")
 _KEPT = 1 << 18
@@ -22,7 +24,7 @@ _LONGEST = 2000  # characters of a line that are looked at
 _QUOTED = 300
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")
-_WROTE = read_patterns("shakedown.logs", "signatures.toml")["wrote"]
+_WROTE = FORMS["wrote"].pattern
 _EXIT_BARRIER = "] Error waiting on exit barrier"
 
 
@@ -53,14 +55,27 @@ def endings() -> tuple[Ending, ...]:
 
 
 @cache
-def _harmless(wins: bool) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(form["pattern"]) for form in _data()["harmless"] if form.get("wins", False) is wins)
+def _expressions() -> list[tuple[bool, str, Expression]]:
+    return [(ending.sure, ending.what, Expression(ending.pattern.pattern)) for ending in endings()]
+
+
+@cache
+def _harmless(wins: bool) -> tuple[Expression, ...]:
+    return tuple(Expression(form["pattern"]) for form in _data()["harmless"] if form.get("wins", False) is wins)
+
+
+@cache
+def _signs() -> Signs:
+    """Return texts of which a line must hold one to say something of an end."""
+    expressions = [*(expression for _, _, expression in _expressions()), error_words("job")]
+    literals = [text for expression in expressions for text in expression.literals]
+    return Signs(["Traceback", 'File "', "\x1b", *MARKS, *literals])
 
 
 @lru_cache(8 * _LAST)  # of one line it is asked up to four times
 def ended_badly(line: str, sure: bool = True) -> str:
     """Return what a line without prefixes says of an end; empty: nothing bad. `sure` False: what leaves it open."""
-    return next((ending.what for ending in endings() if ending.sure is sure and ending.pattern.search(line)), "")
+    return next((what for certain, what, form in _expressions() if certain is sure and form.search(line)), "")
 
 
 class EndReader:
@@ -93,7 +108,13 @@ class EndReader:
         failed = doubtful = ""
         in_traceback = False
         hosts = hosts or Hosts()
-        for whole in _without_texts([strip_escapes(raw[:_LONGEST]).rstrip() for raw in lines], hosts):
+        first = next((number for number, raw in enumerate(lines) if "Traceback" in raw or "\x1b" in raw), len(lines))
+        read = {
+            number: strip_escapes(raw[:_LONGEST]).rstrip()
+            for number, raw in enumerate(lines)
+            if number >= first or _signs().within(raw)
+        }
+        for whole in _without_texts(read, hosts):
             line = unprefixed(whole)
             # "[1]    4242 killed" and "[exiting program ...]" look like a prefix
             what = ended_badly(line) or ended_badly(whole)
@@ -108,13 +129,13 @@ class EndReader:
         return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
 
 
-def _without_texts(lines: Sequence[str], hosts: Hosts) -> Iterator[str]:
+def _without_texts(lines: Mapping[int, str], hosts: Hosts) -> Iterator[str]:
     """Yield lines without the names of their hosts, and without what a model wrote."""
     found, inside = Texts(), dict[int, str]()
-    for number, line in enumerate(lines):
+    for number, line in lines.items():
         if text := found.closed(number, line, hosts):
             inside |= dict.fromkeys(*text)
-    for number, line in enumerate(lines):
+    for number, line in lines.items():
         own = hosts.own(line)
         if _WROTE.search(own, 0, _QUOTED) and _WROTE.search(prefix(own)):
             yield _TRACEBACK if _TRACEBACK in own else ""

@@ -6,7 +6,6 @@ from functools import cache
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
-from shakedown.logs.lines import Marks
 
 _LONGEST = 2000  # characters of a line that are looked at
 _MOST = 100_000  # lines that are looked at
@@ -38,13 +37,8 @@ def marks() -> tuple[str, ...]:
     return tuple(mark for form in forms() for mark in form.marks)
 
 
-@cache
-def _marks() -> Marks:
-    return Marks(marks())
-
-
 class FormReader:
-    """Finds the form of a log among the lines that hold one of `marks`."""
+    """Finds the form of a log among the lines that hold one of `marks`, the others left out."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -52,7 +46,7 @@ class FormReader:
 
     def line(self, line: str) -> None:
         """Take one line."""
-        if self._looked_at >= _MOST or not _marks().within(line):
+        if self._looked_at >= _MOST:
             return
         self._looked_at += 1
         line = strip_escapes(line[:_LONGEST])

@@ -4,10 +4,11 @@ import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 
 from shakedown.catalogue import Entry, entries
 from shakedown.catalogue.model import holds
+from shakedown.common.expression import Expression
 
 FRAME = '", line '  # what each frame of Python holds
 _FRAME = re.compile(
@@ -68,7 +69,7 @@ def begins(text: str) -> bool:
     return frame is not None and bool(frame[2])
 
 
-def wrapped(words: str, forms: Mapping[str, re.Pattern[str]]) -> str | None:
+def wrapped(words: str, forms: Mapping[str, Expression]) -> str | None:
     """Return what the GPU's runtime or the system said, as PyTorch and Python print it, without what is around it."""
     if call := forms["gpu_call"].match(words):
         return f"{'HIP' if 'HIP' in call[0].upper() else 'CUDA'} error: {words[call.end() :]}"
@@ -81,12 +82,12 @@ def wrapped(words: str, forms: Mapping[str, re.Pattern[str]]) -> str | None:
 def entry_of(traceback: Traceback, exception: str) -> Entry | None:
     """Return the entry that knows the innermost of the frames that any entry knows."""
     for place in reversed(traceback.places):
-        for entry, forms in _entries():
-            if any(holds(place, form) for form in forms) and not entry.refuses(exception):
+        for entry in _entries_at(place):
+            if not entry.refuses(exception):
                 return entry
     return None
 
 
-@cache
-def _entries() -> list[tuple[Entry, tuple[tuple[str, ...], ...]]]:
-    return [(entry, entry.places) for entry in entries("job") if entry.frames]
+@lru_cache(1024)  # the tracebacks of all ranks pass the same places
+def _entries_at(place: str) -> list[Entry]:
+    return [entry for entry in entries("job") if any(holds(place, form) for form in entry.places)]

@@ -8,7 +8,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from shakedown.common.data import read_patterns
+from shakedown.common.data import pattern_texts
+from shakedown.common.expression import Expression
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import strip_escapes
 from shakedown.logs.lines import as_text
@@ -33,7 +34,7 @@ MARKS = (
 """A line that says something holds one of these, but for the host that every line of RCCL names."""
 _RCCL = b" NCCL "
 _MAX_BEGINNINGS = 65536  # of RCCL's lines, that are known: one for each thread that prints some
-_FORMS = read_patterns("shakedown.logs", "job_shape.toml")
+_FORMS = {name: Expression(text) for name, text in pattern_texts("shakedown.logs", "job_shape.toml").items()}
 _NAMES = {"global_batch_size": "global_batch", "padded_vocab_size": "vocabulary", "num_layers": "layers"}
 _HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
 
@@ -151,7 +152,7 @@ class JobShapeReader:
         for name in ("world_size", "loaded", "saved"):
             if found := _FORMS[name].search(line):
                 self._note(name, int(found[1]))
-        for option, number in _FORMS["option"].findall(line):
+        for option, number in _FORMS["option"].pattern.findall(line):
             name = option.replace("-", "_")
             if name == "node_rank":
                 if int(number):

@@ -1,11 +1,12 @@
 """A stream of bytes or text, cut into lines as they become complete, and which of these may matter."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from shakedown.common.data import read_patterns, read_toml
+from shakedown.common.data import pattern_texts, read_toml
+from shakedown.common.expression import Expression
 
 MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory
 
@@ -68,8 +69,8 @@ def split(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-_FORMS = read_patterns("shakedown.logs", "signatures.toml")
-_PREFIX, _HOST = _FORMS["prefix"], _FORMS["host"]
+FORMS = {name: Expression(text) for name, text in pattern_texts("shakedown.logs", "signatures.toml").items()}
+_PREFIX, _HOST = FORMS["prefix"], FORMS["host"]
 _MAX_PREFIX = 200
 
 
@@ -121,14 +122,14 @@ class Hosts:
         """Return the prefix that the lines of one rank have in common, and a line's own words."""
         begin = len(line) - len(self.own(line))
         begin += len(prefix(line[begin:]))
-        rank = _FORMS["time"].sub("", line[:begin])
-        return _FORMS["answered"].sub("", rank).strip()[:_MAX_PREFIX], line[begin:]
+        rank = FORMS["time"].pattern.sub("", line[:begin])
+        return FORMS["answered"].pattern.sub("", rank).strip()[:_MAX_PREFIX], line[begin:]
 
 
 def is_text(line: str) -> bool:
     """Return whether a line without its host's name is a program's source, or stands behind the label of a text."""
     before = prefix(line)
-    return bool(_FORMS["answered"].search(before) or _FORMS["code"].match(line[len(before) :]))
+    return bool(FORMS["answered"].search(before) or FORMS["code"].match(line[len(before) :]))
 
 
 def _is_named(line: str) -> bool:
@@ -142,25 +143,33 @@ def unprefixed(line: str) -> str:
 
 
 class Marks:
-    """Texts of which a line must hold one, exactly so, to be looked at. None of them holds a line end.
+    """Texts of which a line must hold one, exactly so, to be looked at, in `groups`. None of them holds a line end.
 
     A log of gigabytes has some thousand lines that matter. Everything else is passed over as it came, without becoming
-    text: the Aho-Corasick automaton costs 1.6 ns a byte for a hundred texts, as for five.
+    text. The Aho-Corasick automaton costs 6 ns a byte and 2 MB for 4,000 texts; a DFA 4 ns, 70 MB and 0.15 s.
     """
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.texts = sorted(set(texts))
+    def __init__(self, *groups: Collection[str]) -> None:
+        self.texts = sorted(set().union(*groups))
         patterns = [text.encode() for text in self.texts]
-        self._automaton = BytesAhoCorasick(patterns, implementation=Implementation.DFA)
+        self._automaton = BytesAhoCorasick(patterns, implementation=Implementation.ContiguousNFA)
+        sets = [frozenset(group) for group in groups]
+        self._groups = [sum((text in group) << place for place, group in enumerate(sets)) for text in self.texts]
 
-    def spans(self, block: bytes) -> Iterator[tuple[int, int]]:
-        """Where each such line of a block of lines begins and ends (behind its line end), in order."""
-        end = 0
-        for _, at, _ in self._automaton.find_matches_as_indexes(block):
+    def spans(self, block: bytes) -> Iterator[tuple[int, int, int]]:
+        """Yield where each such line of a block of lines begins and ends (behind its line end), in order, and a bit for
+        each group that it holds a text of."""
+        start = end = held = 0
+        for place, at, _ in self._automaton.find_matches_as_indexes(block, overlapping=True):
             if at >= end:
+                if held:
+                    yield start, end, held
                 start = block.rfind(b"\n", end, at) + 1 or end
                 end = block.find(b"\n", at) + 1 or len(block)
-                yield start, end
+                held = 0
+            held |= self._groups[place]
+        if held:
+            yield start, end, held
 
     def within(self, line: str) -> bool:
         """Whether a line holds one."""

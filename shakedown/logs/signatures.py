@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from shakedown.catalogue import Entry, calls, entries, entry
-from shakedown.common.data import read_patterns, read_toml
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable, strip_escapes
 from shakedown.logs.frames import FRAME, Traceback, begins, entry_of, wrapped
 from shakedown.logs.known import known_line, marks_of, texts_of
-from shakedown.logs.lines import Hosts, as_text, count, is_text, prefix, unprefixed
+from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_text, prefix, unprefixed
 from shakedown.logs.texts import MARKS, Texts
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
@@ -44,19 +44,16 @@ def quoted(line: str) -> str:
 
 
 class Scanner:
-    """Finds the lines of one group in a stream; each signature is reported once, where it first stood."""
+    """Finds the lines of one group among those with a mark; each signature is reported once, where it first stood."""
 
     def __init__(self, signatures: Sequence[Entry], rdma: bool = False) -> None:
         self.lines = 0
         self.matches: list[Match] = []
         self._open = [signature for signature in signatures if rdma or not signature.rdma]
-        self._marks = marks_of(texts_of(signatures))
 
     def line(self, line: str) -> Match | None:
         """Return the match of this line, if it shows something new."""
         self.lines += 1
-        if not self._marks.within(line):
-            return None
         for signature in self._open:
             if signature.matches(line):
                 self._open.remove(signature)
@@ -70,7 +67,6 @@ _DATA = read_toml("shakedown.logs", "signatures.toml")
 _TRACEBACK, _EXIT_BARRIER, _CITES, _CITED = (_DATA[key] for key in ("traceback", "exit_barrier", "cites", "cited"))
 _IGNORED, _OF_BACKGROUND, _CHAINED = (tuple(_DATA[key]) for key in ("ignored", "background", "chained"))
 _OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, *_IGNORED, *_OF_BACKGROUND, *_CHAINED)
-_FORMS = read_patterns("shakedown.logs", "signatures.toml")
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
 _MAX_PREFIX, _LAST_WORDS = 200, 100  # characters before a line; lines behind a warning: after more, a program goes on
 _STALE, _MAX_PENDING = 4096, 1024  # lines; tracebacks of as many ranks at once: no node has a tenth of them
@@ -78,8 +74,8 @@ _STALE, _MAX_PENDING = 4096, 1024  # lines; tracebacks of as many ranks at once:
 
 def _mild(line: str) -> bool:
     """Return whether a logger marks the line as one that stopped nothing."""
-    mark = _FORMS["mild"].match(line)
-    return mark is not None and not _FORMS["severe"].search(_FORMS["file"].sub("", mark[0]))
+    mark = FORMS["mild"].match(line)
+    return mark is not None and not FORMS["severe"].search(FORMS["file"].pattern.sub("", mark[0]))
 
 
 def _rank(match: Match) -> tuple[int, int]:
@@ -113,8 +109,7 @@ class FailureScanner:
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
         self._signatures = entries("job")
-        own = (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *MARKS)
-        self._marks = marks_of((*own, *texts_of(self._signatures), *calls.marks()))
+        self._marks = marks_of(marks()[0])
         self._texts = Texts()
         self._cites: str | None = None  # prefix of a line behind which RCCL's own words follow
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
@@ -227,7 +222,8 @@ class FailureScanner:
         ranks that close one after the other follow."""
         self._trains, self._through, self._texts = True, through, Texts()
         self._survive()
-        self._pending = {rank: begun for rank, begun in self._pending.items() if not begun.behind_words}
+        if self._pending:
+            self._pending = {rank: begun for rank, begun in self._pending.items() if not begun.behind_words}
 
     def _survive(self) -> None:
         for match in self._held:
@@ -260,16 +256,16 @@ class FailureScanner:
         traceback = self._pending.get(rank)
         if traceback is not None and traceback.of_text and not traceback.take(text):
             del self._pending[rank]
-            if _FORMS["certain"].match(text):
+            if FORMS["certain"].match(text):
                 self._pass_over("an exception behind the label of a text: no failure", line)
                 return None
             traceback = None
-        if traceback is None or not (_FORMS["certain"] if traceback.headless else _FORMS["exception"]).match(text):
+        if traceback is None or not (FORMS["certain"] if traceback.headless else FORMS["exception"]).match(text):
             if traceback is not None and traceback.take(text):  # source code may quote any message
                 return None
             if traceback is not None and traceback.headless:
                 del self._pending[rank]
-            if self.lines - begun == 1 and _FORMS["exception"].match(text):
+            if self.lines - begun == 1 and FORMS["exception"].match(text):
                 del self._background[rank]
                 self._pass_over("a stream that Python could not flush at its exit: no failure", line)
                 return None
@@ -290,7 +286,7 @@ class FailureScanner:
             if rank in self._ended:
                 self._background[rank] = (self.lines, self._ended[rank])
             return True
-        if _FORMS["helper"].match(text) and (rank in self._pending or begins(text)):
+        if FORMS["helper"].match(text) and (rank in self._pending or begins(text)):
             self._background[rank] = (self.lines, True)
         return False
 
@@ -303,10 +299,10 @@ class FailureScanner:
         return self._close() if len(self._pending) > _MAX_PENDING else None
 
     def _end(self, traceback: Traceback, rank: str, text: str, line: str) -> Match | None:
-        if _FORMS["clean_stop"].search(text):
+        if FORMS["clean_stop"].search(text):
             self._pass_over("SIGTERM ended torchrun: no failure", line)
             return None
-        handled = traceback.behind_words or _FORMS["optional"].match(text) is not None
+        handled = traceback.behind_words or FORMS["optional"].match(text) is not None
         text = traceback.words(text)
         signature = self._signature_of(line, text)
         place = entry_of(traceback, text)
@@ -334,7 +330,7 @@ class FailureScanner:
         found = (known_line(_CITED + cited.strip()) if of_rccl else None) or known_line(line, own)
         if found is not None and not (found.general or found.frames):
             return found
-        plain = wrapped(own, _FORMS)
+        plain = wrapped(own, FORMS)
         inner = known_line(plain) if plain else None
         says_less = inner is not None and (inner.general or inner.role == "echo")
         if inner and not inner.refuses(own) and not (says_less and found and not found.general):
@@ -351,14 +347,14 @@ class FailureScanner:
         bare = self.hosts.own(line)
         own = by + unprefixed(bare)
         found = None if is_text(bare) else self._signature_of(line, own)
-        if found and not self._every and (found.warns or (_FORMS["indented"].match(line) and not found.matches(line))):
+        if found and not self._every and (found.warns or (FORMS["indented"].match(line) and not found.matches(line))):
             self._warned[found.name], found = _match(found, self.lines, line), None
         if not found or _mild(line) or _mild(own):
             return None
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)
             return None
-        at_start = _FORMS["tool"].match(own) or (_CITED in line and _FORMS["rccl_start"].search(own))
+        at_start = FORMS["tool"].match(own) or (_CITED in line and FORMS["rccl_start"].search(own))
         return self._found(found, line, bool(at_start) and not self._trains)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
@@ -384,10 +380,10 @@ class FailureScanner:
         return first or match
 
 
-def marks() -> tuple[str, ...]:
-    """Return the marks of lines that a FailureScanner or a Scanner for RCCL reads."""
+def marks() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the marks of lines that a FailureScanner reads, and those of a Scanner for RCCL."""
     own = (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *MARKS)
-    return (*own, *texts_of([*entries("job"), *entries("rccl")]), *calls.marks())
+    return (*own, *texts_of(entries("job")), *calls.marks()), texts_of(entries("rccl"))
 
 
 def tuning(line: str) -> Entry | None:

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
+from shakedown.common import expression
 from shakedown.common.data import kept_toml
 from shakedown.common.frozen import Frozen
 
@@ -51,7 +52,7 @@ class Signs:
 @lru_cache(1)  # the passes over a text follow each other
 def plain(text: str) -> bytes:
     """Return the text with small letters and with a byte for each character."""
-    return text.encode("ascii", "replace").lower()
+    return expression.plain(text).encode("ascii", "replace").lower()
 
 
 KEY_LIMIT = 16384  # characters of a private key
