@@ -276,3 +276,15 @@ def test_a_long_log_is_read_fast_enough_to_follow_a_job():
     reader, start = LogReader(), time.process_time()
     assert sum(len(reader.feed(chunk)) for _ in range(100)) == 100
     assert time.process_time() - start < 2  # takes about 0.1 s; lines of no interest must not meet the regexes
+
+
+def test_of_two_names_for_one_figure_the_better_one_counts_on_every_line():
+    lines = [
+        f" iteration {at}/3 | elapsed time per iteration (s): 9.{at} | elapsed time per iteration (ms): 5{at}.5 |\n"
+        for at in (1, 2, 3)
+    ]
+    for some in (lines, [line.replace("(s)", "x").replace("(ms)", "(s)").replace("x", "(ms)") for line in lines]):
+        reader = LogReader()
+        together = [it.elapsed_ms for line in some for it in reader.line(line)]
+        assert together == [it.elapsed_ms for line in some for it in LogReader().line(line)]
+        assert len(set(together)) == 3
