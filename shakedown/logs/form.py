@@ -32,13 +32,14 @@ def forms() -> tuple[Form, ...]:
     return tuple(Form(**form) for form in read_toml("shakedown.logs", "forms.toml")["form"])
 
 
+@cache
 def marks() -> tuple[str, ...]:
     """Return the texts of which a line of any form holds one."""
     return tuple(mark for form in forms() for mark in form.marks)
 
 
 class FormReader:
-    """Finds the form of a log among the lines that hold one of `marks`, the others left out."""
+    """Finds the form of a log among the lines that hold one of `marks`."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -46,7 +47,7 @@ class FormReader:
 
     def line(self, line: str) -> None:
         """Take one line."""
-        if self._looked_at >= _MOST:
+        if self._looked_at >= _MOST or not any(map(line.__contains__, marks())):
             return
         self._looked_at += 1
         line = strip_escapes(line[:_LONGEST])
