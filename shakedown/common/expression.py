@@ -6,7 +6,7 @@ Most of a log's lines hold none of them, and looking for a literal costs a hundr
 import re
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
-from re import _parser  # type: ignore[attr-defined]
+from re import _casefix, _parser  # type: ignore[attr-defined]
 from typing import Any
 
 _MOST = 64  # literals of one place
@@ -83,6 +83,7 @@ def _best(items: Iterable[Any]) -> set[str]:
 def _characters(name: str, given: Any) -> set[str]:
     """Return the characters, in small letters, of which one stands there; empty: any of many."""
     codes = [given] if name == "LITERAL" else [code for _, code in given] if name == "IN" else []
-    literal = all(isinstance(code, int) and code < 128 for code in codes)
     only = name == "LITERAL" or all(str(kind) == "LITERAL" for kind, _ in (given if name == "IN" else ()))
-    return {chr(code).lower() for code in codes} if literal and only else set()
+    found = {chr(code).lower() for code in codes} if only else set()
+    plain = all(len(letter) == 1 and (letter.isascii() or ord(letter) not in _casefix._EXTRA_CASES) for letter in found)
+    return found if plain else set()

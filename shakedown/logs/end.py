@@ -65,11 +65,11 @@ def _harmless(wins: bool) -> tuple[Expression, ...]:
 
 
 @cache
-def _signs() -> Signs:
-    """Return texts of which a line must hold one to say something of an end."""
-    expressions = [*(expression for _, _, expression in _expressions()), error_words("job")]
-    literals = [text for expression in expressions for text in expression.literals]
-    return Signs(["Traceback", 'File "', "\x1b", *MARKS, *literals])
+def _signs() -> Signs | None:
+    """Return texts of which a line must hold one to say something of an end; None: the forms have none in common."""
+    literals = [error_words("job").literals, *(expression.literals for _, _, expression in _expressions())]
+    known = ("Traceback", 'File "', "\x1b", *MARKS)
+    return Signs(text for texts in (known, *literals) for text in texts) if all(literals) else None
 
 
 @lru_cache(8 * _LAST)  # of one line it is asked up to four times
@@ -109,10 +109,11 @@ class EndReader:
         in_traceback = False
         hosts = hosts or Hosts()
         first = next((number for number, raw in enumerate(lines) if "Traceback" in raw or "\x1b" in raw), len(lines))
+        signs = _signs()
         read = {
             number: strip_escapes(raw[:_LONGEST]).rstrip()
             for number, raw in enumerate(lines)
-            if number >= first or _signs().within(raw)
+            if number >= first or signs is None or signs.within(raw)
         }
         for whole in _without_texts(read, hosts):
             line = unprefixed(whole)
