@@ -288,6 +288,7 @@ DIED = [  # after or within such a text
     ["<think>", "I should", *TRACED],
     [f"sandbox: {line}" for line in TRACED],
     ["[response] ok", "[score] 1.0", *TRACED],
+    ["[rank0]: ```", "[rank1]: level=fatal msg=x", "[rank0]: ```"],
     ["[prompt] hi", *TRACED],
     ["--------- Question:", "Why?", "Response:", *TRACED],
     ["Response:", "hm", "Extracted:", *TRACED],
