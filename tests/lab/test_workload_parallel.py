@@ -124,6 +124,7 @@ def seconds_until_gone(processes: list[psutil.Process], agents: list[subprocess.
     return time.monotonic() - started
 
 
+@pytest.mark.long
 def test_a_killed_rank_ends_the_whole_job_with_an_error(two_agents: list[subprocess.Popen[str]]) -> None:
     processes = [process for agent in two_agents for process in tree(agent)]
     psutil.Process(two_agents[0].pid).children()[0].kill()
