@@ -49,7 +49,7 @@ def explain(log: str, form: str, verbose: bool) -> None:
       0  no fault
       1  a line is fatal or an error; of a job's log: judge fails it
       2  input that cannot be used, or that is empty
-      4  unknown error lines or an unknown end, and no fault; or a part could not be read
+      4  unknown error lines or end, and no fault; or a part could not be read
     """
     if log == "-" and sys.stdin.isatty():
         unusable("give a FILE, or pipe a log in: dmesg | shakedown explain -")
