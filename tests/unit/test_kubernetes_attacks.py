@@ -3,10 +3,14 @@ silence of the way is a node's, and nothing waits for ever."""
 
 from __future__ import annotations
 
+import json
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -122,6 +126,109 @@ def test_a_pod_that_is_taken_away_while_it_waits_is_not_waited_for(
     assert f"-0 on n1 ended before it began: {why}" in str(error.value) and "the pod jobs/run1-" in str(error.value)
 
 
+def held(reason: str, of: str = "containerStatuses", message: str = "said so") -> dict[str, Any]:
+    waiting = {"state": {"waiting": {"reason": reason, "message": message}}}
+    others = {"containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}}]}
+    return {
+        "status": {"phase": "Pending", **others, of: [{"state": {"waiting": {"reason": "ContainerCreating"}}}, waiting]}
+    }
+
+
+@pytest.mark.parametrize("of", ["containerStatuses", "initContainerStatuses"])
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("InvalidImageName", "correct kubernetes.image"),
+        ("ErrImageNeverPull", "load the image on that node"),
+        ("CreateContainerConfigError", "what the cluster's rules put into pods"),
+        ("CreateContainerError", "the container runtime's log on that node"),
+    ],
+)
+def test_a_pod_that_can_never_begin_is_not_waited_for(
+    pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch, reason: str, remedy: str, of: str
+) -> None:
+    monkeypatch.setattr(waiting, "_STUCK", {word: (0.0, text) for word, (_, text) in waiting._STUCK.items()})
+    server.running = False
+    with pytest.raises(KubernetesError) as error:
+        pods.allocate(["a"], lambda text: changed(server, pods, "a", **held(reason, of)))
+    words = str(error.value)
+    assert words.startswith("the pod jobs/run1-") and f"-0 on n1 cannot begin: {reason} said so; " in words
+    assert remedy in words and server.all("v1/pods") == []
+
+
+@pytest.mark.parametrize("reason", ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"])
+def test_what_a_kubelet_tries_again_is_waited_for(pods: Pods, server: Cluster, reason: str) -> None:
+    server.running = False
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        changed(server, pods, "a", **(held(reason) if len(told) == 1 else {"status": {"phase": "Running"}}))
+
+    pods.allocate(["a"], say)
+    assert f"1 of 1 pods wait, for 0 s: {reason} said so" in told and "a pod runs on each of 1 node" in told[-1]
+
+
+def test_a_reason_that_a_kubelet_got_over_in_between_counts_anew(
+    pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda s: None))
+    server.running = False
+    states = [("CreateContainerError", 100), ("ContainerCreating", 1), ("CreateContainerError", 100)]
+
+    def look(_: str = "") -> None:
+        if states:
+            reason, seconds = states.pop(0)
+            changed(server, pods, "a", **held(reason))
+            clock[0] += seconds
+
+    monkeypatch.setattr(pods, "_settings", WANTED.model_copy(update={"queue_s": 3600}))
+    asked, ask = pods._states, []
+
+    def states_() -> Any:
+        ask.append(1)
+        if len(ask) > 1:
+            look()
+        if len(ask) == 6:
+            changed(server, pods, "a", status={"phase": "Running"})
+        return asked()
+
+    monkeypatch.setattr(pods, "_states", states_)
+    pods.allocate(["a"])
+    assert not states and clock[0] == 201
+
+
+def test_a_pod_that_another_user_put_in_place_of_ours_gets_no_command(
+    pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods.allocate(["a"])
+    ran: list[Any] = []
+    with pods.start("smoke", ["a"]) as remote:
+        changed(server, pods, "a", metadata={"uid": "another"})
+        (way,) = pods._ways
+        monkeypatch.setattr(way, "_exec", lambda *given: ran.append(given))
+        assert remote("a", ["true"], "a token", 5)[0] is False
+        assert not ran and "another user has replaced it" in (pods.lost() or "")
+
+
+def test_an_answer_of_a_pod_that_was_replaced_meanwhile_is_none(
+    pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pods.allocate(["a"])
+    with pods.start("smoke", ["a"]) as remote:
+        (way,) = pods._ways
+        run = way._exec
+
+        def replaced(*given: Any) -> Any:
+            changed(server, pods, "a", metadata={"uid": "another"})
+            return run(*given)
+
+        monkeypatch.setattr(way, "_exec", replaced)
+        done, out, (why,) = remote("a", ["echo", "theirs"], None, 5)
+    assert (done, out) == (False, []) and why.endswith("another user has replaced it")
+
+
 def test_a_silent_node_with_its_pod_is_its_own_silence(pods: Pods, server: Cluster) -> None:
     pods.allocate(["a", "b"])
     with pods.start("smoke", ["a", "b"]) as remote:
@@ -188,12 +295,17 @@ def test_what_a_node_says_costs_little_and_is_no_success(
     assert words[0].startswith("jobs/run1-")
 
 
-def test_a_pod_that_is_not_there_is_named_without_the_server_s_headers(pods: Pods, server: Cluster) -> None:
+def test_a_pod_that_is_not_there_is_named_without_the_server_s_headers(
+    pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pods.allocate(["a"])
     name = pods._pods["a"]
     pods._server.ask("delete_namespaced_pod", name, "jobs")
     with pods.start("smoke", ["a"]) as remote:
+        _, _, (gone,) = remote("a", ["true"], None, 5)
+        monkeypatch.setattr(pods._ways[0], "_ours", lambda pod: None)  # it is deleted after that look
         _, _, (words,) = remote("a", ["true"], None, 5)
+    assert f"{name} jobs of" in gone and " 404 " in gone
     assert f'pods \\"{name}\\" not found' in words and "404" in words and "content-" not in words, words
 
 
@@ -282,6 +394,73 @@ def test_pages_without_an_end_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(KubernetesError, match="or pages"):
         Empty().items("list_node")
+
+
+class Aged(Server):
+    """A server that forgets a list after its first page, so many times."""
+
+    def __init__(self, times: int, status: int = 410) -> None:
+        self.name, self.times, self.asked, self.status = "lab", times, 0, status
+
+    def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        self.asked += 1
+        if "_continue" not in options:
+            return {"items": [{"page": 1}], "metadata": {"continue": "more"}}
+        if self.times:
+            self.times -= 1
+            raise self._refused(method, self.status, b'{"message": "The provided continue parameter is too old"}')
+        return {"items": [{"page": 2}]}
+
+
+def test_a_list_that_the_server_forgot_is_begun_again_a_few_times() -> None:
+    found = Aged(3)
+    assert found.items("list_node") == [{"page": 1}, {"page": 2}] and found.asked == 8
+    found = Aged(1000)
+    with pytest.raises(KubernetesError, match=r"410 The provided continue .*too old; .*try again when"):
+        found.items("list_node")
+    assert found.asked == 8
+
+
+def test_a_list_that_is_refused_at_its_beginning_is_not_asked_again() -> None:
+    class Gone(Aged):
+        def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+            self.asked += 1
+            raise self._refused(method, 410, b"{}")
+
+    found = Aged(1, 500)
+    with pytest.raises(KubernetesError, match="500"):
+        found.items("list_node")
+    found = Gone(0)
+    with pytest.raises(KubernetesError, match="410"):
+        found.items("list_node")
+    assert found.asked == 1
+
+
+def test_a_program_of_the_kubeconfig_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_PLUGIN_S", 0.5)
+    made: list[subprocess.Popen[str]] = []
+    kill = client._Plugin.kill
+
+    def ended(self: Any) -> None:
+        made.append(self)
+        kill(self)
+
+    monkeypatch.setattr(client._Plugin, "kill", ended)
+    api = "client.authentication.k8s.io/v1"
+
+    def of(code: str) -> Server:
+        plugin = {"apiVersion": api, "command": sys.executable, "args": ["-c", code, "secret"]}
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1", exec=plugin)))
+        return Server()
+
+    with pytest.raises(KubernetesError) as error:
+        of("import time; time.sleep(600)")
+    assert f"{sys.executable} brought no token in 0.5 s; run it by hand" in str(error.value)
+    assert "secret" not in str(error.value) and made[0].returncode
+    monkeypatch.setattr(client, "_PLUGIN_S", 300.0)
+    answer = {"apiVersion": api, "kind": "ExecCredential", "status": {"token": "t"}}
+    well = of(f"print({json.dumps(json.dumps(answer))})")
+    assert well._api.api_client.configuration.api_key["BearerToken"] == "Bearer t"
 
 
 def test_a_node_is_in_service_again_only_when_its_condition_says_so_too(server: Cluster) -> None:

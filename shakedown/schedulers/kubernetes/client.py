@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shakedown.common.text import load_json, printable
 from shakedown.schedulers.interface import SchedulerError
@@ -20,6 +23,7 @@ MOST = 100_000  # objects of a list
 MOST_BYTES = 256 << 20  # of one answer
 _TRIES = 4  # of a change that another client came before, and of a request that a busy server puts off
 _PAUSE_S = 1.0
+_PLUGIN_S = 300.0  # for a program that a kubeconfig names to bring a token: a person may have to log in
 
 
 class KubernetesError(SchedulerError):
@@ -56,7 +60,8 @@ class Server:
 
         about = " ".join([method, *(part for part in arguments if isinstance(part, str))])
         try:
-            answer = getattr(self._api, method)(*arguments, _preload_content=False, _request_timeout=LIMIT_S, **options)
+            options = {"_preload_content": False, "_request_timeout": LIMIT_S, **options}
+            answer = getattr(self._api, method)(*arguments, **options)
             body = answer.read(MOST_BYTES + 1)
         except exceptions.ApiException as error:
             raise self._refused(about, error.status or 0, error.body or str(error.reason)) from None
@@ -81,8 +86,15 @@ class Server:
     def items(self, method: str, *arguments: Any, **options: Any) -> list[dict[str, Any]]:
         """Return all objects of a list, read page by page. Raise KubernetesError."""
         objects: list[dict[str, Any]] = []
+        again = _TRIES - 1
         for _ in range(MOST // PAGE + 1):  # a page may be empty, and name a next one all the same
-            page = self.ask(method, *arguments, limit=PAGE, **options)
+            try:
+                page = self.ask(method, *arguments, limit=PAGE, **options)
+            except KubernetesError as error:  # 410: the server no longer has the rest of the list as it was
+                if error.status != 410 or not again or options.pop("_continue", None) is None:
+                    raise
+                objects, again = [], again - 1
+                continue
             items, about = page.get("items"), page.get("metadata")
             if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
                 raise KubernetesError(f"{method} of {self.name}: the answer is no list of objects")
@@ -118,16 +130,37 @@ class Server:
         remedy = {
             401: "; the kubeconfig's account is not known there, or its token has expired",
             403: "; give this account the rights of docs/kubernetes.md",
+            410: "; the server forgot the list while it was read: try again when it has less to do",
         }
         error = (Conflict if status == 409 else KubernetesError)(words + remedy.get(status, ""))
         error.status = status
         return error
 
 
+class _Plugin(subprocess.Popen[str]):
+    """A program of a kubeconfig that brings a token. The client waits for it without a limit, and asks the server
+    without a token when it fails; what it starts itself may stay. `late`: what is to be said of one that was ended."""
+
+    late: ClassVar[str] = ""
+
+    def communicate(self, *arguments: Any, **options: Any) -> Any:
+        """Wait for the end. Raise TimeoutError, which the client logs."""
+        try:
+            return super().communicate(*arguments, **{"timeout": _PLUGIN_S, **options})
+        except subprocess.TimeoutExpired:
+            self.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self.wait(1)
+        program = self.args[0] if isinstance(self.args, list) else self.args  # its options may hold secrets
+        _Plugin.late = f"{printable(str(program), 200)} brought no token in {_PLUGIN_S:g} s; run it by hand"
+        raise TimeoutError(_Plugin.late)
+
+
 def _connected(context: str | None) -> tuple[CoreV1Api, str]:
     try:
         from kubernetes import client, config  # an optional dependency
         from kubernetes.client import rest
+        from kubernetes.config import exec_provider, kube_config
     except ImportError:
         raise KubernetesError(
             "Kubernetes' Python client is not installed: pip install 'shakedown[kubernetes]'"
@@ -136,11 +169,16 @@ def _connected(context: str | None) -> tuple[CoreV1Api, str]:
     made = client.Configuration()
     retry = rest.urllib3.Retry  # type: ignore[attr-defined]
     made.retries = retry(1, respect_retry_after_header=False)  # a proxy may name hours
+    _Plugin.late = ""
+    for module in (exec_provider, kube_config):
+        vars(module)["subprocess"] = SimpleNamespace(Popen=_Plugin, PIPE=subprocess.PIPE)
     try:
         if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG"):
             config.load_incluster_config(client_configuration=made)
         else:
             config.load_kube_config(place, context=context, client_configuration=made)
+        if _Plugin.late:
+            raise TimeoutError(_Plugin.late)
     except Exception as error:  # of the YAML, of a key that is missing: the client checks little of what it reads
         if not os.environ.get("KUBECONFIG") and not Path(place).expanduser().exists():
             raise KubernetesError(f"{place}: no such file on this machine; KUBECONFIG names another") from None

@@ -37,6 +37,16 @@ _LATE = "no answer in time"
 _FED = 'size=$1; shift; head -c "$size" | exec "$@"'
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 _OVER = frozenset({"Failed", "Succeeded", "Gone"})
+# What a kubelet does not get over: a name it cannot parse, an image that is absent where it may not pull ("startup
+# fails"), a container that it cannot make for so many seconds, as for a moment it may not. A pull is tried again and
+# again (kubernetes.io/docs/concepts/containers/images; pkg/kubelet/images/types.go; read 2026-11-30).
+_STUCK = {
+    "InvalidImageName": (0.0, "correct kubernetes.image"),
+    "ErrImageNeverPull": (0.0, "load the image on that node, or allow pods of this namespace to pull"),
+    "CreateContainerConfigError": (120.0, "see what the cluster's rules put into pods of this namespace"),
+    "CreateContainerError": (120.0, "see the container runtime's log on that node"),
+}
+_BEGINNING = ("PodInitializing", "ContainerCreating")
 
 
 class Pods(interface.Allocation):
@@ -129,6 +139,7 @@ class Pods(interface.Allocation):
     def _wait(self, say: Callable[[str], None], interrupted: Callable[[], str | None]) -> None:
         began = reported_at = time.monotonic()
         reported, pause = "", _ASK_S[0]
+        since: dict[str, tuple[str, float]] = {}  # node -> its reason's first word, and when that was first seen
         while True:
             waiting: dict[str, str] = {}
             try:
@@ -142,6 +153,12 @@ class Pods(interface.Allocation):
                     raise KubernetesError(f"the pod {self._about(node)} ended before it began: {reason or phase}")
                 if phase != "Running":
                     waiting[node] = reason or phase.lower()
+                word = reason.partition(" ")[0]
+                if node not in since or since[node][0] != word:
+                    since[node] = word, time.monotonic()
+                limit, remedy = _STUCK.get(word, (math.inf, ""))
+                if phase != "Running" and time.monotonic() - since[node][1] >= limit:
+                    raise KubernetesError(f"the pod {self._about(node)} cannot begin: {reason}; {remedy}")
             if not waiting:
                 say(f"a pod runs on each of {counted(len(self._pods), 'node')} ({self._title})")
                 return
@@ -188,7 +205,7 @@ class Pods(interface.Allocation):
         """Open a way to the pods of these nodes. Raise KubernetesError."""
         if missing := [name for name in among if name not in self._pods]:
             raise KubernetesError(f"there is no pod on {', '.join(missing)}")
-        way = Commands(self._server, self._settings.namespace, {name: self._pods[name] for name in among})
+        way = Commands(self._server, self._settings.namespace, {name: self._pods[name] for name in among}, self._uids)
         self._ways.append(way)
         try:
             yield way
@@ -248,22 +265,25 @@ class Pods(interface.Allocation):
 
 
 def _phase(status: dict[str, Any]) -> tuple[str, str]:
-    containers = [container.get("state", {}).get("waiting") for container in status.get("containerStatuses") or []]
+    of_containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    containers = [field(container, "state", "waiting") for container in of_containers]
     scheduled = [
         condition
         for condition in status.get("conditions") or []
         if (condition.get("type"), condition.get("status")) in (("PodScheduled", "False"), ("DisruptionTarget", "True"))
     ]
     parts = [part for part in (*containers, *scheduled, status) if part and part.get("reason") is not None]
+    parts.sort(key=lambda part: part["reason"] in _BEGINNING)  # another container is what it waits for
     reasons = [printable(f"{part['reason']} {part.get('message') or ''}".strip(), 300) for part in parts]
     return str(status.get("phase") or "Pending"), reasons[0] if reasons else ""
 
 
 class Commands(interface.Commands):
-    """Commands in pods. `pods`: nodes in plans -> pods."""
+    """Commands in pods. `pods`: nodes in plans -> pods. `uids`: of pods; a command is for no other of that name. The
+    server runs it by the name alone: one that is replaced just then gets it, and its answer is not taken."""
 
-    def __init__(self, server: Server, namespace: str, pods: Mapping[str, str]) -> None:
-        self._server, self._namespace, self._pods = server, namespace, dict(pods)
+    def __init__(self, server: Server, namespace: str, pods: Mapping[str, str], uids: Mapping[str, str]) -> None:
+        self._server, self._namespace, self._pods, self._uids = server, namespace, dict(pods), uids
         self.silent = False  # a command got no answer: a node's word, or a pod that was taken away
 
     def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
@@ -274,12 +294,22 @@ class Commands(interface.Commands):
         bounded = ["timeout", "-k", "5", f"{timeout:g}", *argv]
         command = bounded if data is None else ["sh", "-c", _FED, "sh", str(len(data)), *bounded]
         try:
-            return self._exec(pod, command, data, time.monotonic() + timeout + SLACK_S)
+            until = time.monotonic() + timeout + SLACK_S
+            self._ours(pod)
+            answer = self._exec(pod, command, data, until)
+            self._ours(pod)
+            return answer
         except Exception as error:  # websocket-client and urllib3 have many
             self.silent = True
             refusal, *rest = str(error).split(" -+-+- ")  # of a websocket: the headers, and what the server says
             words = printable(" ".join([refusal, *rest[1:]]).strip() or type(error).__name__, 300)
             return None, [], [f"{self._namespace}/{pod}: {words}"]
+
+    def _ours(self, pod: str) -> None:
+        """Raise KubernetesError where a pod is not there, or is another user's by now."""
+        there = self._server.ask("read_namespaced_pod", pod, self._namespace, _request_timeout=SLACK_S)
+        if (uid := self._uids.get(pod)) and field(there, "metadata", "uid") != uid:
+            raise KubernetesError("another user has replaced it")
 
     def _exec(self, pod: str, command: list[str], data: bytes | None, until: float) -> Answer:
         way = self._open(pod, command, data is not None, until)
