@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from shakedown.catalogue import Entry, entries
 from shakedown.catalogue.model import holds
+from shakedown.common.data import read_toml
 from shakedown.common.expression import Expression
 
 FRAME = '", line '  # what each frame of Python holds
@@ -16,6 +17,7 @@ _FRAME = re.compile(
     r"\u2502 (\S{1,300}\.py):\d{1,9} in( \w{1,80})?"
 )
 _ASSERTS = re.compile(r"\s{1,40}(assert .{1,300})")
+_PASSING: list[str] = read_toml("shakedown.logs", "signatures.toml")["passing"]
 _DRAWN = ("\u2502", "\u256d", "\u2570")  # rich draws a frame around its tracebacks
 _BARE = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception):\s*$")
 _WORDS = re.compile(
@@ -80,14 +82,16 @@ def wrapped(words: str, forms: Mapping[str, Expression]) -> str | None:
 
 
 def entry_of(traceback: Traceback, exception: str) -> Entry | None:
-    """Return the entry that knows the innermost of the frames that any entry knows."""
-    for place in reversed(traceback.places):
-        for entry in _entries_at(place):
+    """Return the entry that knows the innermost frame that any knows: of those around it, none that only passes on."""
+    for depth, place in enumerate(reversed(traceback.places)):
+        for entry in _entries_at(place, depth > 0):
             if not entry.refuses(exception):
                 return entry
     return None
 
 
 @lru_cache(1024)  # the tracebacks of all ranks pass the same places
-def _entries_at(place: str) -> list[Entry]:
+def _entries_at(place: str, outer: bool) -> list[Entry]:
+    if outer and any(holds(place, tuple(form.split("*"))) for form in _PASSING):
+        return []
     return [entry for entry in entries("job") if any(holds(place, form) for form in entry.places)]

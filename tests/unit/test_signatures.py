@@ -357,6 +357,22 @@ def test_the_innermost_frame_that_any_entry_knows_names_the_exception() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "function"),
+    [
+        ("lightning/pytorch/strategies/strategy.py", "training_step"),
+        ("torch/_dynamo/eval_frame.py", "_fn"),
+        ("accelerate/accelerator.py", "backward"),
+        ("torch/optim/optimizer.py", "wrapper"),
+    ],
+)
+def test_a_frame_that_only_calls_what_it_got_names_no_failure_inside_of_that(path: str, function: str) -> None:
+    calls = f'  File "/opt/venv/lib/python3.10/site-packages/{path}", line 2, in {function}'
+    own = '  File "/home/u/my.py", line 1, in g'
+    assert first_failure(failed_in(calls, own, exception="SevenError: 7 of 9")).name == "traceback"
+    assert first_failure(failed_in(own, calls, exception="SevenError: 7 of 9")).name.endswith("_refused")
+
+
+@pytest.mark.parametrize(
     ("exception", "name"),
     [
         ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB", "out_of_memory"),
