@@ -356,6 +356,14 @@ def test_the_innermost_frame_that_any_entry_knows_names_the_exception() -> None:
     assert first_failure(failed_in(own, exception="SevenError: 7 of 9")).name == "traceback"
 
 
+@pytest.mark.parametrize("crash", ["free(): invalid pointer", "Segmentation fault (core dumped)"])
+def test_a_crash_behind_the_programs_own_end_is_no_root_and_one_before_it_is(crash: str) -> None:
+    end = "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD"
+    assert scanned(lines_of("", end, crash), [], trains=False).root.name == "mpi_abort"
+    assert scanned(lines_of("", crash, end), [], trains=False).root.name != "mpi_abort"
+    assert scanned(lines_of("", end, *["step"] * 200, crash), [], trains=False).root.name != "mpi_abort"
+
+
 @pytest.mark.parametrize(
     ("path", "function"),
     [
