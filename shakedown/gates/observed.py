@@ -25,7 +25,7 @@ from shakedown.logs.figures import Figures
 from shakedown.logs.form import FormReader
 from shakedown.logs.iterations import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.logs.job_shape import JobShape, JobShapeReader
-from shakedown.logs.lines import LineSplitter, Marks, as_text
+from shakedown.logs.lines import LineSplitter, Marks, as_text, unpacked
 from shakedown.logs.mad import Results
 from shakedown.logs.mlperf import MARK as MLPERF
 from shakedown.logs.mlperf import MlperfReader, MlperfRun
@@ -103,6 +103,7 @@ class LogReading:
         self._take(self._splitter.block(chunk))
 
     def _take(self, block: bytes) -> None:
+        block = unpacked(block)
         at, behind, failure = 0, None, self._failure
         failure.hosts.block(block)
         for start, end, held in _marks().spans(block):

@@ -13,8 +13,8 @@ from shakedown.common.command_secrets.forms import Signs
 from shakedown.common.data import kept_toml
 from shakedown.common.expression import Expression
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import printable, strip_escapes
-from shakedown.logs.lines import FORMS, Hosts, as_text, prefix, split, unprefixed
+from shakedown.common.text import printable
+from shakedown.logs.lines import FORMS, Hosts, as_text, prefix, shown, split, unprefixed
 from shakedown.logs.texts import MARKS, Texts
 
 _data = partial(kept_toml, "shakedown.logs", "end.toml")
@@ -111,7 +111,7 @@ class EndReader:
         first = next((number for number, raw in enumerate(lines) if "Traceback" in raw or "\x1b" in raw), len(lines))
         signs = _signs()
         read = {
-            number: strip_escapes(raw[:_LONGEST]).rstrip()
+            number: shown(raw)[:_LONGEST].rstrip()
             for number, raw in enumerate(lines)
             if number >= first or signs is None or signs.within(raw)
         }

@@ -1,12 +1,15 @@
 """A stream of bytes or text, cut into lines as they become complete, and which of these may matter."""
 
+import json
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from shakedown.common.data import pattern_texts, read_toml
 from shakedown.common.expression import Expression
+from shakedown.common.text import strip_escapes
 
 MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory
 
@@ -69,9 +72,26 @@ def split(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
+def unpacked(block: bytes) -> bytes:
+    """Return lines without the JSON in which a container engine keeps each: {"log": "...", "stream": ...}."""
+    if not block.startswith(b'{"log":'):
+        return block
+    lines = block.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            lines[at] = json.loads(line)["log"].rstrip("\n").encode("utf-8", "replace") + b"\n"
+    return b"".join(lines)
+
+
 FORMS = {name: Expression(text) for name, text in pattern_texts("shakedown.logs", "signatures.toml").items()}
 _PREFIX, _HOST = FORMS["prefix"], FORMS["host"]
 _MAX_PREFIX = 200
+
+
+def shown(line: str) -> str:
+    """Return a line without escape sequences and without the progress bars that stand before its words."""
+    line = strip_escapes(line)
+    return FORMS["bar"].pattern.sub("", line) if "%|" in line else line
 
 
 def prefix(line: str) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from shakedown.catalogue import Entry, calls, entries, entry
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import printable, strip_escapes
+from shakedown.common.text import printable
 from shakedown.logs.frames import FRAME, Traceback, begins, entry_of, wrapped
 from shakedown.logs.known import known_line, marks_of, texts_of
-from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_text, prefix, unprefixed
+from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_text, prefix, shown, unprefixed
 from shakedown.logs.texts import MARKS, Texts
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
@@ -176,6 +176,7 @@ class FailureScanner:
     def _line(self, line: str) -> Match | None:
         if not (self.open or self._marks.within(line)):
             return None
+        line = shown(line)
         cites, self._cites = self._cites, prefix(line) if line.rstrip().endswith(_CITES) else None
         if cites is not None and line.startswith(cites) and FRAME not in line and _TRACEBACK not in line:
             return self._settle(line, _CITED)
@@ -185,7 +186,7 @@ class FailureScanner:
         if self._harmless and line.startswith(self._harmless):
             return None
         if self._pending or self._background or FRAME in line or any(text in line for text in _OF_TRACEBACKS):
-            return self._in_traceback(strip_escapes(line))
+            return self._in_traceback(line)
         return self._settle(line)
 
     def close(self, failed: bool = True) -> Match | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from bench.corpus import CORPUS, excerpts
@@ -248,6 +250,7 @@ CARRIERS = [  # what stands before each line of a log: launchers, containers, sy
     "<14>1 2026-11-30T12:00:01.123456Z node3 train 123 - - ", "2026-11-24T07:00:00.123456789Z ",
     "2026-11-24T07:00:00.123456789Z stderr F ", "trainer-1  | ", "[rank0]: ", "[default0]:", "(pid=4242) ",
     "2026-11-30 12:00:01,123 ", "[2026-11-30 12:00:01] ", "[1,0]<stderr>:", "node07: [rank3]: ",
+    "\r 50%|###   | 5/10 [00:01<00:01,  4.20it/s]" * 60, "\rEpoch 1: 9%|# | 9.1k/99k [00:01<00:01, 1kB/s]" * 60 + "\r",
 ]  # fmt: skip
 TEXTS = [*((line, FAIL) for line in [*ENDINGS, *FURTHER]), *((line, OK) for line in GOOD)]
 
@@ -317,3 +320,13 @@ def test_judge_and_explain_say_the_same_behind_whatever_carries_a_log(at: int) -
         lines = [f"{CARRIERS[at]}{each}" for each in ["loading", *RUN[-3:], f"{line}\n"]]
         assert job_of(read_log(lines)).verdict is verdict, line
         assert explain(lines).exit_code == (1 if verdict is FAIL else 0), line
+
+
+@at_once("line", ["KeyboardInterrupt", *ENDINGS])
+def test_no_colour_and_no_json_of_a_container_engine_hides_a_death(line: str) -> None:
+    coloured = [f"\x1b[36m(W pid=4242)\x1b[0m \x1b[31m{each.strip()}\x1b[0m\n" for each in [*RUN, line]]
+    kept = [f'{{"log":{json.dumps(each)},"stream":"stderr","time":"2026-11-24T07:00:00Z"}}\n' for each in [*RUN, line]]
+    for lines in (coloured, kept):
+        log = read_log(lines)
+        assert log.iterations and job_of(log).verdict is FAIL, line
+        assert log.lines == len(lines)
