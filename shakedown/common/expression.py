@@ -82,8 +82,7 @@ def _best(items: Iterable[Any]) -> set[str]:
 
 def _characters(name: str, given: Any) -> set[str]:
     """Return the characters, in small letters, of which one stands there; empty: any of many."""
-    codes = [given] if name == "LITERAL" else [code for _, code in given] if name == "IN" else []
-    only = name == "LITERAL" or all(str(kind) == "LITERAL" for kind, _ in (given if name == "IN" else ()))
-    found = {chr(code).lower() for code in codes} if only else set()
+    members = [(name, given)] if name == "LITERAL" else given if name == "IN" else []
+    found = {chr(code).lower() if str(kind) == "LITERAL" else "" for kind, code in members}
     plain = all(len(letter) == 1 and (letter.isascii() or ord(letter) not in _casefix._EXTRA_CASES) for letter in found)
     return found if plain else set()

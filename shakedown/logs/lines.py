@@ -4,6 +4,8 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
@@ -170,11 +172,12 @@ class Marks:
     """
 
     def __init__(self, *groups: Collection[str]) -> None:
-        self.texts = sorted(set().union(*groups))
-        patterns = [text.encode() for text in self.texts]
+        of = dict[str, int]()
+        for place, group in enumerate(groups):
+            of |= {text: of.get(text, 0) | 1 << place for text in group}
+        self._groups = list(of.values())
+        patterns = [text.encode() for text in of]
         self._automaton = BytesAhoCorasick(patterns, implementation=Implementation.ContiguousNFA)
-        sets = [frozenset(group) for group in groups]
-        self._groups = [sum((text in group) << place for place, group in enumerate(sets)) for text in self.texts]
 
     def spans(self, block: bytes) -> Iterator[tuple[int, int, int]]:
         """Yield where each such line of a block of lines begins and ends (behind its line end), in order, and a bit for
@@ -191,14 +194,10 @@ class Marks:
         if held:
             yield start, end, held
 
-    def within(self, line: str) -> bool:
-        """Whether a line holds one."""
-        return bool(self._automaton.find_matches_as_indexes(line.encode("utf-8", "surrogatepass")))
-
-    def those_in(self, line: str) -> set[int]:
-        """Return which of `texts` a line holds, by their places."""
+    def held(self, line: str) -> int:
+        """Return a bit for each group that a line holds a text of."""
         found = self._automaton.find_matches_as_indexes(line.encode("utf-8", "surrogatepass"), overlapping=True)
-        return {place for place, _, _ in found}
+        return reduce(or_, (self._groups[place] for place, _, _ in found), 0)
 
 
 def count(block: bytes, start: int, end: int) -> int:

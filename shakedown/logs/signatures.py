@@ -136,7 +136,7 @@ class FailureScanner:
 
     def batch(self, lines: Sequence[str]) -> None:
         """Many lines at once, at half the cost of one by one; `matches` tells what was found."""
-        if self.open or self._marks.within("".join(lines)):
+        if self.open or self._marks.held("".join(lines)):
             for line in lines:
                 self.line(line)
         else:
@@ -174,7 +174,7 @@ class FailureScanner:
             self._pass_over("what stands in a text that a model wrote: no failure", within[0].line)
 
     def _line(self, line: str) -> Match | None:
-        if not (self.open or self._marks.within(line)):
+        if not (self.open or self._marks.held(line)):
             return None
         line = shown(line)
         cites, self._cites = self._cites, prefix(line) if line.rstrip().endswith(_CITES) else None
@@ -391,6 +391,6 @@ def marks() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def tuning(line: str) -> Entry | None:
     """Return the entry of a line of RCCL that shows that a tuning did not take."""
-    if not marks_of(texts_of(entries("rccl"))).within(line):
+    if not marks_of(texts_of(entries("rccl"))).held(line):
         return None
     return next((entry for entry in entries("rccl") if entry.matches(line)), None)

@@ -42,7 +42,7 @@ class Texts:
 
         A line with words before a text or behind it is not of it.
         """
-        if not _SIGNS.within(line):
+        if not _SIGNS.held(line):
             return None
         lines, rank, line = range(0), hosts.rank(line), hosts.own(line)
         for mark in _MARK.finditer(line):
