@@ -330,3 +330,9 @@ def test_no_colour_and_no_json_of_a_container_engine_hides_a_death(line: str) ->
         log = read_log(lines)
         assert log.iterations and job_of(log).verdict is FAIL, line
         assert log.lines == len(lines)
+
+
+@at_once("before", [f"{carrier}{rank}" for carrier in CARRIERS for rank in ("", "2: ", " 12: ")])
+def test_what_a_library_warns_of_stays_a_warning_behind_whatever_carries_it(before: str) -> None:
+    warned = "[W1009 05:15:11.118 socket.cpp:7] [c10d] The client socket has failed to connect to [n7]:1 (errno: 113)."
+    assert job_of(read_log([*(f"{before}{line}" for line in [*RUN, f"{warned}\n"])])).verdict is not FAIL, before
