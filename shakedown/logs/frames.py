@@ -2,14 +2,13 @@
 
 import re
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from shakedown.catalogue import Entry, entries
 from shakedown.catalogue.model import holds
 from shakedown.common.data import read_toml
-from shakedown.common.expression import Expression
+from shakedown.logs.lines import FORMS
 
 FRAME = '", line '  # what each frame of Python holds
 _FRAME = re.compile(
@@ -71,13 +70,13 @@ def begins(text: str) -> bool:
     return frame is not None and bool(frame[2])
 
 
-def wrapped(words: str, forms: Mapping[str, Expression]) -> str | None:
+def wrapped(words: str) -> str | None:
     """Return what the GPU's runtime or the system said, as PyTorch and Python print it, without what is around it."""
-    if call := forms["gpu_call"].match(words):
+    if call := FORMS["gpu_call"].match(words):
         return f"{'HIP' if 'HIP' in call[0].upper() else 'CUDA'} error: {words[call.end() :]}"
-    if call := forms["system_call"].match(words):
+    if call := FORMS["system_call"].match(words):
         return f"{type(OSError(int(call[1]), '')).__name__}: {words[call.end() :]}"
-    repr_of = forms["repr"].match(words)  # an exception that a program printed as Python would write it down
+    repr_of = FORMS["repr"].match(words)  # an exception that a program printed as Python would write it down
     return f"{repr_of[1]}: {repr_of[2]}" if repr_of else None
 
 

@@ -276,7 +276,8 @@ class _Layout:
             value = VALUES[field.value].pattern if field else _UNKNOWN
             if field:
                 group += 1
-                best[field.target] = min(best.get(field.target, (group, field)), (group, field), key=_preference)
+                known = best.get(field.target)
+                best[field.target] = known if known and known[1].preference <= field.preference else (group, field)
                 for anywhere, here in _BOUNDS:
                     value = value.replace(anywhere, here)
             parts.append(f"{re.escape(name)}:{_BLANKS}{value}{_BLANKS}")
@@ -295,10 +296,6 @@ class _Layout:
         values: dict[str, float] = {target: read(groups[at]) for target, at, read in self._read}
         values |= {"iteration": int(groups[0]), "total_iterations": int(groups[1])}
         return _ITERATION.validate_python(values)
-
-
-def _preference(known: tuple[int, Field]) -> int:
-    return known[1].preference
 
 
 MARKS = (HEADED, *_HINTS)

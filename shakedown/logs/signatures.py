@@ -331,7 +331,7 @@ class FailureScanner:
         found = (known_line(_CITED + cited.strip()) if of_rccl else None) or known_line(line, own)
         if found is not None and not (found.general or found.frames):
             return found
-        plain = wrapped(own, FORMS)
+        plain = wrapped(own)
         inner = known_line(plain) if plain else None
         says_less = inner is not None and (inner.general or inner.role == "echo")
         if inner and not inner.refuses(own) and not (says_less and found and not found.general):
