@@ -48,6 +48,33 @@ def test_no_text_that_an_expression_matches_is_lost_to_a_literal(made):
         assert Expression(pattern).search(text), (pattern, Expression(pattern).literals)
 
 
+LETTERS = st.text("aKks\u017fi\u0130\u03c3\u03c2\u00b5", min_size=1, max_size=3)
+FORMS = ("(?:%s)?", "(?:%s){0}", "(?:%s){2}", "(%s)", "(?i:%s)", "(?=%s)", "(?!%s)", "(?>%s)", "(a)?(?(1)%s|b)", "[%s]")
+BUILT = st.recursive(
+    LETTERS,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda both: f"(?:{both[0]}|{both[1]})"),
+        st.tuples(st.sampled_from(FORMS[:-2]), inner).map(lambda both: both[0] % both[1]),
+        LETTERS.map(FORMS[-1].__mod__),
+    ),
+    max_leaves=6,
+) | LETTERS.map(FORMS[-2].__mod__)
+
+
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    BUILT,
+    st.sampled_from((0, re.IGNORECASE)),
+    st.text("aKk\u212as\u017fi\u0131\u0130\u03c3\u03a3b", max_size=9),
+    st.data(),
+)
+def test_no_construct_of_expressions_loses_a_text(pattern, flags, around, data):
+    compiled = re.compile(pattern, flags)
+    text = around + data.draw(st.from_regex(compiled)) + around
+    assert bool(Expression(pattern, flags).search(text)) == bool(compiled.search(text))
+
+
 @pytest.mark.parametrize(
     "pattern, literals",
     [
