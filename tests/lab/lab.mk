@@ -1,6 +1,6 @@
 # The lab: nodes on this machine (tests/lab/README.md). All of it needs root.
 LAB_PYTHON = $(BIN)/python
-# Up to two of them have the virtual machines, the others all other nodes. On two cores four at once took 1,307 s. With
+# Up to two of them have the virtual machines, the others all other nodes. On two cores four at once take 1,035 s. With
 # five the load was 20, and a test of times failed.
 LAB_AT_ONCE ?= 4
 LAB_TESTS ?= tests/lab tests/unit -m 'lab or long'
