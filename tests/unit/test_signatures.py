@@ -310,6 +310,11 @@ def test_what_a_logger_wrote_of_any_exception_was_handled_too() -> None:
     assert read_log([*lines_of("", *own), *STEPS]).failure is not None
 
 
+def test_what_a_logger_wrote_was_handled_where_its_end_is_cut_off_too() -> None:
+    log = read_log([*lines_of("", *optional_import("cannot warm up: ")[:2]), *STEPS])
+    assert log.failure is None and read_log([*lines_of("", *optional_import("")[:2]), *STEPS]).failure is not None
+
+
 def test_an_import_that_fails_after_the_training_is_a_failure() -> None:
     both = [*lines_of("", *optional_import("")), *STEPS, *lines_of("", *optional_import(""))]
     found = read_log(both).failure
@@ -345,6 +350,20 @@ def test_an_exception_in_unknown_words_is_named_by_where_it_was_raised(before: s
     lines = lines_of(before, '  File "/home/u/train.py", line 3, in main', *failed_in(*IN_LOADER, head=head))
     found = first_failure(lines)
     assert found is not None and (found.name, found.line_number) == ("checkpoint_refused", len(lines))
+
+
+def test_a_long_log_cuts_no_traceback_whose_head_is_lost() -> None:
+    lines = failed_in(*IN_LOADER, *IN_LOADER, head=False)
+    for before in range(4096 - len(lines) - 2, 4096 + 2):  # old stacks are dropped once in so many lines
+        found = first_failure([*["loading\n"] * before, *lines_of("", *lines)])
+        assert found is not None and found.name == "checkpoint_refused", before
+
+
+@pytest.mark.parametrize("head", [True, False], ids=["whole", "its head is lost"])
+def test_the_tracker_of_shared_memory_fails_no_job(head: bool) -> None:
+    frame = '  File "/usr/lib/python3.11/multiprocessing/resource_tracker.py", line 209, in main'
+    lines = failed_in(frame, "    cache[rtype].remove(name)", exception="KeyError: '/mp-7'", head=head)
+    assert read_log([*STEPS, *lines_of("", *lines)]).failure is None
 
 
 def test_the_innermost_frame_that_any_entry_knows_names_the_exception() -> None:
