@@ -116,6 +116,9 @@ def test_a_line_of_a_job_is_not_taken_for_the_kernels(line: str) -> None:
     assert not read(line).kernel and read(line).message == line
 
 
+EXPORTED = "__CURSOR=s=1\n_TRANSPORT=kernel\nPRIORITY"
+
+
 @pytest.mark.parametrize(
     ("line", "unknown"),
     [
@@ -129,6 +132,8 @@ def test_a_line_of_a_job_is_not_taken_for_the_kernels(line: str) -> None:
         ("[ 1.0] frobnicator: level 9", False),
         ("[ 1.0] frobnicator: 0 changed, unhung", False),
         ('{"MESSAGE": "frobnicator: error", "PRIORITY": "5", "_TRANSPORT": "kernel"}', False),
+        (f"{EXPORTED}=3\nMESSAGE=frobnicator: level 9\n\n{EXPORTED}=6\nMESSAGE=fine\n", True),
+        (f"{EXPORTED}=6\nMESSAGE=fine\n\n{EXPORTED}=5\nMESSAGE=frobnicator: error\n", False),
         ("Nov 23 10:11:12 node1 sshd[88]: error: kex_exchange_identification", False),
         ("Nov 23 10:11:12 node1 sshd(pam_unix)[88]: authentication failure; uid=0", False),
         ("Nov 9 12:01:01 node1 gmetad: Warning: failed to resolve a source", False),
