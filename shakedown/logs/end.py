@@ -127,7 +127,21 @@ class EndReader:
                 in_traceback = not _EXCEPTION.match(line)
             elif self._begun and not doubtful and (alarming(line, "job") or ended_badly(line, sure=False)):
                 doubtful = "" if _passed_over(line) else _quoted(line)
+        if self._begun:
+            doubtful = doubtful or _fenced(lines, hosts)
         return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
+
+
+def _fenced(lines: list[str], hosts: Hosts) -> str:
+    """Return what alarms in a fence that is the log's last word, where nothing else shows that a model wrote it."""
+    if "```" not in next((line for line in reversed(lines) if hosts.own(line).strip()), ""):
+        return ""
+    marked = [at for at, line in enumerate(lines) if any(mark in line for mark in MARKS)]
+    bare = [at for at in marked if unprefixed(hosts.own(shown(lines[at])[:_LONGEST])).strip() == "```"]
+    if len(bare) != 2 or bare != marked or lines[max(bare[0] - 1, 0)].rstrip().endswith(":"):  # a label
+        return ""
+    inside = [unprefixed(hosts.own(shown(line)[:_LONGEST])) for line in lines[bare[0] + 1 : bare[1]]]
+    return next((_quoted(line) for line in inside if ended_badly(line) or alarming(line, "job")), "")
 
 
 def _without_texts(lines: Mapping[int, str], hosts: Hosts) -> Iterator[str]:

@@ -314,6 +314,16 @@ def test_what_a_model_wrote_fails_no_job_and_hides_no_failure(lines: tuple[list[
         assert explain([*before, *(f"{line}\n" for line in written)]).exit_code == (verdict is FAIL)
 
 
+@at_once("lines", [TRACED, ["srun: error: node7: task 3: Exited with exit code 1"], ["Killed"]])
+def test_an_error_in_a_fence_that_is_the_last_word_is_unknown(lines: list[str]) -> None:
+    for before, verdict in (("", UNKNOWN), ("node7: ", UNKNOWN), ("Completion:", OK)):
+        label, carrier = ([before], "") if before.endswith(":") else ([], before)
+        log = [*RUN, *(f"{carrier}{line}\n" for line in [*label, "```", *lines, "```", ""])]
+        log = [f"{carrier}{line}" for line in RUN] + log[len(RUN) :]
+        assert job_of(read_log(log)).verdict is verdict, before
+        assert explain(log).exit_code == (4 if verdict is UNKNOWN else 0), before
+
+
 @at_once("at", range(len(CARRIERS)))
 def test_judge_and_explain_say_the_same_behind_whatever_carries_a_log(at: int) -> None:
     for line, verdict in TEXTS[at % 9 :: 9]:
