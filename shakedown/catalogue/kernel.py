@@ -3,7 +3,7 @@ registers of an error bank state."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from ahocorasick_rs import AhoCorasick, Implementation
@@ -52,7 +52,9 @@ def _unit(ipid: int, bank: str) -> str:
 
 @cache
 def matcher() -> Matcher:
-    return Matcher(compiled(), _search)
+    found = Matcher(compiled(), _search)
+    found.match = lru_cache(128)(found.match)  # type: ignore[method-assign]  # a storm repeats its lines
+    return found
 
 
 def compiled() -> list[dict[str, Any]]:

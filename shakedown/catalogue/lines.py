@@ -7,6 +7,7 @@ name of grep, or the mark of a quotation.
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from shakedown.common.data import read_patterns, read_toml
@@ -121,8 +122,13 @@ def _record(number: int, message: str, priority: int | None, kernel: bool, progr
 
 def read(line: str, number: int = 0) -> Record:
     """Return the record of one line."""
+    return _read(line)._replace(number=number)
+
+
+@lru_cache(128)  # a storm repeats its lines
+def _read(line: str) -> Record:
     text = line[:LONGEST].lstrip(" ")
-    if text[:1] == "{" and text.rstrip().endswith("}") and (found := _of_json(text, number)):
+    if text[:1] == "{" and text.rstrip().endswith("}") and (found := _of_json(text, 0)):
         return found._replace(line=line)
     if match := _FORMS["quoted"].match(text):
         text = text[match.end() :]
@@ -130,7 +136,7 @@ def read(line: str, number: int = 0) -> Record:
         text = text[match.end() :]
     priority, kernel, program = None, False, ""
     if match := _FORMS["kmsg"].match(text):
-        return Record(number, line, text[match.end() :], int(match[1]) & 7, True)
+        return Record(0, line, text[match.end() :], int(match[1]) & 7, True)
     if match := _FORMS["priority"].match(text):
         priority, kernel, text = int(match[1]) & 7, True, text[match.end() :]
     if (match := _FORMS["decoded"].match(text)) and match[2] in _LEVELS:
@@ -145,12 +151,12 @@ def read(line: str, number: int = 0) -> Record:
             priority = _LEVELS.get(level[2], priority)
         text = text[match.end() :]
         if writer != "kernel":
-            return Record(number, line, text, priority, False, writer)
+            return Record(0, line, text, priority, False, writer)
         kernel = True
     elif match := _FORMS["bare"].match(text):
         kernel, text = True, text[match.end() :]
     text, priority, kernel = _behind_time(text, priority, kernel)
-    return Record(number, line, text, priority, kernel, program)
+    return Record(0, line, text, priority, kernel, program)
 
 
 def _behind_time(text: str, priority: int | None, kernel: bool) -> tuple[str, int | None, bool]:

@@ -161,10 +161,16 @@ def read_processes(tree: Tree) -> list[Part]:
     for pid in tree.names(KFD + "/proc"):
         folder = "{}/proc/{}".format(KFD, pid)
         files = [name for name in tree.names(folder) if name.startswith("vram_")]
-        name = attempt_or("?", tree.ask, "process " + pid, lambda number: tree.psutil.Process(number).name(), int(pid))
+        name = attempt_or("?", tree.ask, "process " + pid, _command, tree, pid)
         vram = attempt(lambda f, ns: sum(tree.number(f + "/" + n) for n in ns), folder, files)
         found.append({"pid": int(pid), "name": name, "vram_bytes": vram})
     return found
+
+
+def _command(tree: Tree, pid: str) -> str:
+    """Return the name that the kernel has: a user decides how long a process's arguments look (PR_SET_MM_MAP)."""
+    text = tree.text("/proc/{}/stat".format(pid))
+    return text[text.index("(") + 1 : text.rindex(")")]
 
 
 def rocm_file(tree: Tree) -> str:

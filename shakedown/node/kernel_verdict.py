@@ -12,6 +12,17 @@ from .kernel_log import ERROR, form
 Entry = Dict[str, Any]  # as shakedown/catalogue/kernel.py compiles it
 
 LONGEST_MATCHED = 2000  # characters of a message that are looked at; the kernel writes at most 1,024
+# What any user may choose in a message: names of processes, programs and cgroups. What stands around it is kept.
+_CHOSEN = re.compile(
+    r"^(traps: )?.{1,15}(?=\[\d{1,7}\]:? (?:segfault at|[a-z ]*protection|trap |bad frame|unhandled signal))"
+    r"|(\berror[ :]\w{1,8}(?:\([^()]{0,20}\))? in ).*(?=\[[0-9a-f,]{1,40}\+[0-9a-f]{1,16}\])"
+    r"|^.{1,15}(?= invoked oom-killer|: page allocation failure)|(process \d{1,7} \().{1,15}(?=\))"
+    r"|( comm: ).{1,15}(?= (?:not tainted|tainted:|kdump:))|^(\[ *\d{1,7}\](?: +-?\d+){5,12} +).*"
+    r"|(controller in /|cgroup stats for /|,cpuset=|result of limit of /).*|(info: task ).{1,15}(?=:\d{1,7} blocked)"
+    r"|^(tasks? in /).*(?= are going to be killed| killed as a result)|(process ').*(?=' started with exec)"
+    r"|(warning: `).{1,15}(?=')",
+    re.IGNORECASE,
+)
 
 
 class Matcher:
@@ -35,6 +46,9 @@ class Matcher:
     def match(self, message: str, priority: Optional[int] = None) -> Optional[Entry]:
         """Return the first entry that names the message, or None. `priority`: the record's, 0 to 7, where known."""
         message = message[:LONGEST_MATCHED]
+        if not self._search(message.lower()):
+            return None
+        message = _CHOSEN.sub(lambda found: "".join(filter(None, found.groups())), message)
         text = message.lower()
         found, forms = sorted(self._search(text)), len(self._forms)
         drivers = {self._drivers[index - forms] for index in found if index >= forms}

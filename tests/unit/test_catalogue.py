@@ -79,6 +79,11 @@ def test_an_entry_has_a_text_and_one_of_a_job_may_have_places_instead() -> None:
             Entry.model_validate(given | without)
 
 
+def test_an_entry_yields_to_entries_with_places() -> None:
+    yielding = [name for each in entries("job") for name in each.yields]
+    assert yielding and all(entry(name).frames for name in yielding)  # type: ignore[union-attr]
+
+
 def test_a_text_has_literal_pieces_between_asterisks() -> None:
     assert pieces("ring * timeout") == ("ring ", " timeout")
     assert pieces(r"\*ERROR\* in *, at") == ("*ERROR* in ", ", at")

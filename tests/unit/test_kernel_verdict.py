@@ -285,3 +285,53 @@ def test_an_unreadable_counter_of_an_interface_counts_where_rdma_is_wanted(count
     state = with_(healthy(), {"counters": {"ethtool/ens0np0/rx_errors": unread}})
     kept = watched_counters(desired(rdma={"count": count}), state, "ens0np0")
     assert ("ethtool/ens0np0/rx_errors" in kept) is (count > 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("Oops: general protection fault, probably for", "kernel_oops"),
+        ("kworker/7:1: page allocation failure:", "memory_allocation_failed"),
+        ("lost page write due to", "block_io_error"),
+        ("DMAR: [DMA Read NO_PASID] Request device [0b:00.0]", "iommu_fault"),
+        ('VFS: Cannot open root device "PARTLABEL=rootfs" or', "kernel_panic"),
+        ("BUG bio-176 (Not tainted): Objects remaining in bio-176", "kernel_memory_corrupted"),
+        ("(NULL device *): queue 0 connect admin queue failed (-111).", "nvme_fabric_lost"),
+        ("EXT4-fs warning (device dm-2): ext4_dirblock_csum_verify:405: No space for directory leaf checksum.", ""),
+        ("megaraid_sas 0000:03:00.0: FW provided TM TaskAbort/Reset timeout: 0 secs/0 secs", "noise_disks_start"),
+    ],
+)
+def test_a_line_that_a_terminals_width_cut_and_one_beside_noise_keep_their_entry(line: str, name: str) -> None:
+    found = matcher().match(line)
+    assert (found["name"] if found and (name or found["severity"] == "noise") else "") == name
+
+
+# Lines of the kernel with a name that any user chooses: of a process (15 characters), of a file, of a cgroup.
+CHOSEN = [
+    ("{}[77]: segfault at 0 ip 0000000000401126 sp 00007ffd12345678 error 6 in x[401000+1000]", 15),
+    ("x[77]: segfault at 0 ip 0000000000401126 sp 00007ffd12345678 error 6 in {}[401000+1000] likely on CPU 3", 255),
+    ("traps: {}[77] general protection fault ip:4011 sp:7ffc error:0 in x[401000+1000]", 15),
+    ("traps: x[77] control protection ip:4011 sp:7ffc ssp:7f2a error:1(near ret) in {}[401000+1000]", 255),
+    ("Memory cgroup out of memory: Killed process 77 ({}) total-vm:1kB, anon-rss:1kB, UID:1000 pgtables:1kB", 15),
+    ("oom_reaper: reaped process 77 ({}), now anon-rss:0kB, file-rss:0kB, shmem-rss:0kB", 15),
+    ("{} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0", 15),
+    ("CPU: 3 UID: 1000 PID: 77 Comm: {} Not tainted 6.8.0-48-generic #48-Ubuntu", 15),
+    ("[     77]  1000    77     1234      567    45056        0             0 {}", 15),
+    ("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/u/{},task=x,pid=7", 255),
+    ("Memory cgroup stats for /user.slice/{}:", 255),
+    ("Tasks in /user.slice/{} are going to be killed due to memory.oom.group set", 255),
+    ("Task in /user.slice/{} killed as a result of limit of /user.slice/{}", 255),
+    ("cgroup: fork rejected by pids controller in /user.slice/{}", 255),
+    ("process 'home/{}' started with executable stack", 255),
+    ("warning: `{}' uses 32-bit capabilities (legacy support in use)", 15),
+]
+
+
+@pytest.mark.parametrize(("line", "longest"), CHOSEN, ids=range(len(CHOSEN)))
+def test_no_user_s_name_for_a_process_file_or_cgroup_is_an_event_of_the_node(line: str, longest: int) -> None:
+    usual = matcher().match(line.replace("{}", "python3"))
+    for entry in entries("kernel"):
+        for pieces in entry.forms:
+            name = "".join([*(f"{driver}: " for driver in entry.drivers[:1]), *pieces])
+            if len(name) <= longest and "/" not in name:
+                assert matcher().match(line.replace("{}", name)) == usual, name
