@@ -43,6 +43,7 @@ def calls() -> tuple[Call, ...]:
     )
 
 
+@lru_cache(128)  # a storm repeats its lines
 def read_call(words: str, weak: bool) -> Entry | None:
     """Return the entry that the words of a line mean. `weak`: also where they hold no more than a topic."""
     words = words[:_LONGEST]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import resources
 from typing import Any, Literal, Self
 
@@ -49,6 +49,7 @@ class Entry(Frozen):
     unless: str | None = None
     level: int | None = Field(default=None, ge=0, le=7)
     general: bool = False
+    yields: tuple[str, ...] = ()
     link: Literal["down", "up"] | None = None
     bank: Literal["aca", "mce"] | None = None
     group: str | None = None
@@ -194,6 +195,12 @@ def error_words(log: Literal["kernel", "job"]) -> Expression:
 def of_a_job(line: str) -> bool:
     """Return whether a line shows that the log is a job's, and not the kernel's."""
     return any(mark in line for mark in kept_toml("shakedown.catalogue", "words.toml")["job"]["marks"])
+
+
+@lru_cache(128)  # a storm repeats its lines
+def is_daemon(program: str) -> bool:
+    """Return whether the writer of a syslog's line is a daemon of the node, whose troubles are no end of a job."""
+    return program.partition("(")[0] in kept_toml("shakedown.catalogue", "words.toml")["job"]["daemons"]
 
 
 def alarming(line: str, log: Literal["kernel", "job"]) -> bool:

@@ -317,7 +317,7 @@ def test_of_a_traceback_only_the_exception_counts() -> None:
 
 def test_a_job_that_was_ended_failed_without_a_line_of_a_fault() -> None:
     found = run((LOGS / "sigterm.log").read_text())
-    assert found.exit_code == 1 and "closing signal SIGTERM" in found.stdout
+    assert found.exit_code == 1 and "SIGTERM death signal" in found.stdout
 
 
 HARD = {
@@ -495,3 +495,15 @@ def test_what_the_kernel_s_general_entries_would_take_is_a_job_s_first() -> None
         for excerpt in tomllib.loads(path.read_text())["excerpt"]:
             found = {line.name for line in explain([excerpt["text"]]).lines if line.severity != "noise"}
             assert not found.intersection(general), (path.name, excerpt["source"], found)
+
+
+def test_the_syslog_of_daemons_is_no_jobs_log_and_one_line_of_a_job_makes_it_one() -> None:
+    lines = [
+        "Nov 30 07:00:01 node01 systemd[1]: Started Slurm node daemon.\n",
+        "Nov 30 07:00:03 node01 sshd[3001]: error: kex_exchange_identification: Connection closed by remote host\n",
+        'Nov 30 07:00:04 node01 dockerd[12]: level=error msg="Handler returned error: no space left on device"\n',
+        'Nov 30 07:00:05 node01 kubelet[13]: "Error syncing pod" err="StartContainer failed with CrashLoopBackOff"\n',
+    ]
+    assert run("".join(lines)).exit_code == 0
+    ended = [*lines, "Nov 30 07:00:06 node01 train[9]: RuntimeError: HIP error: invalid device\n"]
+    assert run("".join(ended)).exit_code == 1
