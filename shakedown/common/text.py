@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
+# ECMA-48: a control sequence, also by its one character; an operating system command; any other escape.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b(?:\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[ -/]{0,8}[0-Z\\-~])"
+)
 # C0 and C1 controls, what reorders text (bidirectional marks), line and paragraph separators, lone surrogates, and what
 # is there and not seen, by which two names look the same (Default_Ignorable_Code_Point and
 # category Cf of Unicode 15.1).
@@ -24,6 +27,7 @@ _CONTROLS = re.compile(
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _INCOMING = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0a-\x1f"))  # all of them but the tab
+_UNSEEN = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0b\x0c\x0e-\x1f"))  # but also line ends
 _BLANKS = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9@_][A-Za-z0-9@._-]{0,99}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9@._-]")
@@ -31,7 +35,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9@._-]")
 
 def strip_escapes(text: str) -> str:
     """Return the text without terminal escape sequences."""
-    return _ESCAPES.sub("", text) if "\x1b" in text else text
+    return _ESCAPES.sub("", text) if "\x1b" in text or "\x9b" in text else text
 
 
 def incoming(line: str) -> str:
@@ -44,7 +48,7 @@ def unhidden(line: str) -> str:
     """Return the line as a reader of words sees it: no escape sequences, no characters that are not seen, and ordinary
     blanks; a page or a chat puts such characters into a log that somebody copies from it."""
     line = strip_escapes(line)
-    return line if line.isascii() else _BLANKS.sub(" ", _INCOMING.sub("", line))
+    return line if line.isascii() and "\0" not in line else _BLANKS.sub(" ", _UNSEEN.sub("", line))
 
 
 def printable(text: str, limit: int | None = None, *, lines: bool = False) -> str:

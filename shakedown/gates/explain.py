@@ -5,20 +5,21 @@ Nothing but the lines that are reported is held in memory, and of those at most 
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from shakedown.catalogue import Entry, entry
 from shakedown.catalogue.kernel import describe, matcher
 from shakedown.catalogue.lines import Record, records
-from shakedown.catalogue.model import alarming, of_a_job
+from shakedown.catalogue.model import alarming, is_daemon, of_a_job
 from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
 from shakedown.gates.log_lines import job_of
 from shakedown.gates.model import Outcome
 from shakedown.gates.observed import LogReading
+from shakedown.logs.known import tuning
 from shakedown.logs.lines import LineSplitter, is_text
-from shakedown.logs.signatures import FailureScanner, tuning
+from shakedown.logs.signatures import FailureScanner
 from shakedown.logs.source import LogSource
 from shakedown.node.kernel_log import ERROR
 from shakedown.node.kernel_verdict import FAULTS, Events, Line
@@ -69,6 +70,7 @@ class Explanation:
     left_out: int = 0  # lines beyond MOST and MOST_ALIKE
     fault_left_out: bool = False
     of_kernel: bool = False  # whether a line is the kernel's for certain
+    of_daemons: bool = True  # whether each line is of the kernel or of a daemon that is no job's
     of_job: bool = False  # whether a line is a job's for certain
     job: Outcome | None = None  # what the gates make of the log; None: it may be a kernel's
 
@@ -97,7 +99,7 @@ def explain(source: LogSource, noise: bool = False) -> Explanation:
     for record in records(lines()):
         explainer.take(record)
     found, log = explainer.close(), reading.close()
-    if found.of_job or not found.of_kernel:
+    if found.of_job or not (found.of_kernel or found.of_daemons):
         job = job_of(log)  # without an iteration nothing shows that it went well
         found.job = job if log.iterations or job.verdict is Verdict.FAIL else None
     return found
@@ -121,6 +123,7 @@ class _Explainer:
         event = self._events.take(record.number, record.message, record.priority)
         if event is not None and not record.kernel and is_text(record.message):
             event = None
+        self._found.of_daemons &= record.kernel or is_daemon(record.program)
         self._found.of_kernel |= record.kernel or (event is not None and not event.entry["general"])
         if record.program and of_a_job(record.message) and len(self._programs) < MOST_ALIKE:
             self._programs.add(record.program)
@@ -156,7 +159,7 @@ class _Explainer:
     def _of_job(self, record: Record, event: Line | None) -> None:
         """Explain a line that need not be the kernel's. `event`: what the kernel's general entries, whose words stand
         in any log, would make of it where no line has shown that this is a job's."""
-        self._found.of_job |= of_a_job(record.message)
+        self._found.of_job = self._found.of_job or of_a_job(record.message)
         self._failures.lines = record.number - 1
         began = self._failures.open
         match = self._failures.line(record.line + "\n")
@@ -175,7 +178,7 @@ class _Explainer:
         known = entry(name)
         assert known is not None
         self._found.of_job = True
-        self._keep(replace(_explained(known, number, line, known.severity), job=True, judged=known.log == "job"))
+        self._keep(_explained(known, number, line, known.severity, job=True, judged=known.log == "job"))
 
     def _unknown(self, record: Record, log: Any) -> None:
         wrong = alarming(record.message, log) if record.priority is None else record.priority <= ERROR
@@ -197,9 +200,9 @@ class _Explainer:
         return False
 
 
-def _explained(known: Entry, number: int, line: str, severity: str, note: str = "") -> Explained:
+def _explained(known: Entry, number: int, line: str, severity: str, note: str = "", **job: bool) -> Explained:
     shown = printable(line.strip(), LINE)
-    return Explained(number, shown, known.name, known.part, severity, known.cause, known.remedy, note)
+    return Explained(number, shown, known.name, known.part, severity, known.cause, known.remedy, note, **job)
 
 
 _ORDER = ("fatal", "error", "user", "corrected", "noise")

@@ -193,7 +193,7 @@ def loss_falling(training: Training) -> Outcome:
     """Loss falls by more than its scatter and stays down. Statistic: levels, each the median of an eighth of the
     losses (3 at least; of fewer than 8 losses each one), at the start, the best and at the end.
 
-    A rise or a jump that does not come back, an oscillation, a plateau of random weights, the same value on every line
+    A rise or a jump that does not come back, an oscillation, a plateau of random weights, the same value to the end
     and values that are no cross-entropy fail, each in its own words. Too few losses, lines too coarse to show a fall,
     a flat loss of a model that was trained before, and a spike or a rise on the last lines are unknown. So is a curve
     with a loss that is missing or not finite; the iterations that the search for a loss scale skipped are none of it.

@@ -19,6 +19,7 @@ from shakedown.gates.model import threshold
 
 MIN_LOSSES = 4  # fewer show nothing
 MAX_POINTS = 400  # longer curves are reduced to medians of blocks: Kendall's count compares every pair
+_STUCK = 8  # last losses that are the same: no healthy one of the public curves has so many in so fine a print
 _LOOKED_AT = 1000  # losses whose digits show the resolution
 _FEW = 8  # of fewer losses each one is a level
 
@@ -117,6 +118,12 @@ def _impossible(points: Sequence[Point], vocabulary: int | None) -> Curve | None
         if resolution / highest.loss > threshold("loss.resolution"):
             return Curve("coarse", f"each of {len(points)} lines prints {loss}: too coarse to show a fall")
         return Curve("constant", f"the loss is {loss} on each of {len(points)} lines: nothing is learned")
+    stuck = next((n for n, loss in enumerate(reversed(losses)) if loss != losses[-1]), 0)
+    if stuck >= _STUCK and 0 < resolution <= threshold("loss.resolution") * losses[-1]:
+        return Curve(
+            "constant",
+            f"the loss is {_at(points[-stuck])} and on each of the {stuck - 1} lines behind: nothing is learned",
+        )
     guess = math.log(vocabulary or threshold("loss.vocabulary"))
     if highest.loss > threshold("loss.cross_entropy") * guess:
         return Curve(

@@ -25,7 +25,7 @@ from shakedown.logs.figures import Figures
 from shakedown.logs.form import FormReader
 from shakedown.logs.iterations import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.logs.job_shape import JobShape, JobShapeReader
-from shakedown.logs.lines import LineSplitter, Marks, as_text, unpacked
+from shakedown.logs.lines import LineSplitter, Marks, Unpacker, as_text
 from shakedown.logs.mad import Results
 from shakedown.logs.mlperf import MARK as MLPERF
 from shakedown.logs.mlperf import MlperfReader, MlperfRun
@@ -83,12 +83,12 @@ class LogReading:
     """Reads a log while its chunks come."""
 
     def __init__(self) -> None:
-        self._splitter, self._reader = LineSplitter(), LogReader()
+        self._splitter, self._unpacker, self._reader = LineSplitter(), Unpacker(), LogReader()
         self._failure, self._rccl = FailureScanner(), Scanner(entries("rccl"), rdma=True)
         self._shape, self._form, self._mlperf = JobShapeReader(), FormReader(), MlperfReader()
         self._windows, self._ending = WindowReader(), EndReader()
         self._others: tuple[Callable[[str], object], ...] = (
-            *(self._rccl.line, self._shape.line, self._windows.line, self._form.line),
+            *(self._rccl.line, self._shape.line, self._windows.line, self._of_form),
         )
         self._tail, self._hole, self._speaks = b"", "", False
         self._iterations: list[Iteration] = []
@@ -100,10 +100,9 @@ class LogReading:
             if _HOLE in self._tail + chunk[: len(_HOLE)] or (b"\0" in chunk and _HOLE in chunk):
                 self._hole = "the log has a stretch of NUL bytes: a part was lost in a crash, or cut out"
             self._tail = chunk[-len(_HOLE) :]
-        self._take(self._splitter.block(chunk))
+        self._take(self._unpacker.take(self._splitter.block(chunk)))
 
     def _take(self, block: bytes) -> None:
-        block = unpacked(block)
         at, behind, failure = 0, None, self._failure
         failure.hosts.block(block)
         for start, end, held in _marks().spans(block):
@@ -112,7 +111,7 @@ class LogReading:
             if held & _ITERATIONS and self._beyond < MAX_ITERATIONS:  # so many, and reading more would only take time
                 found = self._reader.line(line)
                 if found:
-                    behind = end
+                    behind = block.rfind(b"|", start, end) + 1 or end  # what another process wrote there ends the line
                     failure.went_on()
                     failure.hosts.iteration(line)
                 kept = found[: MAX_ITERATIONS - len(self._iterations)]
@@ -120,7 +119,7 @@ class LogReading:
                 self._beyond += len(found) - len(kept)
             self._rccl.lines = failure.lines
             if held & _FAILURES or failure.open:
-                failure.line(line)
+                failure.line(line, held >> 1 & 3)
             else:
                 failure.lines += 1
             for place, read in enumerate(self._others):
@@ -134,9 +133,13 @@ class LogReading:
         self._ending.take(block, behind)
         self._speaks = self._speaks or (b"CCL " in block and _RCCL.search(block) is not None)
 
+    def _of_form(self, line: str) -> None:
+        if self._form.line(line):
+            self._failure.went_on()
+
     def close(self, incomplete: str = "") -> NodeLog:
         """Return what was read. `incomplete`: why the source is not the whole log."""
-        self._take(self._splitter.rest())
+        self._take(self._unpacker.take(self._splitter.rest()) + self._unpacker.rest())
         failure, reader = self._failure, self._reader
         failure.close()
         return NodeLog(
@@ -157,11 +160,11 @@ class LogReading:
             mlperf=self._mlperf.run(),
             rccl_speaks=self._speaks,
             end=self._ending.end(failure.hosts),
-            incomplete="; ".join(filter(None, (self._hole, incomplete))),
+            incomplete="; ".join(filter(None, (self._hole, failure.incomplete, incomplete))),
         )
 
 
-_ITERATIONS, _FAILURES, _OTHERS = 1, 2, 4  # groups of `_marks`
+_ITERATIONS, _FAILURES, _OTHERS = 1, 2 | 4, 8  # groups of `_marks`
 
 
 @cache

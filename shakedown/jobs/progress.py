@@ -17,6 +17,7 @@ from shakedown.logs.iterations import Iteration
 
 _LONGEST_MS = 1e9  # of an iteration that an estimate is made of, 11 days, and
 _LONGEST_ETA_S = 1e8  # of an estimate that is shown, 3 years: a log may say anything
+_WIDEST = 100  # characters of a line
 _RECENT = 10  # iterations that the estimate of the time left is taken from
 
 
@@ -67,7 +68,8 @@ class _Screen:
         node = f"{event.node}: " if event.node and not event.text.startswith(f"{event.node}: ") else ""
         style = "bold red" if event.kind == "failure" else ""
         mark = {"failure": "FAILED ", "device": "device event: "}.get(event.kind, "")
-        self._console.print(Text(f"    {prefix}: {mark}{printable(node + event.text)}", style=style))
+        line = f"    {prefix}: {mark}{printable(node + event.text)}"  # events.jsonl has it whole
+        self._console.print(Text(line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3].rstrip()}...", style=style))
 
 
 class Progress:
@@ -103,7 +105,10 @@ class Progress:
             figure_text(iteration.elapsed_ms, "ms"),
             self._pace.eta(iteration),
         ]
-        return " | ".join(part for part in parts if part)
+        kept = [part for part in parts if part]
+        if len(" | ".join(kept)) > _WIDEST:
+            kept = [part for part in kept if not part.endswith(" ms")]
+        return " | ".join(kept)
 
 
 class ProgressOfEach:

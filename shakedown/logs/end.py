@@ -22,6 +22,7 @@ _KEPT = 1 << 18
 _LAST = 40  # lines of a log without iterations
 _LONGEST = 2000  # characters of a line that are looked at
 _QUOTED = 300
+_HIDING = re.compile("[\0\x1b]")
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")
 _WROTE = FORMS["wrote"].pattern
@@ -68,7 +69,7 @@ def _harmless(wins: bool) -> tuple[Expression, ...]:
 def _signs() -> Signs | None:
     """Return texts of which a line must hold one to say something of an end; None: the forms have none in common."""
     literals = [error_words("job").literals, *(expression.literals for _, _, expression in _expressions())]
-    known = ("Traceback", 'File "', "\x1b", *MARKS)
+    known = ("Traceback", 'File "', *MARKS)
     return Signs(text for texts in (known, *literals) for text in texts) if all(literals) else None
 
 
@@ -108,17 +109,21 @@ class EndReader:
         failed = doubtful = ""
         in_traceback = False
         hosts = hosts or Hosts()
-        first = next((number for number, raw in enumerate(lines) if "Traceback" in raw or "\x1b" in raw), len(lines))
+        first = next(
+            (number for number, raw in enumerate(lines) if "Traceback" in raw or _HIDING.search(raw)), len(lines)
+        )
         signs = _signs()
         read = {
-            number: shown(raw)[:_LONGEST].rstrip()
+            number: _both_ends(shown(raw).rstrip())
             for number, raw in enumerate(lines)
-            if number >= first or signs is None or signs.within(raw)
+            if number >= first or signs is None or not raw.isascii() or signs.within(raw)
         }
-        for whole in _without_texts(read, hosts):
+        for whole, named in _without_texts(read, hosts):
             line = unprefixed(whole)
             # "[1]    4242 killed" and "[exiting program ...]" look like a prefix
-            what = ended_badly(line) or ended_badly(whole)
+            last = whole.rpartition("\r")[2]  # behind a text of progress that is no bar
+            what = ended_badly(line) or ended_badly(whole) or (last != whole and ended_badly(unprefixed(last)))
+            what = what or ended_badly(named)  # "srun: " and "timeout: " may look like a host's name
             if what and not failed and not _passed_over(line, whole):
                 failed = f"{what}: {_quoted(line)}"
             if _TRACEBACK in line:
@@ -126,10 +131,14 @@ class EndReader:
             elif in_traceback:
                 in_traceback = not _EXCEPTION.match(line)
             elif self._begun and not doubtful and (alarming(line, "job") or ended_badly(line, sure=False)):
-                doubtful = "" if _passed_over(line) else _quoted(line)
+                doubtful = "" if _passed_over(line, whole) else _quoted(line)
         if self._begun:
             doubtful = doubtful or _fenced(lines, hosts)
         return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
+
+
+def _both_ends(line: str) -> str:
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} {line[-_LONGEST // 2 :]}"
 
 
 def _fenced(lines: list[str], hosts: Hosts) -> str:
@@ -144,8 +153,8 @@ def _fenced(lines: list[str], hosts: Hosts) -> str:
     return next((_quoted(line) for line in inside if ended_badly(line) or alarming(line, "job")), "")
 
 
-def _without_texts(lines: Mapping[int, str], hosts: Hosts) -> Iterator[str]:
-    """Yield lines without the names of their hosts, and without what a model wrote."""
+def _without_texts(lines: Mapping[int, str], hosts: Hosts) -> Iterator[tuple[str, str]]:
+    """Yield lines without the names of their hosts and with them, but those that a model wrote."""
     found, inside = Texts(), dict[int, str]()
     for number, line in lines.items():
         if text := found.closed(number, line, hosts):
@@ -153,17 +162,15 @@ def _without_texts(lines: Mapping[int, str], hosts: Hosts) -> Iterator[str]:
     for number, line in lines.items():
         own = hosts.own(line)
         if _WROTE.search(own, 0, _QUOTED) and _WROTE.search(prefix(own)):
-            yield _TRACEBACK if _TRACEBACK in own else ""
+            yield (_TRACEBACK if _TRACEBACK in own else ""), ""
         elif number not in inside or hosts.rank(line) != inside[number]:
-            yield own
+            yield own, line
 
 
-def _passed_over(line: str, whole: str = "") -> bool:
-    return (
-        _EXIT_BARRIER in line
-        or any(pattern.search(line) or pattern.search(whole) for pattern in _harmless(wins=True))
-        or (not ended_badly(line) and any(pattern.search(line) for pattern in _harmless(wins=False)))
-    )
+def _passed_over(line: str, whole: str) -> bool:
+    """Return whether a line is harmless by its words, or by a level that stands in its prefix."""
+    forms = [*_harmless(wins=True), *(() if ended_badly(line) or ended_badly(whole) else _harmless(wins=False))]
+    return _EXIT_BARRIER in line or any(form.search(line) or form.search(whole) for form in forms)
 
 
 def _quoted(line: str) -> str:

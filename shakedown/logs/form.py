@@ -33,6 +33,11 @@ def forms() -> tuple[Form, ...]:
 
 
 @cache
+def _step() -> re.Pattern[str]:
+    return re.compile(read_toml("shakedown.logs", "forms.toml")["step"])
+
+
+@cache
 def marks() -> tuple[str, ...]:
     """Return the texts of which a line of any form holds one."""
     return tuple(mark for form in forms() for mark in form.marks)
@@ -45,13 +50,14 @@ class FormReader:
         self._seen: set[str] = set()
         self._looked_at = 0
 
-    def line(self, line: str) -> None:
-        """Take one line."""
+    def line(self, line: str) -> bool:
+        """Take one line. Return whether it shows that a step of training is done."""
         if self._looked_at >= _MOST or not any(map(line.__contains__, marks())):
-            return
+            return False
         self._looked_at += 1
         line = strip_escapes(line[:_LONGEST])
         self._seen |= {form.name for form in forms() if form.name not in self._seen and form.matches(line)}
+        return _step().search(line) is not None
 
     def form(self) -> str:
         """Return its name; empty: of none that is known."""

@@ -70,6 +70,7 @@ def begins(text: str) -> bool:
     return frame is not None and bool(frame[2])
 
 
+@lru_cache(128)  # a storm repeats its lines
 def wrapped(words: str) -> str | None:
     """Return what the GPU's runtime or the system said, as PyTorch and Python print it, without what is around it."""
     if call := FORMS["gpu_call"].match(words):

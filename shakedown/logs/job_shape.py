@@ -36,7 +36,7 @@ _RCCL = b" NCCL "
 _MAX_BEGINNINGS = 65536  # of RCCL's lines, that are known: one for each thread that prints some
 _FORMS = {name: Expression(text) for name, text in pattern_texts("shakedown.logs", "job_shape.toml").items()}
 _NAMES = {"global_batch_size": "global_batch", "padded_vocab_size": "vocabulary", "num_layers": "layers"}
-_HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
+_HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\]\Z")
 
 
 class JobShape(Frozen):
@@ -102,7 +102,7 @@ class JobShapeReader:
         self._precisions: set[str] = set()
         self._gpus: set[str] = set()
         self._in_image: set[tuple[str, str]] = set()
-        self._beginnings: set[bytes] = set()
+        self._beginnings: dict[bytes, bool] = {}  # of lines of RCCL -> whether they name a host
         self._looked_at = 0
         self._reinforced = False
 
@@ -115,11 +115,16 @@ class JobShapeReader:
     def hosts(self, block: bytes) -> None:
         """Collect the hosts that RCCL's lines in a block name. There may be millions of such lines, and those of one
         thread begin alike: each beginning is read once."""
+        if self._looked_at >= _MAX_LINES:
+            return
+        pieces = block.split(_RCCL)[:-1]
+        if self._beginnings.keys() >= {piece[piece.rfind(b"\n") + 1 :] for piece in pieces}:
+            self._looked_at += len(pieces)
+            return
         start, at = 0, block.find(_RCCL)
         while at >= 0 and self._looked_at < _MAX_LINES:
             start = block.rfind(b"\n", start, at) + 1 or start
-            beginning = block[start : at + len(_RCCL)]
-            if beginning in self._beginnings or len(beginning) > _MAX_LINE or self._names_host(beginning):
+            if at - start <= _MAX_LINE and self._names_host(block[start:at]):
                 self._looked_at += 1
                 at = block.find(b"\n", at)  # the rest of the line says no more of it
             else:
@@ -175,16 +180,14 @@ class JobShapeReader:
             self._counted.add(int(found[1]))
 
     def _names_host(self, beginning: bytes) -> bool:
-        if b"\x1b" in beginning:
-            beginning = strip_escapes(as_text(beginning)).encode()
-        found = _HOST.search(beginning)
-        if found is None:
-            return False
+        if (known := self._beginnings.get(beginning)) is not None:
+            return known
+        found = _HOST.search(strip_escapes(as_text(beginning)).encode() if b"\x1b" in beginning else beginning)
         if len(self._beginnings) < _MAX_BEGINNINGS:
-            self._beginnings.add(beginning)
-        if not found[1].isdigit() and len(self._hosts) < _MAX_HOSTS:  # digits alone are a time
+            self._beginnings[beginning] = found is not None
+        if found and not found[1].isdigit() and len(self._hosts) < _MAX_HOSTS:  # digits alone are a time
             self._hosts.add(found[1].decode())
-        return True
+        return found is not None
 
     def _note(self, name: str, number: int) -> None:
         if number > 0:

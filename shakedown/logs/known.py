@@ -20,9 +20,12 @@ def _by_entry() -> Marks:
     return Marks(*(entry.anchors for entry in entries("job")))
 
 
-@lru_cache(32)  # a storm repeats a line; lines may be of a megabyte
 def known_line(*lines: str) -> Entry | None:
     """Return the first entry that one of the lines matches: of hundreds, those are tried that have a text of a line."""
+    return (_short if sum(map(len, lines)) < 1000 else _known)(*dict.fromkeys(lines))
+
+
+def _known(*lines: str) -> Entry | None:
     held = reduce(or_, map(_by_entry().held, lines))
     while held:
         known = entries("job")[(held & -held).bit_length() - 1]
@@ -30,3 +33,18 @@ def known_line(*lines: str) -> Entry | None:
             return known
         held &= held - 1
     return None
+
+
+_short = lru_cache(256)(_known)  # a storm repeats lines, and explain looks twice
+
+
+@cache
+def _of_rccl() -> Marks:
+    return Marks(texts_of(entries("rccl")))
+
+
+@lru_cache(128)  # a storm repeats its lines
+def tuning(line: str) -> Entry | None:
+    """Return the entry of a line of RCCL that shows that a tuning did not take."""
+    found = (entry for entry in entries("rccl") if entry.matches(line))
+    return next(found, None) if _of_rccl().held(line) else None

@@ -4,14 +4,14 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from shakedown.common.data import pattern_texts, read_toml
 from shakedown.common.expression import Expression
-from shakedown.common.text import strip_escapes
+from shakedown.common.text import unhidden
 
 MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory
 
@@ -74,30 +74,87 @@ def split(text: str) -> list[str]:
     return [*lines, last] if last else lines
 
 
-def unpacked(block: bytes) -> bytes:
-    """Return lines without the JSON in which a container engine keeps each: {"log": "...", "stream": ...}."""
-    if not block.startswith(b'{"log":'):
-        return block
-    lines = block.splitlines(keepends=True)
-    for at, line in enumerate(lines):
-        with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            lines[at] = json.loads(line)["log"].rstrip("\n").encode("utf-8", "replace") + b"\n"
-    return b"".join(lines)
+_KEYS = (b'"log":', b'"message":', b'"MESSAGE":', b'"textPayload":', b'"line":')  # what a carrier keeps a line under
+# and what shows that the document is a carrier's: Docker, fluentd, Filebeat, journald, Google Cloud, AWS, Loki, Vector
+_BESIDE = frozenset(
+    [
+        *("log", "stream", "container_id", "container_name", "kubernetes", "@timestamp", "_TRANSPORT", "__CURSOR"),
+        *("insertId", "logName", "ingestionTime", "logStreamName", "labels", "source_type", "resource"),
+    ]
+)
+_DOCKER_PART = 4096  # characters: Docker cuts at 16 KiB
+_OF_LOGGERS = frozenset(("level", "levelname", "log.level", "logger", "lvl"))
+_PART = re.compile(rb"(\S{10,40} (std(?:out|err)) )([PF])(?: (.*))?$", re.DOTALL)  # of a pod's log
+_PRETTY = re.compile(rb' {2,20}"(?:textPayload|message)": ("(?:[^"\\]|\\.)*"),?\r?$')
+
+
+class Unpacker:
+    """Takes blocks of lines out of the documents in which an engine or a collector keeps each line. A line in parts
+    stands whole in the place of its last part."""
+
+    def __init__(self) -> None:
+        self._parts: dict[bytes, bytearray] = {}  # of each stream
+        self._of_aws = False
+
+    def take(self, block: bytes) -> bytes:
+        """Return as many lines."""
+        if not (self._parts or any(mark in block for mark in (*_KEYS, b" stdout P", b" stderr P"))):
+            return block
+        self._of_aws = self._of_aws or b'"ingestionTime":' in block
+        lines = block.split(b"\n")
+        for at, line in enumerate(lines):
+            if part := _PART.match(line):
+                head, stream, whole, text = part[1] + b"F ", part[2], part[3] == b"F", part[4] or b""
+            elif (carried := _carried(line, self._of_aws)) is not None:
+                head, stream, (whole, text) = b"", b"", carried
+            else:
+                continue
+            parts = self._parts.setdefault(stream, bytearray())
+            parts += text[: max(MAX_LINE - len(parts), 0)]
+            lines[at] = head + self._parts.pop(stream) if whole else b""
+        return b"\n".join(lines)
+
+    def rest(self) -> bytes:
+        """Return the parts whose last one did not come."""
+        return b"\n".join(self._parts.values())
+
+
+def _carried(line: bytes, of_aws: bool) -> tuple[bool, bytes] | None:
+    """Return whether a document's text ends its line, and the text; None where the line is no carrier's document."""
+    if not any(key in line for key in _KEYS):
+        return None
+    with suppress(ValueError, TypeError, AttributeError, RecursionError):
+        if (pretty := _PRETTY.match(line)) and (of_aws or b'"textPayload"' in line):
+            return True, str(json.loads(pretty[1])).rstrip("\n").encode("utf-8", "replace")
+        tag, _, document = line.rpartition(b"\t") if line[:1] != b"{" else (b"", b"", line)  # fluentd: time and tag
+        found = json.loads(document) if document[:1] == b"{" and tag.count(b"\t") < 2 else {}
+        found = found | (found.get("jsonPayload") or {}) if found.keys() & _BESIDE else {}
+        text = next((text for key in _KEYS if isinstance(text := found.get(key.decode()[1:-2]), str)), None)
+        if text is not None and not found.keys() & _OF_LOGGERS and found.get("_TRANSPORT") != "kernel":
+            whole = text.endswith("\n") or "log" not in found or len(text) < _DOCKER_PART
+            return whole, text.rstrip("\n").encode("utf-8", "replace")
+    return None
 
 
 FORMS = {name: Expression(text) for name, text in pattern_texts("shakedown.logs", "signatures.toml").items()}
 _PREFIX, _HOST = FORMS["prefix"], FORMS["host"]
 _MAX_PREFIX = 200
+_LONGEST_PREFIX = 4000  # characters: eight of them, each of less than 500
 
 
 def shown(line: str) -> str:
-    """Return a line without escape sequences and without the progress bars that stand before its words."""
-    line = strip_escapes(line)
+    """Return a line without what is not seen, and without the progress bars that stand before its words."""
+    line = unhidden(line)
     return FORMS["bar"].pattern.sub("", line) if "%|" in line else line
 
 
 def prefix(line: str) -> str:
     """Return what launchers, containers and loggers put before a line's own words; empty: nothing."""
+    return _begin(line[:_LONGEST_PREFIX])
+
+
+@lru_cache(128)  # several readers ask of one line
+def _begin(line: str) -> str:
     found = _PREFIX.match(line)
     return found[0] if found else ""
 
@@ -144,10 +201,13 @@ class Hosts:
         """Return the prefix that the lines of one rank have in common, and a line's own words."""
         begin = len(line) - len(self.own(line))
         begin += len(prefix(line[begin:]))
+        if not begin:
+            return "", line
         rank = FORMS["time"].pattern.sub("", line[:begin])
         return FORMS["answered"].pattern.sub("", rank).strip()[:_MAX_PREFIX], line[begin:]
 
 
+@lru_cache(128)  # a storm repeats its lines
 def is_text(line: str) -> bool:
     """Return whether a line without its host's name is a program's source, or stands behind the label of a text."""
     before = prefix(line)

@@ -1,6 +1,7 @@
 """Lines that mean failure in training logs and of RCCL: those of `shakedown.catalogue`."""
 
 from collections.abc import Sequence
+from functools import cache, lru_cache
 
 from shakedown.catalogue import Entry, calls, entries, entry
 from shakedown.common.data import read_toml
@@ -69,9 +70,11 @@ _IGNORED, _OF_BACKGROUND, _CHAINED = (tuple(_DATA[key]) for key in ("ignored", "
 _OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, *_IGNORED, *_OF_BACKGROUND, *_CHAINED)
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
 _MAX_PREFIX, _LAST_WORDS = 200, 100  # characters before a line; lines behind a warning: after more, a program goes on
+MOST_LINES = 100_000  # that may show a failure; where all differ each takes 0.25 ms
 _STALE, _MAX_PENDING = 4096, 1024  # lines; tracebacks of as many ranks at once: no node has a tenth of them
 
 
+@lru_cache(128)
 def _mild(line: str) -> bool:
     """Return whether a logger marks the line as one that stopped nothing."""
     mark = FORMS["mild"].match(line)
@@ -103,13 +106,13 @@ class FailureScanner:
 
     def __init__(self, every: bool = False) -> None:
         """`every`: return each line that shows a failure, also of a kind that was seen before, and keep none."""
-        self.lines = 0
+        self.lines = self._looked_at = 0
+        self.incomplete = ""  # why not all lines were read
         self.matches: list[Match] = []
         self._every = every
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
-        self._signatures = entries("job")
-        self._marks = marks_of(marks()[0])
+        self._marks = marks_of(*marks()[:2])
         self._texts = Texts()
         self._cites: str | None = None  # prefix of a line behind which RCCL's own words follow
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
@@ -135,26 +138,25 @@ class FailureScanner:
         return bool(self._pending) or self._cites is not None
 
     def batch(self, lines: Sequence[str]) -> None:
-        """Many lines at once, at half the cost of one by one; `matches` tells what was found."""
-        if self.open or self._marks.held("".join(lines)):
-            for line in lines:
-                self.line(line)
-        else:
-            self.lines += len(lines)
+        """Read many lines; `matches` tells what was found."""
+        for line in lines:
+            self.line(line)
 
     def skip(self, block: bytes, start: int, end: int) -> None:
         """Lines of a block without any of `marks`: looked at only while a traceback is open."""
         while self.open and start < end:
             after = block.find(b"\n", start, end) + 1 or end
-            self.line(as_text(block[start:after]))
+            self.line(as_text(block[start:after]), 0)
             start = after
         self.lines += count(block, start, end)
 
-    def line(self, line: str) -> Match | None:
-        """Return a failure of a new kind, on the line that proves it; one within a model's text is taken back."""
+    def line(self, line: str, held: int | None = None) -> Match | None:
+        """Return a failure of a new kind, on the line that proves it; one within a model's text is taken back. `held`:
+        which of the first two groups of `marks` the line holds, where that is known."""
         self.lines += 1
-        found = self._line(line)
-        if not self._every and (text := self._texts.closed(self.lines, line, self.hosts)):
+        held = self._marks.held(line) if held is None else held
+        found = self._line(line) if self.open or held & 1 else None
+        if held & 2 and not self._every and (text := self._texts.closed(self.lines, line, self.hosts)):
             self._take_back(*text)
         return found
 
@@ -174,7 +176,10 @@ class FailureScanner:
             self._pass_over("what stands in a text that a model wrote: no failure", within[0].line)
 
     def _line(self, line: str) -> Match | None:
-        if not (self.open or self._marks.held(line)):
+        self._looked_at += 1
+        if self._looked_at > MOST_LINES:
+            self.incomplete = f"{MOST_LINES} lines may show a failure, and none behind them was read for its cause"
+            self._pending, self._cites = {}, None
             return None
         line = shown(line)
         cites, self._cites = self._cites, prefix(line) if line.rstrip().endswith(_CITES) else None
@@ -240,6 +245,7 @@ class FailureScanner:
 
     def _in_traceback(self, line: str) -> Match | None:
         rank, text = self.hosts.split(line)
+        rank = "" if _mild(rank) else rank  # a logger's level, which frames have not
         if self.lines % _STALE == 0:  # a stack that a rank printed as its last words ends nowhere
             stale = self.lines - _STALE
             self._pending = {by: held for by, held in self._pending.items() if not held.headless or held.began > stale}
@@ -295,7 +301,7 @@ class FailureScanner:
         """Begin a traceback: at its head, or at a frame whose head is not in the log."""
         words = text.partition(_TRACEBACK)[0].strip(_NO_WORDS).removeprefix("Original") if _TRACEBACK in text else None
         of_text = words is not None and is_text(self.hosts.own(line))
-        self._pending[rank] = Traceback(self.lines, quoted(line), bool(words), words is None, of_text)
+        self._pending[rank] = Traceback(self.lines, quoted(line), bool(words) or _mild(line), words is None, of_text)
         self._pending[rank].take(text)
         return self._close() if len(self._pending) > _MAX_PENDING else None
 
@@ -307,7 +313,8 @@ class FailureScanner:
         text = traceback.words(text)
         signature = self._signature_of(line, text)
         place = entry_of(traceback, text)
-        if signature is None or signature.general or (place and place.role == "echo" and signature.frames):
+        yields = signature is not None and place is not None and place.name in signature.yields
+        if yields or not signature or signature.general or (place and place.role == "echo" and signature.frames):
             signature = place or signature or unknown_exception()
         if rank in self._background:
             self._ended = {rank: self._background.pop(rank)[1]}
@@ -345,10 +352,10 @@ class FailureScanner:
         return found
 
     def _settle(self, line: str, by: str = "") -> Match | None:
-        bare = self.hosts.own(line)
-        own = by + unprefixed(bare)
+        own = by + unprefixed(bare := self.hosts.own(line))
         found = None if is_text(bare) else self._signature_of(line, own)
-        if found and not self._every and (found.warns or (FORMS["indented"].match(line) and not found.matches(line))):
+        passing = found and (found.warns or FORMS["handled"].search(own))
+        if found and not self._every and (passing or (FORMS["indented"].match(line) and not found.matches(line))):
             self._warned[found.name], found = _match(found, self.lines, line), None
         if not found or _mild(line) or _mild(own):
             return None
@@ -359,7 +366,7 @@ class FailureScanner:
         return self._found(found, line, bool(at_start) and not self._trains)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
-        ends = (it.line_number for it in self.matches if it.name == _DATA["ends"])
+        ends = (it.line_number for it in self.matches if it.name in _DATA["ends"])
         end = self.lines - next(ends, -_STALE) < _LAST_WORDS
         if signature.name in (*(_DATA["closes"] if self._through else ()), *(_DATA["crashes"] if end else ())):
             self._pass_over(f"{signature.name} behind {'MPI_Abort' if end else 'a successful end'}", line)
@@ -383,14 +390,8 @@ class FailureScanner:
         return first or match
 
 
-def marks() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the marks of lines that a FailureScanner reads, and those of a Scanner for RCCL."""
-    own = (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *MARKS)
-    return (*own, *texts_of(entries("job")), *calls.marks()), texts_of(entries("rccl"))
-
-
-def tuning(line: str) -> Entry | None:
-    """Return the entry of a line of RCCL that shows that a tuning did not take."""
-    if not marks_of(texts_of(entries("rccl"))).held(line):
-        return None
-    return next((entry for entry in entries("rccl") if entry.matches(line)), None)
+@cache
+def marks() -> tuple[tuple[str, ...], ...]:
+    """Return the marks of lines that a FailureScanner reads, those of texts, and those of a Scanner for RCCL."""
+    own = (FRAME, _EXIT_BARRIER, _CITES, *_OF_TRACEBACKS, *texts_of(entries("job")), *calls.marks())
+    return own, MARKS, texts_of(entries("rccl"))

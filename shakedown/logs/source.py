@@ -94,8 +94,9 @@ class LogSource:
         if stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and not found.st_size):  # files of /proc have no size
             yield from self._device(path)
             return
+        stored = stat.S_ISREG(mode) and found.st_blocks * 512 >= found.st_size  # a hole may have more than any disk
         with self._pipe(path) if stat.S_ISFIFO(mode) else path.open("rb") as file:
-            yield from self._chunks(file, None if stat.S_ISREG(mode) else self._limit)
+            yield from self._chunks(file, None if stored else self._limit)
 
     def _pipe(self, path: Path) -> io.BufferedReader:
         """Return a named pipe that somebody writes to; opening one that nobody writes to waits for ever."""

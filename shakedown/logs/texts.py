@@ -6,7 +6,7 @@ A text that stands on one line has a label: `code` and `answered` in signatures.
 import re
 
 from shakedown.common.data import read_toml
-from shakedown.logs.lines import Hosts, Marks, unprefixed
+from shakedown.logs.lines import Hosts, unprefixed
 
 _DATA = read_toml("shakedown.logs", "signatures.toml")
 _TAGS, _FIELDS, _HEADINGS, _LAST = ("|".join(_DATA[key]) for key in ("tags", "fields", "headings", "last_headings"))
@@ -16,7 +16,6 @@ MARKS = (
     *(f"{name}:" for name in (*_DATA["headings"], *_DATA["last_headings"])),
     *(f"<{end}{tag}>" for tag in _DATA["tags"] for end in ("", "/")),
 )
-_SIGNS = Marks(MARKS)
 # A fence or tag that begins a text; one that ends it; a fence that does either; a field, which ends the one before; the
 # last field.
 _MARK = re.compile(
@@ -42,19 +41,27 @@ class Texts:
 
         A line with words before a text or behind it is not of it.
         """
-        if not _SIGNS.held(line):
+        own = hosts.own(line)
+        if not (marks := list(_MARK.finditer(own))):
             return None
-        lines, rank, line = range(0), hosts.rank(line), hosts.own(line)
-        for mark in _MARK.finditer(line):
+        lines, rank, line = range(0), hosts.rank(line), own
+        words, end = 0, len(line)  # where the last words begin that no mark is of
+        for mark in reversed(marks):
+            if line[mark.end() : end].strip():
+                words = mark.end()
+                break
+            end = mark.start()
+        for mark in marks:
             name = mark[0].translate(_NOT_OF_THE_NAME).replace("_end", "_start")
             of_field = mark["field"] or mark["last"]
             key = rank, "field" if of_field else name
             ended = None if mark["begins"] else self._open.pop(key, None)
             if ended is not None and number - ended < _LONGEST:
-                behind = not of_field and _MARK.sub("", line[mark.end() :]).strip()
+                behind = not of_field and mark.end() <= words
                 lines = range(min([ended, *lines[:1]]), number + (not behind))
             begins = mark["begins"] or mark["field"] or (mark["either"] and ended is None)
             if begins and len(self._open) < _MOST:
-                before = unprefixed(line[: mark.start()] + " ").strip() and not mark["field"]
+                at = min(mark.start(), _LONGEST)  # prefixes are shorter
+                before = unprefixed(line[:at] + " ").strip() and not mark["field"]
                 self._open[key] = number + bool(before)
         return (lines, rank) if lines else None

@@ -148,6 +148,35 @@ def test_an_interrupt_before_anything_was_examined(tmp_path: Path, silent: int, 
     ]
 
 
+def test_the_end_of_a_look_at_the_service_is_the_verdict_on_the_service(tmp_path: Path) -> None:
+    """Its exit code is 1 for a node that an earlier run names, and the lines at the end said that all is ok."""
+    run(tmp_path, "shakedown", "drift", inventory(tmp_path, "@local", system={"disk_free": {"/": "900T"}}), "--ledger")
+    for system, ends in (
+        ({"disk_free": {"/": None}}, "  not in service: @local"),
+        ({"disk_free": {"/": "900T"}}, "  not in service: @local"),
+    ):
+        code, out, err = run(tmp_path, "shakedown", "service", inventory(tmp_path, "@local", system=system))
+        assert code == 1 and "@local\n    suspect since" in out, (out, err)
+        assert closing(err)[0].startswith("verdict: fail") and ends in closing(err), err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupt_ends_what_reads_this_machine(tmp_path: Path, monkeypatch, number: int) -> None:
+    """Its time limits lead groups of processes of their own: a signal to the first does not reach the last."""
+    (tmp_path / "slow").mkdir()
+    python = tmp_path / "slow/python3"
+    python.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/reads\nsleep 100\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{python.parent}:{os.environ['PATH']}")
+    with start(tmp_path, "shakedown", "drift", inventory(tmp_path, "@local")) as process:
+        until(lambda: (tmp_path / "reads").is_file() and (tmp_path / "reads").read_text().strip(), 120)
+        process.send_signal(number)
+        _out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    reads = Path("/proc", (tmp_path / "reads").read_text().strip(), "cmdline")
+    until(lambda: not reads.is_file() or not reads.read_bytes(), 20)  # a zombie has none
+
+
 INTERRUPTS_ITSELF = """
 import os, signal, sys
 

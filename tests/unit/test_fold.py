@@ -132,9 +132,10 @@ def test_everything_is_a_line_for_each_node(capsys: pytest.CaptureFixture[str]):
 def test_a_table_is_as_wide_as_columns_says_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch):
     for columns, width in (("77", 77), ("7", terminal.NARROWEST), ("0", 10_000), ("x", 10_000), ("-3", 10_000)):
         monkeypatch.setenv("COLUMNS", columns)
-        assert terminal.console().width == width
+        assert terminal.console(piped=10_000).width == width
     monkeypatch.delenv("COLUMNS")
-    assert terminal.console().width == 10_000
+    assert terminal.console(piped=10_000).width == 10_000
+    assert terminal.console().width == terminal.console(stderr=True).width == 100, "of a run: mail has no more"
 
 
 def test_a_run_of_many_nodes_names_those_that_are_alike_once(capsys: pytest.CaptureFixture[str]):

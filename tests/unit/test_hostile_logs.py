@@ -13,7 +13,10 @@ import pytest
 from shakedown.catalogue import entries
 from shakedown.gates import NodeLog, judge_log, read_log
 from shakedown.logs.iterations import LogReader, fields
+from shakedown.logs.lines import Hosts
 from shakedown.logs.signatures import FailureScanner, Scanner
+from shakedown.logs.texts import MARKS as TEXT_MARKS
+from shakedown.logs.texts import Texts
 from shakedown.state.findings import Verdict
 from tests.at_once import at_once
 from tests.training_logs import first_failure, parse
@@ -109,6 +112,15 @@ def test_tracebacks_take_time_in_proportion_to_the_log(begin) -> None:
         ]
 
     assert_linear(work)
+
+
+@at_once("mark", TEXT_MARKS)
+def test_texts_take_time_in_proportion_to_the_line(mark) -> None:
+    def work(size: int) -> Callable[[], object]:
+        line = f"{mark}error" * size
+        return lambda: [Texts().closed(1, text, Hosts()) for text in (line, mark * size, f"a {line}")]
+
+    assert_linear(work, 100)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +250,17 @@ def test_more_iterations_than_are_kept_are_unknown(monkeypatch: pytest.MonkeyPat
     assert gates.pop("ended_well").verdict is Verdict.OK
     assert {gate.verdict for gate in gates.values()} == {Verdict.UNKNOWN}
     assert str(most) in gates["loss_finite"].evidence
+
+
+def test_more_lines_of_errors_than_are_read_leave_the_log_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shakedown.logs.signatures.MOST_LINES", 50)
+    storm = [f"WARNING: ignoring RuntimeError: HIP error {number}\n" for number in range(60)]
+    trained = [f" iteration {at:8d}/      20 | lm loss: {9 - at / 10:.6E} |\n" for at in range(1, 21)]
+    verdicts = {gate.name: gate.verdict for gate in judge_log(read_log([*storm, *trained]), {})}
+    assert verdicts["no_failure_signature"] is Verdict.UNKNOWN
+    log = read_log([*storm, "Traceback (most recent call last):\n", '  File "a.py", line 1, in <module>\n'])
+    assert "50 lines" in log.incomplete and not log.failures and log.lines == 62
+    assert not read_log([*storm[:50], *trained]).incomplete
 
 
 def test_tracebacks_of_more_ranks_than_there_can_be_are_a_failure() -> None:

@@ -12,7 +12,7 @@ from shakedown.gates.explain import explain
 from shakedown.gates.log_lines import job_of
 from shakedown.gates.observed import JobEnd, Logs
 from shakedown.logs.end import EndReader, LogEnd, ended_badly, endings
-from shakedown.logs.lines import prefix, unprefixed
+from shakedown.logs.lines import Hosts, prefix, unprefixed
 from shakedown.state.findings import Verdict
 from tests.at_once import at_once
 
@@ -76,6 +76,16 @@ GOOD = [
     "Cleaning up: killed 0 processes",
     "rc=0",
     "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x98 (0x7f)",
+    "[1]+  Terminated              ./monitor.sh > gpu.log",
+    "I tensorflow/core/framework/local_rendezvous.cc:405] Local rendezvous is aborting with status: CANCELLED: x",
+    '[rank0]:[W1130 07:00:00.1 ProcessGroupNCCL.cpp:1683] Failed to check the "should dump" flag, with error: x',
+    "[2026-11-24 07:00:00,000] [WARNING] [stage3.py:12:f] an error of 3 files",
+    "E1130 07:00:00.1 42 torch/_inductor/select_algorithm.py:2100] [0/0] Runtime error during autotuning:",
+    "[node1:42] 7 more processes have sent help message help-mpi-btl-openib.txt / error in device init",
+    "RCCL async error handling is enabled",
+    'level=info msg="no fatal conditions"',
+    'time="2026-11-30T07:00:00Z" msg="job done" error=<nil>',
+    "failures: []",
 ]
 
 
@@ -99,7 +109,7 @@ def test_what_a_good_run_prints_at_its_end_passes(line: str) -> None:
 def test_every_pattern_matches_what_it_shows_and_no_more() -> None:
     for each in endings():
         assert all(each.pattern.search(line) for line in each.shows), each
-        assert not [line for line in each.shows_not if ended_badly(line)], each
+        assert not [line for line in each.shows_not if ended_badly(line, each.sure)], each
 
 
 def test_an_error_that_nothing_explains_is_unknown() -> None:
@@ -336,6 +346,8 @@ def test_judge_and_explain_say_the_same_behind_whatever_carries_a_log(at: int) -
 def test_no_colour_and_no_json_of_a_container_engine_hides_a_death(line: str) -> None:
     coloured = [f"\x1b[36m(W pid=4242)\x1b[0m \x1b[31m{each.strip()}\x1b[0m\n" for each in [*RUN, line]]
     kept = [f'{{"log":{json.dumps(each)},"stream":"stderr","time":"2026-11-24T07:00:00Z"}}\n' for each in [*RUN, line]]
+    rotated = "".join(['uff","stream":"stderr","time":"2026-11-24T06:59:59Z"}\n', *kept])
+    assert job_of(read_log([rotated])).verdict is FAIL, line
     for lines in (coloured, kept):
         log = read_log(lines)
         assert log.iterations and job_of(log).verdict is FAIL, line
@@ -346,3 +358,40 @@ def test_no_colour_and_no_json_of_a_container_engine_hides_a_death(line: str) ->
 def test_what_a_library_warns_of_stays_a_warning_behind_whatever_carries_it(before: str) -> None:
     warned = "[W1009 05:15:11.118 socket.cpp:7] [c10d] The client socket has failed to connect to [n7]:1 (errno: 113)."
     assert job_of(read_log([*(f"{before}{line}" for line in [*RUN, f"{warned}\n"])])).verdict is not FAIL, before
+
+
+HIDING = [  # what a program wrote before its death, or a terminal or a torn file put there; none is seen on a terminal
+    "\x1b(B\x1b[m{}", "\x1b7{}\x1b8", "\x1b=\x1b>{}", "\x9b31m{}", "\0{}", "\ufeff{}", "\u200b{}", "step 12\r{}",
+    f"{RUN[-1].rstrip()}{{}}",
+    f"{'.' * 3000} slurmstepd: error: *** STEP 42.0 ON n7 CANCELLED AT 2026-11-24T07:23:19 ***",
+]  # fmt: skip
+
+
+@at_once("hiding", HIDING)
+def test_nothing_before_a_death_on_its_line_hides_it(hiding: str) -> None:
+    for line in ENDINGS:
+        log = [*RUN, f"{hiding.format(line)}\n"]
+        assert job_of(read_log(log)).verdict is FAIL, line
+        assert explain(log).exit_code == 1, line
+    assert job_of(read_log([*RUN, "Kil\0led\n"])).verdict is FAIL
+
+
+def test_no_name_of_a_program_becomes_a_hosts_and_hides_its_words() -> None:
+    for line in [*ENDINGS, *FURTHER]:
+        name = line.partition(": ")[0]
+        for frame in [f'{name}:   File "a.py", line 1, in f'] if name in line and name.isidentifier() else ():
+            assert job_of(read_log([f"{frame}\n", *RUN, f"{line}\n"])).verdict is FAIL, line
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("node7: Traceback (most recent call last):", "Killed"),
+        ("response: Traceback (most recent call last):", "response: Killed"),  # a model's text, not a host
+        ('response:   File "a.py", line 1, in f', "Killed"),
+    ],
+)
+def test_what_begins_a_tracebacks_lines_is_a_host_unless_it_is_a_texts_label(first: str, then: str) -> None:
+    hosts = Hosts()
+    hosts.own(first)
+    assert hosts.own(f"{first.partition(':')[0]}: Killed") == then

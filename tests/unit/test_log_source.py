@@ -222,3 +222,11 @@ def test_a_file_of_proc_is_read_as_a_device_and_taken_for_no_archive_and_no_inve
     monkeypatch.setattr(archive_run, "is_archive", lambda _: pytest.fail("it was opened"))
     assert not archive_run.is_packed("/proc/version")
     assert CliRunner().invoke(main, ["drift", "/proc/version"]).exit_code == 2
+
+
+def test_a_file_with_a_hole_is_read_to_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.log"
+    path.write_bytes(b"some words\n")
+    os.truncate(path, 1 << 40)
+    source = LogSource(path, limit=1 << 20)
+    assert sum(map(len, source)) == 1 << 20 and "only the first" in source.incomplete

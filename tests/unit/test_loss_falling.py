@@ -268,3 +268,12 @@ def test_the_loss_of_reinforcement_learning_is_no_cross_entropy() -> None:
 def test_the_least_points_that_show_something(losses: list[float], verdict: Verdict, words: str) -> None:
     outcome = judged([*losses])
     assert outcome.verdict is verdict and words in outcome.evidence
+
+
+@pytest.mark.parametrize(("digits", "same", "verdict"), [(6, 16, FAIL), (6, 8, FAIL), (6, 7, OK), (2, 16, OK)])
+def test_a_loss_that_falls_and_then_stays_the_same_to_the_last_digit(digits: int, same: int, verdict: Verdict) -> None:
+    """Of 20 public logs whose loss was frozen from the fifth of 20 lines on, none was noticed."""
+    falling = [round(11.0 * 0.93**at + 0.0123456, digits) for at in range(20)]
+    outcome = judged([*falling, *[falling[-1]] * (same - 1)])
+    assert outcome.verdict is verdict, outcome.evidence
+    assert ("nothing is learned" in outcome.evidence) is (verdict is FAIL)

@@ -141,6 +141,29 @@ def test_a_form_that_is_not_read_is_unknown_and_named(form) -> None:
     assert FAIL not in [gate.verdict for gate in gates.values()]
 
 
+LOGGED = [
+    "[INFO:swift] Traceback (most recent call last):\n",
+    '  File "/opt/x/template.py", line 9, in encode\n',
+    "    text = self.tokenizer.decode(ids)\n",
+    "TypeError: argument 'ids': 'str' object cannot be interpreted as an integer\n",
+]
+STEPS = [
+    "{'loss': '1.53', 'grad_norm': '2.8', 'epoch': '0.04', 'global_step/max_steps': '12/40'}",
+    "\rTrain:  30%|###  | 12/40 [08:57<20:11, 43.28s/it]\r{'loss': 2.1, 'grad_norm': 1.2, 'epoch': 0.1}",
+    "[titan] 2026-11-24 07:00:00,000 - root - INFO - step: 10  loss:  7.1  grad_norm:  1.2  tps: 7,000",
+    "completed step: 10, seconds: 5.1, TFLOP/s/device: 400.1, loss: 7.1",
+    "[Rank 0] step=10, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]",
+    "2026/11/24 07:00:00 - mmengine - INFO - Iter(train) [10/100]  lr: 1e-4  loss: 7.1",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_exception_that_a_logger_wrote_is_handled_where_a_form_that_is_not_read_trains_on(step: str) -> None:
+    assert read_log([*LOGGED, step + "\n", *LOGGED, step + "\n"]).failure is None
+    last = read_log([step + "\n", *LOGGED]).failure
+    assert last is not None and last.line_number == 5
+
+
 @pytest.mark.parametrize("lines", [["hello\n"], ["epoch 3 loss 2.1 acc 77.1\n"] * 50, ["x: 1\n"] * 3])
 def test_a_form_that_nobody_knows_is_unknown(lines: list[str]) -> None:
     gate = judged(lines)["iterations_complete"]

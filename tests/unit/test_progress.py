@@ -35,7 +35,17 @@ def step(number: int, **more: float) -> Event:
 
 def test_a_line_holds_the_figures_and_the_time_left() -> None:
     line = shown([step(10, tokens_per_gpu_per_s=8731.2)])
-    assert "iteration 10/40 | loss 2.5000 | 412.3 TFLOP/s/GPU | 8,731 tokens/s/GPU | 2,000 ms | ETA 0:01:00" in line
+    assert "iteration 10/40 | loss 2.5000 | 412.3 TFLOP/s/GPU | 8,731 tokens/s/GPU | ETA 0:01:00" in line
+    assert "iteration 10/40 | loss 2.5000 | 412.3 TFLOP/s/GPU | 2,000 ms | ETA 0:01:00" in shown([step(10)])
+
+
+@pytest.mark.parametrize("kind", ["failure", "device", "note", "end"])
+def test_no_line_is_wider_than_100_columns(kind: str) -> None:
+    text = "killed (line 3 of its log): " + "E1129 elastic/multiprocessing/api.py:984] failed (exitcode: -9) " * 4
+    steps = [step(number, tokens_per_gpu_per_s=18731.2) for number in (1, 1000)]
+    for output in (shown([*steps, Event(kind, text, "node01.rack7")]), each([("a", Event("failure", text, "a"))])):
+        assert max(map(len, output.splitlines())) <= 100
+        assert "killed (line 3 of its log): E1129 elastic" in output and output.rstrip().endswith("...")
 
 
 def test_a_loss_that_is_missing_is_said_to_be() -> None:

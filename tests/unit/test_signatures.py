@@ -340,6 +340,64 @@ def test_another_node_that_trains_shows_that_the_import_was_handled() -> None:
 IN_LOADER = ['  File "/opt/Megatron-LM/megatron/training/checkpointing.py", line 9, in load_checkpoint', "    x()"]
 
 
+def test_a_lock_that_fails_is_named_by_its_place_and_not_by_the_disk() -> None:
+    frames = [
+        '  File "/opt/venv/lib/python3.11/site-packages/filelock/_unix.py", line 42, in _acquire',
+        "    flock(fd, how)",
+    ]
+    said = "OSError: [Errno 5] Input/output error"
+    assert first_failure(failed_in(*frames, exception=said)).name == "file_locks"
+    assert first_failure(failed_in('  File "/work/a.py", line 4, in read', exception=said)).name == "io_error"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("FATAL:   no default remote", "container_engine"),
+        ("FATAL:   failed to parse provided GID: exit status 1", "container_engine"),
+        ("docker: Error response from daemon: invalid image JSON, no RootFS key", "container_engine"),
+        (
+            "docker: Error response from daemon: cannot start a paused container",
+            "container_engine",
+        ),
+        ("docker: Error response from daemon: invalid CapAdd", "container_options"),
+        (
+            "[mpiexec@n1] HYDT_bscd_pbs_launch_procs (x/pbs_launch.c:71): tm_spawn() failed with TM error 1",
+            "mpi_daemons",
+        ),
+        ("[mpiexec@n1] wdir_fn (mpiexec/options.c:71): error setting wdir for executable", "mpi_parameters"),
+        ("[mpiexec@n1] control_cb (x/pmiserv_cb.c:71): assert (!closed) failed", "mpi_runtime"),
+        ("srun: error: Unable to confirm allocation for job 42: Invalid job id specified", "scheduler_request"),
+        ("[17.1] [n1:4:0]  ud_iface.c:12  UCX  ERROR invalid max_x value: 99, can be up to 16", "ucx_rdma"),
+        ("[17.1] [n1:4:0]  parser.c:12  UCX  ERROR could not allocate configuration of size 7", "ucx_error"),
+        ("libfabric:4:17:efa:mr:efa_mr_reg():12<warn> Unable to register the region", "libfabric"),
+        ("npm ERR! code ELIFECYCLE", "task_ended"),
+        ("  Warning  Preempting  12s  kubelet  Preempted in order to admit critical pod", "preempted"),
+        (
+            "  Warning  InspectFailed  12s  kubelet  couldn't parse image name: invalid reference format",
+            "image_missing",
+        ),
+        ("  Warning  SystemOOM  12s  kubelet  System OOM encountered, victim process: python, pid: 42", "killed"),
+        ("Error: failed to find image rocm/megatron", "container_engine"),
+        ("qsub: Job violates queue and/or server resource limits", "scheduler_request"),
+        ("004 (42.000.000) 2026-11-30 10:00:00 Job was evicted.", "preempted"),
+        ("    Can not reconnect to slot1@node7, rescheduling job", "node_failed"),
+        ("\t(1) Normal termination (return value 1)", "task_ended"),
+        ("sbatch: error: Batch job submission failed: Transport endpoint is not connected", "scheduler_unreachable"),
+        (
+            "Warning  Failed  2m  kubelet  Error: Get https://192.0.2.1/api/v1/x: dial tcp 192.0.2.1:443: i/o timeout",
+            "pod_failed",
+        ),
+        (
+            "grpc_server.cc:102:  Check failed: server_ Failed to start the grpc server. The specified port is 8",
+            "address_in_use",
+        ),
+    ],
+)
+def test_the_words_of_one_program_are_not_taken_for_those_of_another(line: str, name: str) -> None:
+    assert first_failure([line]).name == name
+
+
 def failed_in(*frames: str, exception: str = "ValueError: 7 of 9", head: bool = True) -> list[str]:
     return [*(["Traceback (most recent call last):"] if head else []), *frames, exception]
 
@@ -376,11 +434,34 @@ def test_the_innermost_frame_that_any_entry_knows_names_the_exception() -> None:
 
 
 @pytest.mark.parametrize("crash", ["free(): invalid pointer", "Segmentation fault (core dumped)"])
-def test_a_crash_behind_the_programs_own_end_is_no_root_and_one_before_it_is(crash: str) -> None:
-    end = "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD"
-    assert scanned(lines_of("", end, crash), [], trains=False).root.name == "mpi_abort"
-    assert scanned(lines_of("", crash, end), [], trains=False).root.name != "mpi_abort"
-    assert scanned(lines_of("", end, *["step"] * 200, crash), [], trains=False).root.name != "mpi_abort"
+@pytest.mark.parametrize(
+    ("end", "name"),
+    [
+        ("MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD", "mpi_abort"),
+        ("[node7:12532] *** MPI_ERRORS_ARE_FATAL (processes in this communicator will now abort,", "mpi_call"),
+    ],
+)
+def test_a_crash_behind_the_programs_own_end_is_no_root_and_one_before_it_is(end: str, name: str, crash: str) -> None:
+    assert scanned(lines_of("", end, crash), [], trains=False).root.name == name
+    assert scanned(lines_of("", crash, end), [], trains=False).root.name != name
+    assert scanned(lines_of("", end, *["step"] * 200, crash), [], trains=False).root.name != name
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "name"),
+    [
+        ("ValueError: num_pieces must be positive", "triton/language/core.py", "compiler_refused"),
+        ("ValueError: num_pieces must be positive", "datasets/arrow_dataset.py", "data_refused"),
+        ("ValueError: num_pieces must be positive", "transformers/tokenization_python.py", "tokenizer_refused"),
+        ("ValueError: num_pieces must be positive", "torch/distributed/fsdp/x.py", "configuration_refused"),
+        ("ValueError: qkv shape mismatch: expected 7", "torch/distributed/checkpoint/x.py", "checkpoint_refused"),
+        ("ValueError: qkv shape mismatch: expected 7", "torch/nn/functional.py", "tensor_shapes"),
+        ("AssertionError: tp_size is not 7", "torch/distributed/checkpoint/x.py", "checkpoint_refused"),
+    ],
+)
+def test_a_place_that_says_more_than_the_words_names_the_failure(words: str, place: str, name: str) -> None:
+    frame = f'  File "/opt/venv/lib/python3.12/site-packages/{place}", line 7, in f'
+    assert first_failure(failed_in(frame, exception=words)).name == name
 
 
 @pytest.mark.parametrize(
@@ -757,6 +838,9 @@ OUTLIVED = [
     "Prompt: 什么是段错误？",
     "浮点异常检测：关闭",
     "Il nemico fu Ucciso nella battaglia.",
+    "O rei foi dado por Morto na história.",
+    "qsub: job 42.pbs ready",
+    "\t(1) Normal termination (return value 0)",
     "アプリを 強制終了 する方法",
     "Было Убито и ранено много людей.",
     "Erreur de segmentation (mIoU): 0.32",
@@ -802,6 +886,8 @@ def test_what_healthy_programs_print_while_they_train_is_no_failure(line: str) -
         ("[1]+  浮点异常               (核心已转储) python train.py", "arithmetic_exception"),
         ("[rank0]: Bus-Zugriffsfehler (Speicherabzug geschrieben)", "bus_error"),
         ("Аварийный останов", "aborted"),
+        ("train.sh: linha 9:  4242 Morto                python train.py", "killed"),
+        ("RolloutWorker: Segmentation fault", "segmentation_fault"),
     ],
 )
 def test_what_a_shell_says_of_a_signal_is_a_failure_in_any_language(line: str, name: str) -> None:
@@ -960,4 +1046,22 @@ AllReduce: opCount 1a sendbuff 0x7f recvbuff 0x7f count 1048576 datatype 9 op 0 
 def test_what_rccl_prints_for_every_channel_and_collective_costs_no_second_look() -> None:
     """A log with NCCL_DEBUG=INFO has 100,000 of these: a text of an entry that one holds costs 80 us per line."""
     for line in RCCL_INFO.splitlines():
-        assert [mark for mark in [*marks()[0], *marks()[1]] if mark in f"node3:12:345 [3] NCCL INFO {line}"] == [], line
+        held = [mark for group in marks() for mark in group if mark in f"node3:12:345 [3] NCCL INFO {line}"]
+        assert held == [], line
+
+
+HANDLED = [  # huggingface_hub's utils/_http.py and file_download.py, and what loaders of images print
+    "'(MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /x\"))'"
+    " thrown while requesting HEAD https://huggingface.co/x",
+    "Error while downloading from https://cdn-lfs.hf.co/x: HTTPSConnectionPool(host='cdn-lfs.hf.co'): timed out",
+    "skipped corrupted image /d/7.jpg: cannot identify image file '/d/7.jpg'",
+    "config BLOCK_M=256 out of resource: shared memory, Required: 7, Hardware limit: 6; skipping",
+]
+
+
+@pytest.mark.parametrize("line", HANDLED)
+def test_what_a_program_retries_or_skips_fails_no_training_and_explains_one_that_never_began(line: str) -> None:
+    assert scanned([], [f"{line}\n"]).matches == []
+    assert len(scanned([f"{line}\n"], [], trains=False).matches) == 1
+    assert scanned([], [f"{line}\n", "RuntimeError: HIP error: invalid device function\n"]).matches
+    assert scanned([], [f"{line}; giving up\n"]).matches

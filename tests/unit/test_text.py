@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.common.text import file_name, in_unit, incoming, load_json, printable, ranges, sound, strip_escapes
+from shakedown.common.text import (
+    file_name,
+    in_unit,
+    incoming,
+    load_json,
+    load_sound,
+    printable,
+    ranges,
+    sound,
+    strip_escapes,
+)
 from shakedown.node.assets.words import clean
 from shakedown.report.terminal import value_text
 
@@ -33,7 +43,8 @@ def test_nothing_that_is_invisible_passes() -> None:
 
 def test_escape_sequences_go_whole() -> None:
     assert printable("\x1b[31mred\x1b[0m \x1b]0;title\x07now \x1b(") == "red now \ufffd("
-    assert strip_escapes("plain") == "plain"
+    assert strip_escapes("plain \x1b(B\x1b7\x1b=\x9b31mtext\x1b8") == "plain text"
+    assert "death" in printable("\x1b]0;\ndeath\n\x07", lines=True), "a title ends on its line"
 
 
 def test_a_limit_bounds_what_is_shown_and_what_it_costs() -> None:
@@ -68,6 +79,13 @@ def test_json_is_bounded() -> None:
             load_json(text, 100_000)
     with pytest.raises(ValueError, match="nested"):
         load_json("[" * 100_000, 1 << 20)
+
+
+def test_a_number_beyond_64_bits_is_refused_also_in_a_plain_document() -> None:
+    assert load_sound(f'{{"a": {1 << 64}}}', 100) == {"a": 1 << 64}
+    for digits in (str((1 << 64) + 1), f"-{1 << 65}", "9" * 60, "1e30"):
+        with pytest.raises(ValueError, match="a: not a number of 64 bits"):
+            load_sound(f'{{"a": {digits}}}', 100)
 
 
 def test_numbers_with_their_noun() -> None:

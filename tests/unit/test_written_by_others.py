@@ -22,6 +22,7 @@ from shakedown.runs.directory import RunDirectory, RunRecord, now
 from shakedown.runs.isolation import Isolation, Problem, Result, Suspect
 from shakedown.trials.workload import programs
 from shakedown.trials.workload.soak import Soak
+from tests import long_words
 
 
 def program(folder: Path, name: str = "all_reduce_perf") -> Path:
@@ -128,6 +129,21 @@ def test_no_ledger_is_believed_that_every_user_may_write(run: RunDirectory, part
     assert sqlite3.connect(run.path.parent / "ledger.sqlite").execute("select count(*) from runs").fetchone() == (1,)
 
 
+@pytest.mark.parametrize("part", ["", "kept", "kept/on/a disk"])
+def test_no_ledger_is_believed_in_a_folder_that_every_user_may_write(
+    run: RunDirectory, tmp_path: Path, part: str
+) -> None:
+    """Whoever may write beside a file lays a journal there; who may write above a folder, another folder."""
+    (folder := tmp_path / "kept/on/a disk").mkdir(parents=True)
+    (run.path.parent / "ledger.sqlite").symlink_to(folder / "ledger.sqlite")
+    tmp_path.chmod(0o1777)  # as /tmp: nobody can move a folder of another user there
+    open_ledger().add(run)
+    (tmp_path / part).chmod(0o1777 if part.count("/") else 0o777)
+    with pytest.raises(LedgerError, match=r"every user may write .*, and so decide what it says"):
+        open_ledger().knows(run.path.name)
+    tmp_path.chmod(0o700)
+
+
 @pytest.mark.parametrize("wrong", ["a mode of 0644", "a link of others", "a FIFO"])
 def test_digests_of_secrets_rest_on_no_key_that_others_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
@@ -143,3 +159,22 @@ def test_digests_of_secrets_rest_on_no_key_that_others_know(
         if wrong == "a link of others":
             (tmp_path / "other").chmod(0o604)
     assert keyed_digest({"TOKEN": "x"}) != keyed_digest({"TOKEN": "x"})
+
+
+@pytest.mark.parametrize(
+    "reading", ["processes.members('run/node/random', None)", "[found['name'] for found in gpu.read_processes(Tree())]"]
+)
+def test_what_a_process_seems_to_have_been_given_costs_root_little(tmp_path: Path, reading: str) -> None:
+    with long_words.process() as pid:
+        (tmp_path / f"proc/{pid}").mkdir(parents=True)
+        program = f"""
+import resource
+from shakedown.node import gpu
+from shakedown.node.launcher import processes
+from shakedown.node.tree import Tree
+gpu.KFD = {str(tmp_path)!r}
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+print({reading})
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout in ("[]\n", f"['{long_words.NAME}']\n"), done.stderr
