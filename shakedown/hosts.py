@@ -36,6 +36,10 @@ def nodes(*patterns: str) -> list[str]:
         if sum(map(len, sets)) > _MOST or sum(ranges) > _MOST:
             raise ValueError(f"nodes({', '.join(map(repr, patterns))[:100]}): more than {_MOST} hosts")
         names = [name for found in sets for name in found]
+        if apart := next((name for name in names if len(name.split()) > 1), ""):
+            raise ValueError(
+                f"nodes({', '.join(map(repr, patterns))[:100]}): {apart!r}: expected a comma between hosts"
+            )
     except NodeSetException as error:
         form = 'expected a range from low to high, as "node[01-08]"'
         raise ValueError(f"nodes({', '.join(map(repr, patterns))}): {error}; {form}") from error

@@ -79,10 +79,10 @@ def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf with its dotted path, in the order of the document."""
+    """Yield every leaf with its dotted path, in the order of the document; a tuple as the list that it means."""
     for key, value in values.items():
         path = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{path}.")
         else:
-            yield path, value
+            yield path, list(value) if isinstance(value, tuple) else value

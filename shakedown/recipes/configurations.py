@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from shakedown.common import plain_yaml
 from shakedown.common.data import read_toml
 from shakedown.common.section import Section
 from shakedown.recipes.option import Text, Value
@@ -90,7 +91,7 @@ def read_experiment(text: str, keys: Callable[[str], bool]) -> Experiment:
     return Experiment(model=model, precision=_precision(overrides), options=options)
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+class _Loader(plain_yaml.Loader):
     """Loads a file in which each key stands once. Aliases, by which a short file becomes a long one, are refused."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from shakedown.cli.commands.init import init
 from shakedown.runner.pyinfra.from_ansible import translate
 from tests import forks
 
@@ -169,6 +171,19 @@ def test_a_small_file_that_stands_for_a_huge_one_is_refused(tmp_path: Path, name
         translate(tmp_path / name)
 
 
+def test_the_hosts_that_a_file_names_are_counted_while_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "same.ini").write_text("".join(f"n[1:199999] x={n}\n" for n in range(5)))
+    with pytest.raises(ValueError, match="are named"):
+        translate(tmp_path / "same.ini")
+
+
+@pytest.mark.parametrize("end", ["", ".0"])
+def test_a_number_longer_than_any_is_text_and_costs_no_more(tmp_path: Path, end: str) -> None:
+    (tmp_path / "n.yml").write_text(f"all: {{hosts: {{n1: {{x: 1{':00' * 3_000}{end}, y: 1:30}}}}}}\n")
+    values = made(tmp_path / "n.yml")[0]["n1"]
+    assert len(values["site_x"]) > 3_000 and values["site_y"] == 90
+
+
 def test_groups_that_have_each_other_on_many_ways_are_read_once_each(tmp_path: Path) -> None:
     pairs = [f"[a{n}:children]\na{n + 1}\nb{n + 1}\n[b{n}:children]\na{n + 1}\nb{n + 1}\n" for n in range(LEVELS)]
     (tmp_path / "a.ini").write_text(f"{''.join(pairs)}[a{LEVELS}]\nn1\n[b{LEVELS}]\nn2\n")
@@ -200,3 +215,58 @@ def test_the_inventory_is_for_those_who_may_read_the_file(tmp_path: Path) -> Non
         assert f"shakedown drift 'a b{mode:o}.py'" in out and "\x1b" not in err and "left out: host n1" in err
     code, _, err = forks.run([program, "init", "/proc/rack", "--from", source.name], tmp_path, os.environ)
     assert code == 2 and "/proc/rack: No such file or directory" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "left_out"),
+    [
+        ("a.ini", "[r]\nn1\n[all:children]\nr\nnosuch\n", ["group nosuch: no host is in it"]),
+        ("a.ini", "[r]\nn1\n[s:vars]\nx=1\n", ["group s: no host is in it"]),
+        ("a.ini", "[r]\nn1\n[r:var]\nx=1\n", ["group r: var: Ansible has hosts, children and vars there"]),
+        ("a.yml", "r: {hosts: {n1: }, var: {x: 1}}", ["group r: var: Ansible has hosts, children and vars there"]),
+        ("a.yml", "r: {hosts: {n1: }, children: {s: }}", ["group s: no host is in it"]),
+        ("a.ini", "n1\n", []),
+    ],
+)
+def test_no_group_and_no_part_of_one_is_dropped_in_silence(
+    tmp_path: Path, name: str, text: str, left_out: list[str]
+) -> None:
+    (tmp_path / name).write_text(text)
+    hosts, _groups, shown = made(tmp_path / name)
+    assert (list(hosts), shown) == (["n1"], left_out)
+
+
+def test_what_ansible_inventory_lists_has_the_values_of_its_hosts(tmp_path: Path) -> None:
+    listed = {
+        "_meta": {"hostvars": {"n1": {"ansible_host": "10.0.0.1"}}},
+        "all": {"children": ["ungrouped", "rack"]},
+        "rack": {"hosts": ["n1", "n2"]},
+    }
+    (tmp_path / "a.json").write_text(json.dumps(listed))
+    hosts, groups, left_out = made(tmp_path / "a.json")
+    assert hosts == {"n1": {"ssh_hostname": "10.0.0.1"}, "n2": {}}
+    assert (groups["rack"], left_out) == ("n[1-2]", [])
+
+
+def test_a_program_is_refused_with_how_to_run_it(tmp_path: Path) -> None:
+    (tmp_path / "hosts.sh").write_text("#!/bin/sh\necho {}\n")
+    with pytest.raises(ValueError, match=r"hosts\.sh: a program: run it, as init --from <\(ansible-inventory -i "):
+        translate(tmp_path / "hosts.sh")
+
+
+@pytest.mark.parametrize(
+    ("filename", "folder", "shown"),
+    [("out/a.py", "out", "out/a.py"), (None, "out", "out"), (None, None, "."), ("a.py", None, "a.py")],
+)
+def test_what_could_not_be_written_is_named(
+    tmp_path: Path, monkeypatch, filename: str | None, folder: str | None, shown: str
+) -> None:
+    """The file where the kernel names it (not on a full disk), else the folder."""
+
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device", filename)
+
+    monkeypatch.setattr("shakedown.cli.commands.init.lay_out", full)
+    (tmp_path / "a.ini").write_text("n1\n")
+    result = CliRunner().invoke(init, ["--from", str(tmp_path / "a.ini"), *([folder] if folder else [])])
+    assert (result.exit_code, result.stderr) == (2, f"shakedown: {shown}: No space left on device\n")

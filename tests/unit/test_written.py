@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.hosts import nodes
 from shakedown.runner.pyinfra.written import files, twice, unreadable
 from tests import forks
 
@@ -101,7 +102,8 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line_and_the_others(
 
 
 def test_another_value_of_group_data_is_refused(tmp_path: Path) -> None:
-    """pyinfra takes the file's, and of several files the last one's, without a word."""
+    """pyinfra takes the file's, and of several files the last one's: that of the nearer folder, as a site means it,
+    except where keys of a section would be lost."""
     folders = [tmp_path / "group_data", tmp_path / "sub/group_data"]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -109,8 +111,8 @@ def test_another_value_of_group_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sub/rack.py").write_text(f'rack = (["n1"], {own})\nother = ["n1"]\n')
     (folders[0] / "rack.py").write_text('nic = None\ngpu = "mi300x"\nsite_token = "b"\nsite_x = min(3, 4)\n')
     (folders[1] / "rack.py").write_text('gpu = "mi300x"\n')
-    (folders[0] / "other.py").write_text("site_y = 1\n")
-    (folders[1] / "other.py").write_text("site_y = 2\n")
+    (folders[0] / "all.py").write_text('site_y = 1\nsite_z = {"a": 1, "b": {"c": 2}}\nsite_t = {"a": (1, 2)}\n')
+    (folders[1] / "all.py").write_text('site_y = 2\nsite_z = {"a": 2}\nsite_t = {"a": [1, 2]}\n')
     shown = refused(tmp_path, "shakedown", "show", "sub/rack.py", "n1").splitlines()[1:]
     deploy = str(Path(__file__).parents[2] / "deploy/drift.py")
     assert shown == refused(tmp_path, "pyinfra", "sub/rack.py", deploy, "-y").splitlines()[-len(shown) :]
@@ -119,8 +121,68 @@ def test_another_value_of_group_data_is_refused(tmp_path: Path) -> None:
     assert lines == [
         f"group_data/rack.py:2: gpu = 'mi300x': {rest.format('sub/rack.py', 'rack')}",
         f"group_data/rack.py:3: site_token = (secret: not shown): {rest.format('sub/rack.py', 'rack')}",
-        f"sub/group_data/other.py:1: site_y = 2: {rest.format('group_data/other.py', 'other')}",
+        "sub/group_data/all.py:2: site_z = {'a': 2}: expected the whole section: group_data/all.py gives the group all "
+        "site_z.b.c, which pyinfra passes over",
     ]
+
+
+def test_the_nearer_folder_of_group_data_replaces_values_and_sections_that_lose_no_key(tmp_path: Path) -> None:
+    for folder, text in {
+        "group_data": 'gpu = "mi300x"\ntuning = {"groups": ("a",)}\nsystem = {"clock_synchronised": True}\n',
+        "sub/group_data": 'gpu = "cpu"\ntuning = {"groups": ["a"], "thp": "always"}\nsystem = None\n',
+    }.items():
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "all.py").write_text(text)
+    group = '(["n1"], {"tuning": {"groups": %s}})'
+    (tmp_path / "sub/rack.py").write_text(f"a = {group % '(chr(97),)'}\nb = {group % '[chr(97)]'}\n")
+    command = [str(Path(sys.executable).with_name("shakedown")), "show", "sub/rack.py", "n1"]
+    code, out, err = forks.run(command, tmp_path, os.environ)
+    shown = {line.split()[0]: " ".join(line.split()[1:]) for line in out.splitlines()}
+    assert code == 0, err
+    assert (shown["gpu.profile"], shown["tuning.groups"]) == ('"cpu" group all', '["a"] group b')
+    assert shown["tuning.thp"] == '"always" group all' and "system.clock_synchronised" not in shown
+
+
+def test_group_data_in_another_language_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "group_data").mkdir()
+    (tmp_path / "rack.py").write_text(f'rack = (["n1"], {CPU})\n')
+    for name in ("README.md", "all.yml", "rack.json"):
+        (tmp_path / "group_data" / name).write_text("gpu: cpu\n")
+    assert [line.strip() for line in refused(tmp_path).splitlines()[1:]] == [
+        "group_data/all.yml: the file = all.yml: expected Python: all.py",
+        "group_data/rack.json: the file = rack.json: expected Python: rack.py",
+    ]
+    (tmp_path / "group_data" / "all.py").write_text("read_by_hand = ['group_data/all.yml', 'group_data/rack.json']\n")
+    assert "the file" not in refused(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["rack.py", "group_data/all.py"])
+@pytest.mark.parametrize("end", ["raise SystemExit('no hosts today')", "import sys\nsys.exit(0)", "exit(3)"])
+def test_a_file_that_ends_the_program_is_named_and_never_a_verdict(tmp_path: Path, file: str, end: str) -> None:
+    (tmp_path / "group_data").mkdir()
+    (tmp_path / "rack.py").write_text(f'rack = (["n1"], {CPU})\n')
+    (tmp_path / file).write_text(f"{end}\n")
+    for argv in (("show", "rack.py", "n1"), ("drift", "rack.py")):
+        assert f"{file}:{end.count(chr(10)) + 1}: SystemExit: " in refused(tmp_path, "shakedown", *argv)
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ('(["n1 n2"], {})', "one name: nodes('n1,n2') makes several of it"),
+        ('(["n[1, 2]"], {})', "one name: nodes('n[1,2]') makes several of it"),
+        ('(["[2001:db8::2]"], {})', "'2001:db8::2' alone"),
+        ("(None, {})", 'a list of hosts, as ["node01"'),
+        ('(["n1"], {"ssh_port": 0})', "a port from 1 to 65535"),
+        ('(["n1"], {"ssh_port": 65536})', "a port from 1 to 65535"),
+        ('(nodes("n1 n2"), {})', "'n1 n2': expected a comma between hosts"),
+    ],
+)
+def test_what_is_expected_works_when_it_is_written_instead(tmp_path: Path, group: str, expected: str) -> None:
+    (tmp_path / "rack.py").write_text(f"from shakedown.hosts import nodes\nrack = {group}\nb = (['n1'], {CPU})\n")
+    assert expected in refused(tmp_path)
+    if "nodes('" in expected:
+        assert nodes(expected.split("'")[1]) == ["n1", "n2"]
 
 
 def test_a_value_that_its_file_changes_or_that_group_data_is_named_for_is_no_other_one(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def init(folder: Path | None, source: Path | None) -> None:
     except SiteError as error:
         unusable(f"nothing was written: remove these, or name another folder\n{error}")
     except OSError as error:
-        unusable(reason(str(error.filename or folder), error))
+        unusable(reason(str(error.filename or folder or "."), error))
     except ValueError as error:
         unusable(error)
     for path in written:

@@ -43,6 +43,7 @@ from shakedown.operations.atomic import TELLS
 from shakedown.runner.jobs.connection import SchedulerConnector, connecting_scheduler
 from shakedown.runner.progress import FEW, progress
 from shakedown.runner.pyinfra import host_keys
+from shakedown.runner.pyinfra.invocation import invocation
 
 COMMAND_S = 300.0  # for a command that names no limit of its own (`_timeout`)
 KILL_S = 10  # after a command's limit on the node: from SIGTERM to SIGKILL
@@ -319,6 +320,8 @@ def run_local_process(
 ) -> tuple[int, CommandOutput]:
     """pyinfra's function of this name, over `read_output`: the process does not outlive whoever waits for it."""
     process = Popen(f"exec {command}", shell=True, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    end = functools.partial(_end, process.pid)
+    invocation.local.add(end)
     try:
         if stdin:
             util.write_stdin(stdin, process.stdin)
@@ -326,8 +329,19 @@ def run_local_process(
         output = read_output(process.stdout, process.stderr, timeout, print_output, print_prefix)
         return process.wait(), output
     finally:
+        invocation.local.discard(end)
         if process.poll() is None:
-            with contextlib.suppress(PermissionError):  # of sudo: it has its limit
+            end()
+
+
+def _end(number: int) -> None:
+    """End a process and all that it started: each timeout(1) among them leads a group of its own."""
+    import psutil  # 20 ms that a run without an interrupt does not need
+
+    with contextlib.suppress(psutil.Error):
+        first = psutil.Process(number)
+        for process in [first, *first.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):  # of sudo: it has its limit
                 process.terminate()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from shakedown.common import plain_yaml
 from shakedown.common.lists import grouped
 from shakedown.common.text import counted
 from shakedown.hosts import folded, nodes
@@ -31,9 +32,26 @@ class _Group:
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     children: dict[str, None] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)  # parts that Ansible does not know
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no types
+class _Groups(dict[str, _Group]):
+    """The groups of a file, as they are read."""
+
+    _left = 4 * _MOST_HOSTS  # hosts that may still be named: ranges make many of a few characters
+
+    def add(self, group: _Group, pattern: str, own: dict[str, Any]) -> None:
+        """Add the hosts of a pattern to a group. Raise ValueError for too many of them."""
+        host_or_range, address = named(pattern)
+        hosts = _expanded(host_or_range)
+        self._left -= len(hosts)
+        if self._left < 0:
+            raise ValueError(f"{pattern[:60]!r}: more than {4 * _MOST_HOSTS} hosts are named, with those before it")
+        for host in hosts:
+            group.hosts.setdefault(host, {}).update(own | address)
+
+
+class _Loader(plain_yaml.Loader):
     """YAML with Ansible's tags: what they hide has no value here. Aliases count as long as what they stand for."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -54,10 +72,18 @@ def translate(source: Path) -> tuple[str, list[str]]:
     """Return the text of an inventory for pyinfra, and what was left out of it. Raise ValueError for a file that is no
     inventory of Ansible, OSError where one cannot be read."""
     groups = _read(source)
-    left_out: dict[str, None] = {}
+    strange = [
+        f"group {name}: {part}: Ansible has hosts, children and vars there"
+        for name in groups
+        for part in sorted(groups[name].others)
+    ]
+    left_out = dict.fromkeys(strange)
     members, depths = _members(groups, source)
     if not any(members.values()):
         raise ValueError(f"{source}: no host in it: {_FORM}")
+    left_out |= {
+        f"group {name}: no host is in it": None for name, own in members.items() if not own and name != "ungrouped"
+    }
     values = {name: dict(_renamed(group.values, f"group {name}", left_out)) for name, group in groups.items()}
     hosts: dict[str, dict[str, Any]] = {}
     for group in groups.values():
@@ -154,10 +180,16 @@ def _members(groups: Mapping[str, _Group], source: Path) -> tuple[dict[str, dict
 
 def _read(source: Path) -> dict[str, _Group]:
     text = _content(source)
-    groups = {"all": _Group()}
+    if text.startswith("#!"):
+        raise ValueError(f"{source}: a program: run it, as init --from <(ansible-inventory -i {source} --list --yaml)")
+    groups = _Groups(all=_Group())
     try:
         if source.suffix in (".yml", ".yaml", ".json"):
-            _add(groups, yaml.load(text, _Loader))
+            found = yaml.load(text, _Loader)
+            own = found.pop("_meta", {}).get("hostvars", {})  # ansible-inventory --list has all hosts' values there
+            _add(groups, found)
+            for group in groups.values():
+                group.hosts |= {host: {**values, **own.get(host, {})} for host, values in group.hosts.items()}
         else:
             _add_ini(groups, text)
         for path in sorted(source.parent.glob("group_vars/**/*")) + sorted(source.parent.glob("host_vars/**/*")):
@@ -182,21 +214,19 @@ def _content(path: Path) -> str:
     return text
 
 
-def _add(groups: dict[str, _Group], found: Any) -> None:
+def _add(groups: _Groups, found: Any) -> None:
     for name, parts in found.items():
         group = groups.setdefault(str(name), _Group())
         hosts, children = (parts or {}).get("hosts") or {}, (parts or {}).get("children") or {}
         for pattern in [hosts] if isinstance(hosts, str) else hosts:
-            host_or_range, address = named(str(pattern))
-            own = hosts.get(pattern) if isinstance(hosts, dict) else None
-            for host in _expanded(host_or_range):
-                group.hosts.setdefault(host, {}).update((own or {}) | address)
+            groups.add(group, str(pattern), (hosts.get(pattern) if isinstance(hosts, dict) else None) or {})
         group.values.update((parts or {}).get("vars") or {})
+        group.others |= {str(part) for part in parts or () if part not in ("hosts", "children", "vars")}
         group.children.update(dict.fromkeys(map(str, children)))
         _add(groups, children if isinstance(children, dict) else dict.fromkeys(children))
 
 
-def _add_ini(groups: dict[str, _Group], text: str) -> None:
+def _add_ini(groups: _Groups, text: str) -> None:
     """Add groups of INI: sections of hosts, "group:vars" and "group:children"."""
     parser = configparser.RawConfigParser(
         delimiters=("\0",), allow_no_value=True, strict=False, default_section="\0", comment_prefixes=("#", ";")
@@ -214,12 +244,12 @@ def _add_ini(groups: dict[str, _Group], text: str) -> None:
             elif kind == "children":
                 group.children[line.split()[0]] = None
                 groups.setdefault(line.split()[0], _Group())
+            elif kind not in ("", "hosts"):
+                group.others.add(kind)
             else:
                 pattern, *words = shlex.split(line, comments=True)
-                name, address = named(pattern)
                 own = {word: _literal(value) for word, _, value in (text.partition("=") for text in words)}
-                for host in _expanded(name):
-                    group.hosts.setdefault(host, {}).update(own | address)
+                groups.add(group, pattern, own)
 
 
 def _add_values(groups: dict[str, _Group], path: Path, parts: tuple[str, ...]) -> None:

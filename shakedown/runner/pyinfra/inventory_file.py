@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from inspect import ismodule
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -44,11 +45,14 @@ def groups_of(file: str) -> dict[str, Any]:
     values: dict[str, Any] = pyinfras.exec_file(file, return_locals=True)
     public = {name: value for name, value in values.items() if name[:1] != "_"}
     at = {name: written.line_of(name, file) for name in public}
-    wrong = [problem for name, value in public.items() for problem in _misread(at[name], name, value)]
+    misread = {name: list(_misread(at[name], name, value)) for name, value in public.items()}
+    wrong = [*written.other_languages(file), *chain.from_iterable(misread.values())]
     groups = {
-        name: value for name, value in values.items() if value != () and pyinfras._is_inventory_group(name, value)
+        name: value
+        for name, value in values.items()
+        if value != () and not misread.get(name) and pyinfras._is_inventory_group(name, value)
     }
-    if not groups:  # what may be another variable beside groups was meant as a group
+    if not groups and not wrong:  # what may be another variable beside groups was meant as a group
         others = {name: value for name, value in public.items() if isinstance(value, str | dict | set | Iterator)}
         wrong += [Problem(at[name], name, shown(value), _HOSTS) for name, value in others.items()]
     pairs = {name: value for name, value in groups.items() if isinstance(value, tuple) and len(value) == 2}
@@ -80,7 +84,9 @@ def _misread(file: str, name: str, value: Any) -> Iterator[Problem]:
         elif not isinstance(host, str) or not host:
             yield Problem(file, name, shown(host), "the name of a host, or a pair of the name and its data")
         elif host[0] != "@" and not SEVERAL.isdisjoint(host) and host.isprintable() and not ansible.named(host)[1]:
-            yield Problem(file, name, shown(host), f"one name: nodes({host!r}) makes several of it")
+            bare, words = ansible.named(host)[0], ",".join(re.findall(r"[^,\s]+", host))
+            several = f"one name: nodes({words!r}) makes several of it"
+            yield Problem(file, name, shown(host), f"{bare!r} alone" if ansible.is_ipv6(bare) else several)
         elif expected := no_name(host):
             yield Problem(file, name, shown(host), expected)
         if not isinstance(data, dict):
@@ -183,6 +189,8 @@ def _unusable(host: Host, layers: Sequence[Layer]) -> Iterator[Problem]:
         if not (_fits_as_another if isinstance(value, str | int | float) else _fits)(value, kinds[key]):
             name = getattr(kinds[key], "__name__", str(kinds[key]))
             yield Problem(where, key, _shown(key, value), f"a value of type {name}")
+        elif key == "ssh_port" and value is not None and not 0 < int(value) < 2**16:
+            yield Problem(where, key, _shown(key, value), "a port from 1 to 65535")
         elif key in _FILES and value and not _is_file(str(value)):
             name = printable(str(value), 200) if "PRIVATE KEY" not in str(value) else "file of that name"
             yield Problem(where, key, _shown(key, value), f"a file that exists: there is no {name} (in {Path.cwd()})")

@@ -71,6 +71,7 @@ class Invocation:
     error: str = ""  # what ended the run before its end, and was not the failure of every host
     search: Search = field(default_factory=Search)
     soak: Burn = field(default_factory=Burn)
+    local: set[Callable[[], None]] = field(default_factory=set)  # each ends a process that this machine is waited for
     finish: Callable[[], Verdict] | None = None  # reports how the run ended, and returns the verdict
 
     def ended_by(self, error: BaseException) -> None:
@@ -99,6 +100,8 @@ class _Interrupt:
             _write("\ninterrupted: closing the connections and the record\n")
         if invocation.ending:
             return
+        for end in [*invocation.local]:  # whoever waits for it may not have another turn
+            end()
         import gevent
         from pyinfra.context import ctx_state
 

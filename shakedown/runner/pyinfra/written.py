@@ -14,6 +14,7 @@ from typing import Any
 
 from shakedown.common.lists import grouped
 from shakedown.common.secrets import MASK, is_secret
+from shakedown.desired.layers import leaves
 from shakedown.desired.problems import Problem, shown
 from shakedown.hosts import few, nodes
 
@@ -30,6 +31,15 @@ def files(inventory: str, more: Iterable[str] = ()) -> list[Path]:
     read = [*(folder / "group_data" for folder in folders.values()), *map(Path, more)]
     found = (path for there in read for path in ([there] if there.is_file() else sorted(there.glob("*.py"))))
     return [file, *(path for path in found if path.suffix == ".py")]
+
+
+def other_languages(inventory: str) -> Iterator[Problem]:
+    """Yield the files of group_data that pyinfra passes over, as they are no Python, and that no Python file names."""
+    python = "".join(path.read_text(errors="replace") for path in files(inventory))
+    for folder in sorted({Path("group_data"), Path(inventory).parent / "group_data"}):
+        for path in sorted(folder.glob("*.*")):
+            if path.suffix in (".yml", ".yaml", ".json", ".toml", ".ini") and path.name not in python:
+                yield Problem(str(path), "the file", path.name, f"Python: {path.stem}.py")
 
 
 def unreadable(file: Path) -> Iterator[Problem]:
@@ -85,8 +95,9 @@ def twice(file: Path, groups: bool) -> Iterator[Problem]:
 
 
 def replaced(groups: Mapping[str, Mapping[str, Any]], read: Sequence[Path]) -> Iterator[Problem]:
-    """Yield the keys of groups' own data that a file of group_data has with another value, which pyinfra takes, as it
-    takes the last of several files of one group. A name that stands in its file once more may get its value there."""
+    """Yield the keys of groups' own data that a file of group_data has with another value, which pyinfra takes, and
+    what a file beside the inventory drops of a section of the working folder's file: it replaces values, and pyinfra
+    takes sections whole. A name that stands in its file once more may get its value there."""
     given = {group: {key: (read[0], value) for key, value in data.items()} for group, data in groups.items()}
     for path in read[1:]:
         of_group, tree = given.setdefault(path.stem, {}), ast.parse(path.read_bytes())
@@ -95,9 +106,11 @@ def replaced(groups: Mapping[str, Mapping[str, Any]], read: Sequence[Path]) -> I
             with suppress(ValueError, TypeError):  # no literal
                 file, before = of_group.get(name, (path, None))
                 here = ast.literal_eval(value)
-                if file != path and before != here and times[name] == 1:
-                    other = f"{file} gives the group {path.stem} another one, which pyinfra passes over"
-                    expected = f"one value: {other}: leave one out"
+                old, new = dict(leaves({name: before})), dict(leaves({name: here}))
+                lost = file != read[0] and isinstance(here, dict) and ", ".join(old.keys() - new.keys())
+                if file != path and times[name] == 1 and (lost if file != read[0] else old != new):
+                    other = f"{file} gives the group {path.stem} {lost or 'another one'}, which pyinfra passes over"
+                    expected = f"the whole section: {other}" if lost else f"one value: {other}: leave one out"
                     yield Problem(f"{path}:{line}", name, MASK if is_secret(name) else shown(here), expected)
                 of_group[name] = path, here
 
