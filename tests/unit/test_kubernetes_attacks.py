@@ -3,12 +3,13 @@ silence of the way is a node's, and nothing waits for ever."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -492,3 +493,63 @@ def test_no_two_hosts_have_their_jobs_on_one_node(server: Cluster, via: str) -> 
 def test_who_holds_a_node_is_named_with_the_namespace(server: Cluster) -> None:
     server.pod("train-0", "n1")
     assert Kubernetes().jobs_on(["n1", "n2"]) == {"n1": ["jobs/train-0"]}
+
+
+class Odd(Server):
+    """A server, or what stands before it, that answers with one object, of which one part is of another type."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.name, self.answer = "lab", answer
+
+    def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        return {"items": [self.answer]} if "list" in method else self.answer
+
+
+def with_odd_parts(document: Any, odd: Any) -> Iterator[Any]:
+    """A document again and again, each time with another part of it replaced."""
+    yield odd
+    parts = (
+        document.items() if isinstance(document, dict) else enumerate(document if isinstance(document, list) else ())
+    )
+    for key, part in parts:
+        for other in with_odd_parts(part, odd):
+            now = dict(document) if isinstance(document, dict) else list(document)
+            now[key] = other
+            yield now
+
+
+OBJECT = {
+    "metadata": {
+        "name": "run",
+        "resourceVersion": "1",
+        "ownerReferences": [{"kind": "Job"}],
+        "annotations": {"a": "b"},
+    },
+    "spec": {"nodeName": "n1", "taints": [{"key": "a", "effect": "NoSchedule"}], "containers": [{"resources": {}}]},
+    "status": {
+        "phase": "Pending",
+        "allocatable": {"amd.com/gpu": "8"},
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "x", "message": "y"}],
+        "containerStatuses": [{"state": {"waiting": {"reason": "x"}}}],
+    },
+}
+
+
+@pytest.mark.parametrize("odd", [None, 1, True, "x", [1], [None], {"a": 1}, {}, [[]], "9" * 5000], ids=range(10))
+def test_an_answer_of_wrong_types_is_a_refusal_in_words(odd: Any) -> None:
+    for answer in with_odd_parts(OBJECT, odd):
+        if not isinstance(answer, dict):
+            continue  # refused where it comes in
+        server = Odd(answer)
+        pods = Pods(server, {"a": "n1"}, WANTED, "run1")
+        pods._pods = {"a": "run"}
+        acts: list[tuple[Callable[..., Any], Any]] = [
+            (nodes.read, [server]),
+            (nodes.drain, [server, "n1", "x"]),
+            (nodes.resume, [server, "n1", "x"]),
+            (nodes.verify, [server, "n1", True, "x"]),
+            (pods._states, []),
+        ]
+        for act, words in acts:
+            with contextlib.suppress(KubernetesError):
+                act(*words)

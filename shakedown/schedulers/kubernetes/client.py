@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,6 +35,15 @@ class KubernetesError(SchedulerError):
 
 class Conflict(KubernetesError):
     """Another client has changed the object since it was read."""
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Raise KubernetesError where a part of an answer is of another type than the API has."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        raise KubernetesError(f"the API server's answer has a part of a wrong type: {error}") from None
 
 
 class Server:
@@ -105,6 +114,7 @@ class Server:
             options["_continue"] = token
         raise KubernetesError(f"{method} of {self.name}: more than {MOST} objects, or pages")
 
+    @understood()
     def change(self, read: str, patch: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """Change an object as it is now: `change` takes it and returns what to merge into it. It is called again where
         another client was quicker, so that no change is lost. Raise KubernetesError."""

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
-from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+from shakedown.schedulers.kubernetes.client import KubernetesError, Server, understood
 
 OUT = "shakedown/out"  # the taint
 REASON = "shakedown/reason"  # the annotation
@@ -70,6 +70,7 @@ class Node(Frozen):
         return ""
 
 
+@understood()
 def read(server: Server, names: Iterable[str] = (), selector: str = "") -> list[Node]:
     """Return all nodes, or the named ones, with their jobs. `selector`: of labels. Raise KubernetesError."""
     wanted = set(names)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from shakedown.common.text import counted, load_json, printable
 from shakedown.schedulers import interface
 from shakedown.schedulers.interface import Answer, lines_of
-from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+from shakedown.schedulers.kubernetes.client import KubernetesError, Server, understood
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, field, read
 from shakedown.schedulers.kubernetes.settings import Settings
 
@@ -178,6 +178,7 @@ class Pods(interface.Allocation):
                 time.sleep(0.1)
             pause = min(pause * 1.5, _ASK_S[1])
 
+    @understood()
     def _states(self) -> dict[str, tuple[str, str]]:
         """Return the phase of each node's pod, and why. One that is deleted, or that we did not make, is gone."""
         selector = f"shakedown/run={self._title}"
