@@ -1,8 +1,8 @@
 """Across nodes: every value that should be equal on the nodes of a group, and the odd one out.
 
-The most frequent value of a group is what the others are held to; where two values are equally frequent no node can be
-called right, so every node of the group is a suspect. No operation fixes a difference in what a node is made of, so an
-odd one out is a fail, or advice where `fleet.toml` says so.
+The others are held to what at least half of a group's nodes have, and more than have any other value. Without such a
+value no node can be called right, so every node of the group is a suspect. No operation fixes a difference in what a
+node is made of, so an odd one out is a fail, or advice where `fleet.toml` says so.
 """
 
 from collections import Counter, defaultdict
@@ -175,8 +175,8 @@ def _shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
                 node=node,
                 verdict=Verdict.WARN if claimed else Verdict(entry["verdict"]),
                 wanted=f"{'an' if kind == 'address' else 'a'} {kind} of its own",
-                actual=f"{value} on {parts[node]}",
-                evidence=f"the same {kind}: {others}"[:_LONGEST],
+                actual=value,
+                evidence=f"{parts[node]}; the same {kind}: {others}"[:_LONGEST],
                 remedy=Remedy(text=entry["remedy"]),
             )
 
@@ -287,14 +287,14 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bo
         yield from (_unread(subject, node, value, wanted, where) for node, value in unread.items())
     if len(ranking) == 1:
         return
-    split = ranking[0][1] == ranking[1][1]
+    split = ranking[0][1] == ranking[1][1] or 2 * ranking[0][1] < len(read)
     if (split and declared) or (is_listed(subject, "majority") and 2 * ranking[0][1] <= len(read)):
         return
     usual = ranking[0][0]
     sides = _sides(ranking, read)
     wanted = f"one value on {group or 'all nodes'}, there is no majority" if split else usual
     remedy = Remedy(
-        text=f"decide which value of {subject} is right, since several are equally frequent, and change the others"
+        text=f"decide which value of {subject} is right, since no value has a majority, and change the others"
         if split
         else f"bring {subject} to {usual}, as on {named(node for node, value in read.items() if value == usual)}"
     )

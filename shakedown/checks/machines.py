@@ -14,7 +14,7 @@ from socket import AF_INET, AF_INET6, inet_pton
 
 from shakedown.checks.compare import comparison
 from shakedown.checks.fleet_facts import knowledge, node_interfaces
-from shakedown.common.text import some
+from shakedown.hosts import named
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import NodeState, Reading, is_unreadable
 
@@ -22,7 +22,6 @@ BOOT, MACHINE, SERIAL, KEY, DEVICES = "boot id", "machine-id", "board serial", "
 Identities = dict[str, frozenset[str]]
 Repeated = tuple[list[str], set[str]]  # the names of one machine, and the identities that they share
 
-_MOST_NAMES = 8  # in one finding
 _MOST_COMPARED = 16  # machines that share an identity: a serial of "123456789" on every board needs no more
 _CLONED = {
     BOOT: "these nodes share one kernel: containers of one machine, or virtual machines resumed from one snapshot",
@@ -151,8 +150,11 @@ def _alike(known: Mapping[str, Identities]) -> dict[tuple[str, str], list[str]]:
 def findings(known: Mapping[str, Identities], several: Mapping[str, Repeated]) -> Iterator[Finding]:
     """Yield a failure for each name of a machine that has several, and advice for identities that were cloned."""
     for node, (names, shared) in several.items():
-        actual, evidence = f"the machine of {_names(names, node)}", f"the same {', '.join(sorted(shared))}"
-        remedy = Remedy(text=f"leave one of the {len(names)} names in the inventory: they lead to one machine")
+        actual, evidence = (
+            f"one machine under {len(names)} names: {named(names)}",
+            f"the same {', '.join(sorted(shared))}",
+        )
+        remedy = Remedy(text=f"keep one of the {len(names)} names in the inventory: they lead to one machine")
         yield comparison(Verdict.FAIL, "a machine of its own", actual, evidence, remedy).finding("fleet.machine", node)
     for (name, value), nodes in _alike(known).items():
         machines = {several[node][0][0] if node in several else node for node in nodes}
@@ -160,9 +162,5 @@ def findings(known: Mapping[str, Identities], several: Mapping[str, Repeated]) -
             continue
         wanted, remedy = f"a {name} of its own", Remedy(text=_CLONED[name])
         for node in nodes:
-            found = comparison(Verdict.WARN, wanted, f"the {name} of {_names(nodes, node)}", value[:100], remedy)
+            found = comparison(Verdict.WARN, wanted, f"the same on {named(nodes)}", value[:100], remedy)
             yield found.finding(f"fleet.{name.replace(' ', '_').replace('-', '_')}", node)
-
-
-def _names(names: list[str], node: str) -> str:
-    return some([name for name in names if name != node], _MOST_NAMES)

@@ -1,5 +1,6 @@
 """What the newest run or check that has read a node knows of it."""
 
+import shlex
 from typing import Any
 
 import click
@@ -15,12 +16,12 @@ from shakedown.runs.folder import run_ids
 from shakedown.state.findings import Verdict
 
 
-def show_state(host: str, form: str) -> None:
+def show_state(host: str, form: str, inventory: str) -> None:
     """Show what the newest run or check that has read the node knows of it."""
     directories = [RunDirectory(runs_folder() / run) for run in run_ids()]
     directory = next((one for one in directories if (one.path / f"states/{file_name(host)}.json").is_file()), None)
     if directory is None:
-        unusable(f"no run or check has read {host}: shakedown drift INVENTORY --limit {host}")
+        unusable(f"no run or check has read {host}: {shlex.join(['shakedown', 'drift', inventory, '--limit', host])}")
     with usable():
         record, state = directory.load(), directory.load_state(host)
     click.echo(f"{host}, as {directory.path} has it, {record.finished_at or record.started_at}", err=True)

@@ -40,6 +40,7 @@ def format_and_output(kind: type, none: str | None = None) -> Callable[[Command]
         @functools.wraps(function)
         def chosen(*args: Any, form: str | None, output: Path | None, **options: Any) -> Any:
             names = formats.names(kind)
+            output = None if str(output) == "-" else output  # standard output, as for other programs
             if form is None and output is not None:
                 form = format_for(output, names)
                 if form is None:

@@ -70,7 +70,9 @@ def place_of(given: str | Path | None = None) -> Place:
 
 def _is_text(path: Path) -> bool:
     """Whether the file is none of SQLite's. One that is missing, or empty, becomes a database; one that cannot be read
-    says so when it is opened."""
+    says so when it is opened, and so does what is no file: a FIFO would be waited for."""
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as file:
             begin = file.read(len(_MAGIC))
@@ -245,10 +247,13 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, writes: bool) -> Iterator[Connection]:
-        for file in (self.place.path, self.place.path.parent) if self.place.path else ():
-            if file.exists() and file.stat().st_mode & stat.S_IWOTH:  # in /tmp too: SQLite believes a journal beside it
-                why = f"every user may write {file}, and so decide what it says"
-                raise LedgerError(f"ledger {self.place.name}: {why}: chmod o-w {file}, then look at what is in it")
+        if file := self.place.path:
+            real = file.resolve()  # SQLite looks for a journal beside the file, and not beside a link
+            for place in dict.fromkeys((file, file.parent, real, *real.parents)):
+                mode = place.stat().st_mode if place.exists() else 0
+                if mode & stat.S_IWOTH and not (mode & stat.S_ISVTX and place in real.parents[1:]):
+                    why = f"every user may write {place}, and so decide what it says"
+                    raise LedgerError(f"ledger {self.place.name}: {why}: chmod o-w {place}, then look at what is in it")
         try:
             with self._engine().connect().execution_options(writes=writes) as connection, connection.begin():
                 yield connection

@@ -308,7 +308,8 @@ def _words(finding: Finding) -> str:
         return f"{value_text(finding.actual, finding.unit)} now, {later} at the next boot"
     if finding.unit and wanted.endswith(f" {finding.unit}") and actual.endswith(f" {finding.unit}"):
         wanted = wanted.removesuffix(f" {finding.unit}")
-    actual = without_name(actual, finding.node)
+    if not finding.name.startswith("fleet."):  # which name nodes and values of several nodes
+        actual = without_name(actual, finding.node)
     if finding.name == REACHABLE:
         return _ADDRESS.sub("*", actual)
     if finding.name.endswith("kernel_log"):

@@ -9,6 +9,7 @@ from shakedown.common.lists import grouped
 from shakedown.common.text import printable
 from shakedown.evidence.diagnosis import words
 from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.evidence.diagnosis.origin import STOOD_STILL
 from shakedown.gates import Gate
 from shakedown.gates.consequences import OF_SOME_NODE, named, split
 from shakedown.hosts import few
@@ -64,7 +65,7 @@ def sentence(remedy: str) -> str:
 
 def next_steps(record: RunRecord) -> list[str]:
     """Return what to do next: the diagnosis' remedy, and the command that comes after it."""
-    found = record.diagnosis
+    found = _diagnosis(record)
     if record.soak is not None:
         again = f"shakedown soak {shlex.quote(printable(record.inventory))} --resume {record.run_id}"
         return [] if record.soak.over or record.soak.rose else [f"  next: {again}"]
@@ -115,10 +116,24 @@ def _suspects(record: RunRecord) -> list[str]:
     return [name for suspect in result.suspects if suspect.kind == "node" for name in suspect.nodes] if result else []
 
 
+def _diagnosis(record: RunRecord) -> Diagnosis | None:
+    """Return the diagnosis; where a search names nodes and the diagnosis none, as far as it is of these nodes: what
+    another node has shown is not their cause."""
+    found, suspects = record.diagnosis, _suspects(record)
+    if found is None or found.origin or found.common or not suspects:
+        return found
+    own = words.causes(found, suspects)
+    if own:
+        cause, first = words.of_each(own), next(iter(own.values()))
+        return found.model_copy(update={"cause": cause, "remedy": first.remedy, "evidence": tuple(own.values())})
+    other = any(sign.node and sign.role != "echo" and sign.name not in STOOD_STILL for sign in found.evidence[:1])
+    return None if other else found
+
+
 def _named_by_search(record: RunRecord) -> str:
     """Return the sentence on what the search names, where the diagnosis names no node; empty: it does, or no search."""
-    found, names = record.diagnosis, few(_suspects(record))
-    if not names or (found is not None and found.origin):
+    found, names = _diagnosis(record), few(_suspects(record))
+    if not names or (record.diagnosis is not None and record.diagnosis.origin):
         return ""
     gates = [gate.name for gate in record.gates if gate.node is None and gate.verdict is Verdict.FAIL]
     failed = f"gate{'s' * (len(gates) > 1)} {', '.join(dict.fromkeys(gates))} failed with" if gates else ""
@@ -144,7 +159,7 @@ def of_run(record: RunRecord, directory: Path | None) -> Summary:
 def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: str = "") -> Summary:
     """Return the summary with what the record shows of a job that did not pass. `run`: how a command names the run,
     where it is not the latest one."""
-    found = record.diagnosis
+    found, shown = record.diagnosis, _diagnosis(record)
     result = record.isolation.result if record.isolation else None
     searched = [f"  search: {line}" for line in result_lines(result)][:_SEARCH] if result else []
     outcomes = [replace(outcome, why=own_reason(outcome.why, found)) for outcome in summary.outcomes]
@@ -152,7 +167,7 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
     return replace(
         summary,
         headline=_named_by_search(record) or (words.headline(found) if found else decided),
-        grounds=[*searched, *(f"  {words.evidence(sign)}" for sign in (found.evidence[:1] if found else ()))],
+        grounds=[*searched, *(f"  {words.evidence(sign)}" for sign in (shown.evidence[:1] if shown else ()))],
         outcomes=[outcome for outcome in outcomes if not _repeats(outcome, found)],
         next_steps=next_steps(record) if record.jobs and record.trials is None else (),
         gates=list(gate_lines(record.gates, found)),

@@ -26,7 +26,8 @@ from shakedown.state.node import NodeState, is_unreadable
 ROWS = 50  # of one table: a ticket is read by people
 LINES = 20  # of evidence, of findings and of earlier repairs
 TEXT = 300  # characters of one cell
-_MARKS = re.compile(r"([\\`*_\[\]<>|~#&])")
+_MARKS = re.compile(r"([\\`*_\[\]<>|~#&]|:(?=//)|(?<=www)\.)", re.I)  # of an address too: it would become a link
+_MENTION = re.compile(r"(?<!\w)@(?=\w)")
 
 
 def markdown(document: Findings | Judged | Run) -> str:
@@ -58,8 +59,8 @@ def code(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Return a text of ours that may hold words of others: without markup."""
-    return _MARKS.sub(r"\\\1", printable(text, TEXT))
+    """Return a text of ours that may hold words of others: without markup, links or mentions."""
+    return _MENTION.sub("`@`", _MARKS.sub(r"\\\1", printable(text, TEXT)))
 
 
 def candidates(record: RunRecord) -> list[str]:

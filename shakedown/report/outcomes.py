@@ -33,7 +33,7 @@ from shakedown.report.trials import of_trials
 from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict, worst
 
-SEEN = 11  # lines of an end below findings that say already which nodes took no part, and what was changed
+END = 9  # lines of an end below findings on the same screen, at least
 CUT = 60  # characters of the evidence of a gate that passed
 _SEEN = 24  # characters of what a gate that passed has seen
 _WHY = 60  # characters of the causes why nodes did not take part
@@ -50,7 +50,12 @@ def shown(document: Judged | Run) -> Iterator[RenderableType]:
         parts = judged(document)
     for part in parts:
         made = Text.from_markup(part) if isinstance(part, str) else part  # a text alone would be written as it stands
-        yield made if document.show_all or not isinstance(part, Table) else Constrain(made, screen.COLUMNS)
+        yield made if document.show_all else constrained(made)
+
+
+def constrained(part: Any) -> Any:
+    """Return a table in the columns of a screen, in a pipe too; another part as it is."""
+    return Constrain(part, screen.COLUMNS) if isinstance(part, Table | telemetry.Columns) else part
 
 
 def judgement(
@@ -216,18 +221,15 @@ def judged(document: Judged) -> Iterator[Any]:
     yield from map(escape, fitted([*lines, "evidence: each gate with its figures: the same command with --all"]))
 
 
-def report(
-    record: RunRecord, show_all: bool = False, directory: Path | None = None, seen: bool = False
-) -> Iterator[Any]:
+def report(record: RunRecord, show_all: bool = False, directory: Path | None = None, seen: int = 0) -> Iterator[Any]:
     """Yield a whole run: verdict, nodes, differences, gates; what several nodes share once, unless `show_all`. A job
-    that failed ends on one screen. `seen`: the findings stand above already."""
+    that failed ends on one screen. `seen`: lines above it, which have the findings already."""
     failed = record.diagnosis or any(not gate.verdict.passes for gate in record.gates)
     if record.kind == "drift" and not show_all:
         yield from _findings(record, show_all)
         return
     if failed and not show_all and record.trials is None:
-        most = SEEN if seen else LINES
-        yield from map(escape, fitted(summary_lines(failure.of_run(record, directory)), most=most))
+        yield from map(escape, fitted(summary_lines(failure.of_run(record, directory)), most=max(LINES - seen, END)))
         return
     if record.jobs and not (record.verdict.passes or show_all or record.ended_by or record.isolation or record.trials):
         yield from [] if seen else _findings(record, show_all)

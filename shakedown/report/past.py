@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,7 +14,8 @@ from shakedown.common.text import counted, decimal, printable, short
 from shakedown.hosts import few, named
 from shakedown.logs.metrics import METRICS
 from shakedown.report.formats import Calibrated, Compared, InService, Reliable, Remembered, Waivers
-from shakedown.report.terminal import COLOURS, table
+from shakedown.report.screen import COLUMNS
+from shakedown.report.terminal import CELL, COLOURS, table
 from shakedown.service.marks import step_line, when
 from shakedown.service.model import NodeService
 from shakedown.state.findings import Verdict
@@ -160,7 +162,6 @@ def reliability(document: Reliable) -> Iterator[RenderableType]:
 
 
 _STYLES = {"in service": "green", "suspect": "yellow", "being mended": "yellow", "out": "red", "unknown": "magenta"}
-_WHY = 160  # characters
 
 
 def board(document: InService) -> Iterator[RenderableType]:
@@ -168,25 +169,24 @@ def board(document: InService) -> Iterator[RenderableType]:
     found, show_all = document.board, document.show_all
     well = [node for node in found.nodes if node.standing == "in service" and not show_all]
     rest = [node for node in found.nodes if node not in well]
-    if rest:
-        made = table("node", "service", "since (UTC)", "why", "passed last", "next")
-        alike: dict[tuple[str, ...], list[NodeService]] = {}
-        for node in rest:
-            standing = f"{node.standing}: {node.rung}" if node.rung else node.standing
-            passed = f"{node.passed.load} {when(node.passed.at)}" if node.passed else "never"
-            row = (standing, when(node.since), printable(node.why, _WHY), passed, node.next)
-            alike.setdefault((*row, node.node if show_all else ""), []).append(node)
-        for (standing, *cells, _), nodes in alike.items():
-            names = few(node.node for node in nodes)
-            made.add_row(Text(names), Text(standing, style=_STYLES[nodes[0].standing]), *map(Text, cells))
-        yield made
+    alike: dict[tuple[str, ...], list[NodeService]] = {}
+    for node in rest:
+        standing = f"{node.standing}: {node.rung}" if node.rung else node.standing
+        since = f" since {when(node.since)} UTC" if node.since else ""
+        passed = f"passed last: {node.passed.load} {when(node.passed.at)}" if node.passed else "never passed"
+        row = (f"{standing}{since}, {passed}", node.why, node.next and f"next: {node.next}")
+        alike.setdefault((*row, node.node if show_all else ""), []).append(node)
+    for (first, *others, _), nodes in alike.items():
+        yield Text(few(node.node for node in nodes), style=_STYLES[nodes[0].standing])
+        for text in filter(None, (first, *others)):
+            yield Text(
+                textwrap.indent(textwrap.fill(printable(text, CELL), COLUMNS - 4, break_on_hyphens=False), "    ")
+            )
     if well:
         yield Text(f"in service: {few(node.node for node in well)}")
     for node in rest if show_all else ():
         yield from _history(node)
-    for mark in found.marks:
-        yield Text(printable(str(mark)))
-    yield from (Text(printable(note)) for note in found.notes)
+    yield from (_filled(str(text)) for text in (*found.marks, *found.notes))
     numbers = Counter(node.standing for node in found.nodes)
     counts = ", ".join(f"{count} {standing}" for standing, count in numbers.items())
     yield Text(f"{counted(len(found.nodes), 'node')}: {counts}")
@@ -196,10 +196,15 @@ def _history(node: NodeService) -> Iterator[RenderableType]:
     if not (node.steps or node.parts or node.evidence):
         return
     yield Text(f"\n{node.node}")
-    yield from (Text(f"  {step_line(step)}") for step in node.steps)
-    yield from (Text(f"  part: {part}") for part in node.parts)
-    if node.evidence:
-        yield Text(f"  evidence: {', '.join(node.evidence)}")
+    evidence = [f"evidence: {', '.join(node.evidence)}"] if node.evidence else []
+    parts = (f"part: {part}" for part in node.parts)
+    yield from (_filled(text, "  ") for text in (*map(step_line, node.steps), *parts, *evidence))
+
+
+def _filled(text: str, indent: str = "") -> Text:
+    """Return a text on lines of at most COLUMNS; no command or name is broken."""
+    made = textwrap.TextWrapper(COLUMNS, indent, indent, break_on_hyphens=False, break_long_words=False)
+    return Text(made.fill(printable(text, CELL)))
 
 
 def waivers(document: Waivers) -> Iterator[RenderableType]:

@@ -1,6 +1,6 @@
 """The findings of many nodes on one screen: a headline, a line for each cause with what to do, and the next commands.
 
-At most LINES lines of at most COLUMNS columns, in a pipe and in mail too. A node's name is never broken.
+At most View.lines lines of at most COLUMNS columns, in a pipe and in mail too. A node's name is never broken.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from shakedown.report.terminal import CELL, COLOURS, WIDEST, console, finding_li
 from shakedown.runs import CAPTURE
 from shakedown.state.findings import Finding, FixedBy, Verdict
 
-LINES = 22  # the verdict and the place of the evidence come after them
 COLUMNS = 100
 NAME = 24  # columns that the names of findings are aligned to, at most
 FIXED = 74  # columns that are no nodes', on a wide screen
@@ -49,6 +48,7 @@ class View:
     quiet: bool = False  # the headline alone
     all: bool = False  # each finding of each node
     advises: bool = True  # the commands to run next
+    lines: int = Findings.lines
 
     @property
     def whole(self) -> bool:
@@ -66,7 +66,13 @@ class View:
 
 def table(document: Findings) -> Iterator[Text]:
     """Yield the findings of all nodes, by cause."""
-    view = View(wide=document.wide, evidence=document.evidence, quiet=document.quiet, all=document.show_all)
+    view = View(
+        wide=document.wide,
+        evidence=document.evidence,
+        quiet=document.quiet,
+        all=document.show_all,
+        lines=document.lines,
+    )
     return screen(document.findings, document.nodes, document.verdict, document.inventory, view)
 
 
@@ -84,7 +90,7 @@ def screen(findings: Sequence[Finding], nodes: int, verdict: Verdict, inventory:
     if view.quiet or not found:
         return
     last = _footer(found, inventory, view) if view.advises else []
-    yield from _rows(found, inventory, view, LINES - 1 - len(last))
+    yield from _rows(found, inventory, view, view.lines - 1 - len(last))
     yield from (_line(line) for line in last)
 
 

@@ -3,26 +3,47 @@
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
+from rich.console import Console, ConsoleOptions
 from rich.table import Table
+from rich.text import Text
 
 from shakedown.common.lists import grouped
-from shakedown.common.text import counted, decimal, some
+from shakedown.common.text import counted, decimal, printable, some
 from shakedown.evidence.telemetry.summary import Channel, NodeTelemetry, Spread, channels
 from shakedown.report import terminal
-from shakedown.report.terminal import safe
 
 MOST = 8  # nodes that have a line of their own; with more, those alone of which there is something to say
 
 
-def table(nodes: Mapping[str, NodeTelemetry]) -> Table | None:
+def table(nodes: Mapping[str, NodeTelemetry]) -> "Columns | None":
     """Return a line for each node, median and in brackets the range; None where nothing was sampled."""
     head, rows = cells(nodes)
-    if not rows:
-        return None
-    made = terminal.table(*head)
-    for row in rows:
-        made.add_row(*map(safe, row))
-    return made
+    return Columns(head, rows) if rows else None
+
+
+class Columns:
+    """The table; where a line has no room for all columns, as several tables, so that no range is broken."""
+
+    def __init__(self, head: list[str], rows: list[list[str]]) -> None:
+        self._columns = list(zip(head, *rows, strict=True))
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        first, *others = self._columns
+        if 2 * len(others) + sum(max(map(len, column)) for column in self._columns) > options.max_width:
+            first, *others = [tuple(text.replace(" (", "\n(") for text in column) for column in self._columns]
+        while others:
+            used, taken = max(map(len, first[1:])), 0
+            for column in others:
+                longest = max(len(line) for text in column for line in text.split("\n"))
+                used += 2 + (min(longest, 20) if column[0] == "noted" else longest)
+                taken += used <= options.max_width
+            shown, others = [first, *others[: taken or 1]], others[taken or 1 :]
+            made = terminal.table(*(column[0] for column in shown))
+            for one in made.columns[1:]:
+                one.no_wrap = one.header != "noted"
+            for row in zip(*(column[1:] for column in shown), strict=True):
+                made.add_row(*(Text(printable(text, lines=True)) for text in row))
+            yield made
 
 
 def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]]]:
@@ -72,7 +93,7 @@ def _cell(channel: Channel, spread: Spread | None) -> str:
     if spread is None:
         return "-"
     low, middle, high = (value / channel.divisor for value in (spread.min, spread.median, spread.max))
-    span = f" ({decimal(low, 4)}..{decimal(high, 4)})" if decimal(low, 3) != decimal(high, 3) else ""
+    span = f" ({decimal(low, 3)}..{decimal(high, 3)})" if decimal(low, 3) != decimal(high, 3) else ""
     return f"{decimal(middle, 4)}{span}"
 
 

@@ -31,14 +31,14 @@ COLOURS = {
 }
 
 
-def console(stderr: bool = False) -> Console:
-    """Return a console that folds lines for a terminal or $COLUMNS, and keeps them whole for a pipe."""
+def console(stderr: bool = False, piped: int = 100) -> Console:
+    """Return a console that folds lines for a terminal, $COLUMNS, or a pipe of so many columns."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns[:6]) > 0:
         made.width = max(int(columns[:6]), NARROWEST)
     elif not made.is_terminal:
-        made.width = WIDEST
+        made.width = piped
     return made
 
 
@@ -48,10 +48,11 @@ def wide_console(file: TextIO) -> Console:
 
 
 def table(*columns: str) -> Table:
-    """Return an empty table: no lines, a blank between two columns, and long words broken where it would not fit."""
+    """Return an empty table: no lines, a blank between two columns, and long words broken where it would not fit, other
+    than the names of gates and figures."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        made.add_column(column, overflow="fold")
+        made.add_column(column, overflow="fold", no_wrap=column == "gate" or column.startswith("figure"))
     return made
 
 

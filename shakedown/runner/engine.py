@@ -67,7 +67,7 @@ def load(
         made: Inventory = pyinfras.make_inventory(hosts, override_data=data or {}, cwd=state.cwd)
     except DesiredStateError:
         raise
-    except Exception as error:  # an inventory is a user's program: it can raise anything
+    except (Exception, SystemExit) as error:  # an inventory is a user's program: it can raise anything, and end
         cause = getattr(error, "exception", error)  # pyinfra wraps what the file raised
         remedy = "" if inventory.endswith(".py") else f"; Ansible's becomes one by: shakedown init --from {inventory}"
         raise InventoryError(f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}{remedy}") from error
@@ -98,7 +98,7 @@ def load(
     return state
 
 
-def _raised_in(error: Exception, inventory: str) -> str:
+def _raised_in(error: BaseException, inventory: str) -> str:
     """Return the user's file in which an inventory failed, and the line: itself, or a file of group_data."""
     cause = getattr(error, "exception", error)
     if isinstance(cause, SyntaxError) and cause.filename:

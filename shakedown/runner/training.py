@@ -357,7 +357,7 @@ def show_judgement(current: Session) -> None:
             for number, part in enumerate(parts):
                 if not (texts and number):  # lines of one text stand together
                     out.print()
-                out.print(part)
+                out.print(outcomes.constrained(part))
     out.print()
     # Leftovers, and logs that could not be fetched.
     notes = grouped((note, node.name) for node in current.outcomes() for note in node.notes)

@@ -289,7 +289,7 @@ def _judge_all(current: Session) -> None:
             made += judge_job(directory, kept, current.evidence[kept.name]).gates
     record.trials = judge_trials(directory, record, current.evidence)
     assert record.trials is not None
-    made += gates(record.trials)
+    made += gates(record.trials, record.inventory)
     record.gates = [*shown.of_training(record.gates), *made]
     if stage.wanted.exclude:
         for node, why in named_nodes(record.trials).items():
@@ -301,11 +301,11 @@ def _judge_all(current: Session) -> None:
 def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> None:
     out = current.out
     for part in shown.tables(record):
-        out.print(part)
+        out.print(outcomes.constrained(part))
     shown_gates = [gate for gate in judged if gate.name in record.asked or gate.verdict != Verdict.OK]
     if shown_gates:
         out.print()
-        out.print(outcomes.gates_table(shown_gates))
+        out.print(outcomes.constrained(outcomes.gates_table(shown_gates)))
     took = f"took {time.monotonic() - _stage(current).began:.0f} s"
     out.print(f"trials: {outcomes.outcome(verdict_of(judged))}, {counted(len(judged), 'gate')}, {took}")
 

@@ -31,7 +31,7 @@ def judge_run(
     """Judge a run directory again. `judgements`: of its jobs, if known. Raises ValueError for a run without plan."""
     of_jobs = judge_jobs(directory, record, evidence) if judgements is None else judgements
     judged = [gate for judgement in of_jobs for gate in judgement.gates]
-    judged += trial_gates(trials) if (trials := judge_trials(directory, record, evidence)) else []
+    judged += trial_gates(trials, record.inventory) if (trials := judge_trials(directory, record, evidence)) else []
     soak = judge_soak(directory, record, evidence)
     return [*judged, *(soak_gates(soak, throttled(of_jobs)) if soak else [])]
 

@@ -1,10 +1,11 @@
 """The gates of trials: one for each trial over all nodes, and one for each node that a trial names."""
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from shakedown.common.text import counted, decimal, some
+from shakedown.common.text import counted, decimal, printable, some
 from shakedown.evidence import peers
 from shakedown.gates import Gate
 from shakedown.state.findings import Verdict
@@ -13,10 +14,13 @@ from shakedown.trials.workload.registry import PAIRS as ON_PAIRS
 from shakedown.trials.workload.registry import trials
 
 
-def gates(record: TrialsRecord) -> list[Gate]:
-    """Make the gates of a judged record."""
+def gates(record: TrialsRecord, inventory: str = "") -> list[Gate]:
+    """Make the gates of a judged record; `inventory` is for the commands of their remedies."""
+    where = shlex.quote(printable(inventory)) if inventory else "INVENTORY"
     makers = [(name, _pairs if trials()[name].on == ON_PAIRS else _nodes) for name in record.asked]
-    return [gate for name, make in makers for gate in make(record, name)]
+    made = [gate for name, make in makers for gate in make(record, name)]
+    remedies = [gate.remedy and gate.remedy.replace(" INVENTORY ", f" {where} ") for gate in made]
+    return [gate.model_copy(update={"remedy": remedy}) for gate, remedy in zip(made, remedies, strict=True)]
 
 
 def named_nodes(record: TrialsRecord) -> dict[str, str]:

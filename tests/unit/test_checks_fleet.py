@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from shakedown.checks import fleet_facts, machines
 from shakedown.checks.fleet import outliers
 from shakedown.checks.fleet_facts import knowledge
+from shakedown.report.causes import causes
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.node import NodeState
 from tests.states import DELETED, GIB, desired, healthy, image, unreadable, with_
@@ -88,6 +89,14 @@ def test_two_against_two_makes_suspects_of_all() -> None:
 def test_the_most_frequent_of_three_values_is_the_measure() -> None:
     found = compare(4, {1: {"system.bios_version": "2.0"}, 2: {"system.bios_version": "2.1"}})
     assert [(f.node, f.wanted) for f in found] == [("node01", "2.4.4"), ("node02", "2.4.4")]
+
+
+def test_without_half_of_the_nodes_no_value_is_the_measure() -> None:
+    """22 of 64 against 21 and 21: whoever is right, 42 would be called wrong."""
+    values = {number: {"system.bios_version": f"2.{number % 3}"} for number in range(1, 65)}
+    found = compare(64, values)
+    assert len(found) == 64 and all("no majority" in str(f.wanted) for f in found)
+    assert [len(cause.nodes) for cause in causes(found)] == [22, 21, 21]
 
 
 def test_nodes_of_different_groups_are_not_compared() -> None:

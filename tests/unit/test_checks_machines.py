@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from shakedown.checks import machines
 from shakedown.checks.fleet import outliers
+from shakedown.report.causes import causes
 from shakedown.state.findings import Finding, Verdict
 from tests.states import desired, healthy, unreadable, with_
 
@@ -24,18 +26,34 @@ def test_64_names_of_three_machines_fail_with_each_others_names() -> None:
     found = compare(names)
     assert {(f.name, f.verdict) for f in found} == {("fleet.machine", Verdict.FAIL)}
     assert {f.node for f in found} == {*names}
-    assert found[0].actual == (
-        "the machine of node03, node06, node09, node12, node15, node18, node21, node24 and 13 more"
-    )
+    assert str(found[0].actual).startswith("one machine under 22 names: node[00,03,06,09,12,15,")
+    assert [len(cause.nodes) for cause in causes(found)] == [22, 21, 21]
     assert found[0].evidence == "the same board serial, boot id, device serials, host key, machine-id"
 
 
 def test_one_machine_under_two_names_fails_with_both() -> None:
     found = compare({"a": 1, "b": 2, "alias": 1, "c": 3})
     assert [(f.node, f.name, f.actual) for f in found] == [
-        ("a", "fleet.machine", "the machine of alias"),
-        ("alias", "fleet.machine", "the machine of a"),
+        ("a", "fleet.machine", "one machine under 2 names: a, alias"),
+        ("alias", "fleet.machine", "one machine under 2 names: a, alias"),
     ]
+
+
+@pytest.mark.parametrize("names", [2, 3, 4, 12])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"system.hostname": "node1"},
+        {"system.host_key": "ssh-ed25519 AAAAsame"},
+        {"interfaces.0.ipv4": ["10.9.9.9/24"]},
+    ],
+)
+def test_what_names_share_is_one_cause_over_all_of_them(names: int, change: dict[Any, Any]) -> None:
+    """Whether they are one machine, or have one host name, key or address, however many they are."""
+    machines = {f"node{number}": number if change else 1 for number in range(1, names + 1)}
+    found = causes(compare(machines, dict.fromkeys(machines, change)))
+    assert [cause.nodes for cause in found] == [tuple(machines)]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +89,7 @@ def test_a_machine_that_was_booted_between_two_readings_is_one() -> None:
 def test_an_identity_that_was_cloned_alone_is_advice(change: dict[Any, Any], name: str) -> None:
     found = compare({"a": 1, "b": 2, "c": 3}, {"a": change, "c": change})
     assert [(f.node, f.name, str(f.verdict)) for f in found] == [("a", name, "warn"), ("c", name, "warn")]
-    assert str(found[0].actual).endswith(" of c") and found[0].remedy is not None
+    assert str(found[0].actual).endswith(" on a, c") and found[0].remedy is not None
 
 
 def test_nodes_of_one_image_are_different_machines() -> None:
@@ -94,3 +112,16 @@ def test_two_systems_on_one_kernel_are_advice_unless_they_show_the_same_devices(
 @pytest.mark.parametrize("text", ["", "None", "To Be Filled By O.E.M.", "Default string", "00000000", "0123456789"])
 def test_placeholders_identify_no_machine(text: str) -> None:
     assert compare({"a": 1, "b": 2}, {name: {"system.board_serial": text} for name in "ab"}) == []
+
+
+@pytest.mark.parametrize(
+    ("agree", "differ", "one"),
+    [
+        ({machines.SERIAL, machines.KEY}, {machines.BOOT}, True),  # booted between the two readings
+        ({machines.MACHINE, machines.KEY}, {machines.BOOT}, False),  # an image with its keys, on two boards
+        ({machines.SERIAL, machines.KEY}, {machines.BOOT, machines.MACHINE}, False),
+    ],
+)
+def test_another_boot_is_one_machine_only_by_its_board(agree: set[str], differ: set[str], one: bool) -> None:
+    here, there = ({name: frozenset({"a" if name in agree else node}) for name in agree | differ} for node in "bc")
+    assert machines.is_one_machine(here, there) is one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -167,6 +168,9 @@ def test_the_command_lists_its_faults_and_shows_the_rack(tmp_path: Path, monkeyp
     assert document["simulated"] is True and document["diagnosis"]["name"] == faults()[DEFAULT[-1]].cause
     assert {path.name for path in tmp_path.iterdir()} == {"simulated-runs"}
     (where,) = (tmp_path / "simulated-runs").glob(f"{SIMULATED}-*")
+    copy = shutil.copytree(where, tmp_path / "copy")  # whose path says nothing of it
+    for command in ("report", "judge"):
+        assert "SIMULATED: nothing of this run was measured" in CliRunner().invoke(main, [command, str(copy)]).output
     shown = CliRunner().invoke(main, ["report", str(where)])
     assert shown.exit_code == 1 and f"shakedown report {shlex.quote(str(where))} -v" in shown.stdout, shown.stdout
 
@@ -181,6 +185,54 @@ def test_sixty_four_nodes_with_seven_faults_fit_on_one_screen(tmp_path: Path, mo
     assert max(map(len, lines)) <= 100, ran.stdout
     assert lines[2].split()[:2] == ["FAIL", "gpu_count"] and "node63" in lines[end], ran.stdout
     assert "7 of 8 GPUs: 0000:47:00.0 left the bus at 04:38 " in lines[2]
+
+
+MANY = (
+    (
+        "gpu_ecc_corrected",
+        "unreachable",
+        "gpu_lost",
+        "c2",
+        "kfd",
+        "clock",
+        "gpu_memory_partition",
+        "shared_memory_full",
+    ),
+    ("node_lost", "gpu_partition", "gpu_bad_pages", "modules", "gpu_link_width", "provider", "memlock", "unreachable"),
+    ("gpu_lost", "provider", "gpu_hang", "gpu_partition", "memlock", "gpu_link_width", "image", "gpu_memory_partition"),
+)
+
+
+@pytest.mark.parametrize("names", MANY)
+def test_more_causes_and_a_failed_job_fit_on_the_same_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """Each cause has its line, and the end its headline, the next step and the place of the report."""
+    monkeypatch.chdir(tmp_path)
+    ran = CliRunner().invoke(main, ["demo", "--nodes", "24", *(word for name in names for word in ("--fault", name))])
+    lines = ran.stdout.splitlines()
+    assert len(lines) <= 25 and max(map(len, lines)) <= 100, ran.stdout
+    rows = [line for line in lines if line.split()[0] in ("FAIL", "DRIFT", "WARN")]
+    advice = "gpu_ecc_corrected" in names  # stands in the line of the rest
+    assert len(rows) == len(names) - 1 - advice, ran.stdout
+    begins = [line.split(":")[0].strip() for line in lines]
+    assert {"verdict", "next", "then", "report"} <= {*begins}, ran.stdout
+
+
+@pytest.mark.parametrize("names", [("disk_filled", "gpu_hang"), ("disk_filled", "rank_stops", "segmentation_fault")])
+def test_what_one_node_has_shown_is_no_cause_of_another(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Several bad nodes: each that is named has a cause of its own, or none."""
+    demo = played(tmp_path, *names, nodes=24)
+    demo.examine()
+    record = demo.train()
+    lines = CliRunner().invoke(main, ["report", str(tmp_path / record.run_id)]).stdout.replace("\n        ", " ")
+    (verdict,) = [line for line in lines.splitlines() if line.startswith("verdict: ")]
+    nodes = {name: demo.scenario.placed[name][0] for name in names}
+    for name, what in (("disk_filled", "a disk is full"), ("segmentation_fault", "a process crashed")):
+        if what in verdict:
+            assert f"{nodes[name]}: {what}" in verdict, verdict
+    assert [what for what in ("a disk is full", "a queue", "a process") if what in verdict], verdict
+    assert all(node in verdict for node in nodes.values()), verdict
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from shakedown.cli import main
+from shakedown.cli.output import format_and_output
 from shakedown.gates import Gate
 from shakedown.report import formats
 from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, SiteLayer, shows
@@ -118,3 +121,17 @@ def test_equal_values_of_many_nodes_are_written_once() -> None:
     assert value_text(codes) == "node[01-64]=0"
     assert value_text({**codes, "node07": -9}) == "node[01-06,08-64]=0, node07=-9"
     assert value_text({"a": 1, "b": 1}) == "a=1, b=1"
+
+
+def test_a_dash_in_place_of_a_file_is_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of this name was written, and nothing printed."""
+    monkeypatch.chdir(tmp_path)
+
+    @click.command()
+    @format_and_output(formats.Run)
+    def command(form: str, output: Path | None) -> None:
+        click.echo(f"{form} {output}")
+
+    for words, shown in (["--output", "-"], "table None"), (["--output", "-", "--format", "json"], "json None"):
+        assert CliRunner().invoke(command, words).stdout == f"{shown}\n"
+    assert CliRunner().invoke(command, ["--output", "./a.md"]).stdout == "markdown a.md\n"

@@ -667,3 +667,13 @@ def test_a_writer_that_clashes_with_another_tries_again_and_then_says_so(
     else:
         ledger.add(run)
         assert ledger.knows(run.path.name)
+
+
+def test_a_fifo_in_the_place_of_a_ledger_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    opens = threading.Timer(10, lambda: os.close(os.open(tmp_path / "fifo", os.O_WRONLY | os.O_NONBLOCK)))
+    opens.start()  # one that waits reads the end of the file then, and takes it for an empty ledger
+    with pytest.raises(LedgerError, match=r"unable to open|disk I/O error"):
+        open_ledger(tmp_path / "fifo").knows("x")
+    assert opens.is_alive()
+    opens.cancel()

@@ -91,7 +91,7 @@ def test_each_dependency_is_imported_and_each_import_is_one() -> None:
     names = packages_distributions()
     used = {distribution(names[module][0]) for module in imported(files) if module in names}
     asked = {distribution(requirement) for requirement in PROJECT["dependencies"]}
-    carried = {"psutil", "pyudev", "amdsmi"}  # in the bundle, not imported here
+    carried = {"pyudev", "amdsmi"}  # in the bundle, not imported here
     optional = PROJECT["optional-dependencies"]
     extra = {
         distribution(requirement) for name in ("kubernetes", "isolation", "ledger") for requirement in optional[name]

@@ -159,4 +159,5 @@ def test_values_that_all_nodes_share_name_some_of_them() -> None:
     states = {f"n{number}": with_(bare(number), {"interfaces.0.ipv4": ["10.0.0.7/16"]}) for number in range(240)}
     found = [f for f in fleet.outliers(states, {}, {}) if f.name == "fleet.address.10.0.0.7"]
     assert len(found) == 240 and {len(finding.evidence) for finding in found} == {1000}
-    assert found[0].evidence.startswith("the same address: n1 (eth0), n2 (eth0)") and "n0 " not in found[0].evidence
+    assert found[0].evidence.startswith("eth0; the same address: n1 (eth0), n2 (eth0)")
+    assert "n0 " not in found[0].evidence

@@ -28,6 +28,7 @@ from shakedown.evidence.telemetry.summary import summary
 from shakedown.gates import Gate
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Earlier, Past
+from shakedown.report import markdown
 from shakedown.report.files import FILES, write_reports, write_to
 from shakedown.report.formats import Findings, Judged, Run, text_of
 from shakedown.report.overview import overview
@@ -124,6 +125,16 @@ def test_what_others_say_is_text_in_every_format(form: str) -> None:
         assert len(re.findall(r"(?<!\\)\|", rows[0])) == 6, "a pipe ends no cell"
     else:
         assert "<script>alert" not in text and text.count("<script") == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["https://evil.example/x", "HTTP://e.example", "www.evil.example", "@all", "x (@team)"]
+)
+def test_what_others_say_is_no_link_and_calls_nobody(text: str) -> None:
+    """A serial number in a ticket, as GitHub, GitLab and chats read it."""
+    shown = re.sub(r"`[^`]*`", "", markdown.words(text))
+    assert not re.search(r"(?<!\\)://|www\.|@\w", shown, re.I), shown
+    assert markdown.words("root@node01: 1@2") == "root@node01: 1@2"
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])

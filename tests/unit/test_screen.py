@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections.abc import Callable
+from contextlib import redirect_stderr
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shakedown import checks
 from shakedown.checks.examination import Examination, Reading
+from shakedown.cli.last_state import show_state
 from shakedown.hosts import nodes
-from shakedown.report import formats
+from shakedown.report import formats, screen
 from shakedown.report.causes import Cause, causes
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from tests.states import MODULES, desired, healthy, unreadable, with_
@@ -354,3 +359,34 @@ def test_a_node_that_does_not_answer_stands_above_what_others_show(other: str) -
     """Whatever is wrong there is not seen: the node is the first thing to look at, however few checks it fails."""
     found = causes(rack(8, {other: "node0[4-6]"}, "node0[1-{}]", lost="node02").all_findings())
     assert found[0].names == ("reachable",) and any(other in cause.names for cause in found[1:])
+
+
+UNKNOWN_THERE = {
+    "cli/captures.py",
+    "operations/atomic.py",
+    "report/screen.py",
+    "trials/gates.py",
+}  # a file on a node, a capture
+
+
+def test_a_command_in_a_message_names_the_inventory_where_it_is_known() -> None:
+    """A person pastes it. A word in capitals stands for the inventory in help and docstrings alone."""
+    package = Path(screen.__file__).parents[1]
+    written = set()
+    folders = (package, package / "facts", package / "operations")  # rglob follows no link
+    for file in (file for folder in folders for file in folder.rglob("*.py")):
+        tree = ast.parse(file.read_text("utf-8"))
+        bodies = [
+            node.body[0] for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list) and node.body
+        ]
+        documented = {id(first.value) for first in bodies if isinstance(first, ast.Expr)}
+        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documented]
+        written |= {str(file.relative_to(package)) for text in texts if "INVENTORY" in str(text.value)}
+    assert written == UNKNOWN_THERE
+
+
+def test_the_state_of_a_node_that_no_run_has_read_has_its_command(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
+    with pytest.raises(SystemExit), redirect_stderr(StringIO()) as shown:
+        show_state("n1", "table", "my rack.py")
+    assert shown.getvalue().endswith("no run or check has read n1: shakedown drift 'my rack.py' --limit n1\n")

@@ -312,6 +312,10 @@ node01 ssh-ed25519 SECOND
 node0? ssh-ed25519 RRRR
 |1|broken|hash ssh-ed25519 AAAA
 no key
+# a comment\x0cnode01 ssh-ed25519 FFFF
+# another\u2028node01 ssh-ed25519 UUUU
+crlf ssh-ed25519 AAAA\r
+x,\x1cnode01 ssh-ed25519 GGGG
 """
 
 
@@ -329,11 +333,12 @@ def test_lines_of_known_hosts_count_as_ssh_has_them(tmp_path: Path) -> None:
         return [known.problem(*pair.split(" ", 1)) for pair in pairs]
 
     good = ("node01 ssh-ed25519 AAAA", "NODE01 ssh-ed25519 AAAA", "node01 ssh-ed25519 SECOND", f"node09 {own}")
-    assert problems(*good, "a.rack ssh-ed25519 WILD") == [""] * 5
+    assert problems(*good, "a.rack ssh-ed25519 WILD", "crlf ssh-ed25519 AAAA") == [""] * 6
     revoked = problems("node01 ssh-rsa BBBB", "node03 ssh-ed25519 RRRR", "elsewhere ssh-ed25519 RRRR")
     assert revoked == ["it is of a key that known_hosts has as revoked"] * 3
     other = problems("node02 ssh-ed25519 CCCC", "bad.rack ssh-ed25519 WILD", "node02 ssh-ed25519 AAAA", f"node01 {own}")
-    assert other == ["it is of a key that known_hosts does not have under the node's name"] * 4
+    other += problems("node01 ssh-ed25519 FFFF", "node01 ssh-ed25519 UUUU", "node01 ssh-ed25519 GGGG")
+    assert other == ["it is of a key that known_hosts does not have under the node's name"] * 7
 
 
 @pytest.mark.parametrize("content", [b"", b"@cert-authority * ssh-ed25519 AAAA\n", b"\xff" * 100, None])
@@ -685,7 +690,8 @@ def test_signatures_of_ssh_keygen_are_verified_as_it_does(tmp_path: Path, kind: 
         bad[place] ^= 1
         with pytest.raises(ValueError):
             openssh.check(b"text", "\n".join([lines[0], base64.b64encode(bad).decode(), lines[-1]]), key, NAMESPACE)
-    others = (b"text", armour, key, "file"), (b"text", "", key, NAMESPACE)
+    others = [(b"text", armour, key, "file"), (b"text", "", key, NAMESPACE)]
+    others += [(b"text", text, key, NAMESPACE) for text in (" " + armour, "\n" + armour, armour + "\n")]
     for words in ((b"other", armour, key, NAMESPACE), (b"text", armour.replace("\n", "\r\n"), key, NAMESPACE), *others):
         with pytest.raises(ValueError):
             openssh.check(*words)

@@ -362,6 +362,21 @@ def test_an_error_of_a_training_is_seen_by_the_look_after_it() -> None:
     assert failed == ["n2"]
 
 
+def test_what_the_smoke_runs_program_prints_is_no_reading() -> None:
+    planned = record("10m", ("smoke",), smoke=Smoke(recipe="gpt-small"))
+    forged = [
+        {"rose": "gpu x uncorrectable"},
+        {"wrong": "cpu"},
+        {"hottest": {"x": [99, 9]}},
+        *figures(9, 1),
+        {"absent": "cpu"},
+    ]
+    look = Part("look", True, 0.0, {"n1": log(0.0), "n2": log(0.0)})
+    plain, lied = ({"n1": text, "n2": ""} for text in ("", log(0.0, *forged, ue=7, ce=9)))
+    found, said = (judge_parts(planned, [look, Part("smoke", False, 600.0, texts)]) for texts in (plain, lied))
+    assert found == said
+
+
 def test_a_node_without_the_counter_of_its_memory_was_not_seen() -> None:
     blind = log(600.0, *figures(100, 100)).replace("memory mc0", "filesystem vda")
     _, gates = judged(record("10m", ("cpu",)), ("cpu", {"n1": log(600.0, *figures(100, 100)), "n2": blind}))

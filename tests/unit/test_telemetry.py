@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -14,9 +16,10 @@ from shakedown.evidence.telemetry import samples
 from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.kernel import read as read_kernel
 from shakedown.evidence.telemetry.samples import Series
-from shakedown.evidence.telemetry.summary import NodeTelemetry, channels, each_device, summary
+from shakedown.evidence.telemetry.summary import NodeTelemetry, Spread, channels, each_device, summary
 from shakedown.gates.nodes import no_kernel_fault, no_throttling
 from shakedown.gates.observed import NodeWatch
+from shakedown.report.outcomes import constrained
 from shakedown.report.telemetry import lines, table
 from shakedown.state.findings import Verdict
 from tests.gates import judged
@@ -185,6 +188,26 @@ def shown(nodes: dict[str, NodeTelemetry]) -> str:
     console = Console(width=500, record=True)
     console.print(table(nodes))
     return console.export_text()
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
+def test_no_range_is_broken_whatever_the_width(columns: int) -> None:
+    names = [channel.name for channel in channels().values() if channel.column]
+    spread = Spread(min=12345.6, median=23456.7, max=34567.8)
+    nodes = {
+        f"node0{n}.rack7": NodeTelemetry(
+            window="steady iterations", samples=5, seconds=9, channels=dict.fromkeys(names, spread)
+        )
+        for n in range(8)
+    }
+    console = Console(file=io.StringIO(), width=columns)
+    console.print(table(nodes))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert len(re.findall(r"\(\S+\.\.\S+\)", text)) == text.count("(") == len(names) * len(nodes)
+    assert max(map(len, text.splitlines())) <= columns
+    console = Console(file=io.StringIO(), width=1000)  # as of a pipe
+    console.print(constrained(table(nodes)))
+    assert max(map(len, console.file.getvalue().splitlines())) <= 100  # type: ignore[attr-defined]
 
 
 def test_the_table_names_who_was_throttled_and_folds_many_nodes() -> None:

@@ -298,6 +298,9 @@ def test_earlier_runs_decide_where_no_peers_do_and_else_raise_doubt() -> None:
     alone = record({"node1": [10.0, 10.0]})
     assert [each.standing for each in alone.judged] == ["unknown"]
     assert "with more nodes" in str(gates.gates(alone)[0].remedy)
+    named, unnamed = (str(gates.gates(alone, site)[0].remedy) for site in ("my rack.py", ""))
+    assert named.startswith("run shakedown trials 'my rack.py' --only ") and "INVENTORY" not in named
+    assert unnamed.startswith("run shakedown trials INVENTORY --only ")
 
     def standing(record_: TrialsRecord, value: float) -> list[str]:
         return [each.standing for each in judge.judge_record(record_, {"node1": earlier(value)}).judged]

@@ -11,7 +11,10 @@ from shakedown.cli.output import format_and_output, show_document, with_all
 from shakedown.cli.words import EXIT_CODES, in_a_writable_folder, unusable
 from shakedown.common.nearest import nearest
 from shakedown.common.text import counted
+from shakedown.report import screen
 from shakedown.report.formats import Findings, Run, write
+from shakedown.report.outcomes import END
+from shakedown.report.summary import LINES
 from shakedown.runner.demo.play import Demo
 from shakedown.runner.demo.scenario import DEFAULT, INVENTORY, SIMULATED, Scenario, faults
 
@@ -72,12 +75,14 @@ def demo(
     chosen = () if names == ("none",) else names or DEFAULT
     run = Demo(Scenario.of(count, chosen, seed), folder, seed, lambda event: _say(event.text, event.kind))
     _say(f"{count} simulated nodes; no hardware is used. Faults: {', '.join(chosen) or 'none'}")
-    findings = run.examine()
+    findings, seen = run.examine(), 0
     if form == "table" and output is None:
         click.echo(f"{SIMULATED}: nothing below was measured; {INVENTORY} stands for your own inventory")
         at = datetime.now(UTC).isoformat(timespec="seconds")
         verdict = run.examination.verdict()
-        write(Findings(verdict, count, findings, show_all, inventory=INVENTORY, at=at), form)
+        document = Findings(verdict, count, findings, show_all, inventory=INVENTORY, at=at, lines=LINES - 1 - END)
+        seen = 1 + len(list(screen.table(document)))
+        write(document, form)
     for name, nodes in run.repair().items():
         _say(f"operation {name}: {counted(len(nodes), 'node')} changed")
     try:
@@ -85,7 +90,7 @@ def demo(
     except OSError as error:
         unusable(f"{folder}: {error.strerror or error}")
     directory = folder / record.run_id
-    code = show_document(Run(record, show_all, directory, seen=output is None), form, output, record.verdict)
+    code = show_document(Run(record, show_all, directory, seen=seen), form, output, record.verdict)
     _say("the report as a page:")
     _say(f"shakedown report {directory} --output report.html")
     sys.exit(code)

@@ -25,7 +25,7 @@ from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs
 from shakedown.runs.directory import Evidence, RunDirectory, RunRecord
 from shakedown.runs.folder import find_run
 from shakedown.runs.judging import judge_jobs, judge_run, verdict_of
-from shakedown.runs.watch.notes import no_end
+from shakedown.runs.watch.notes import remarks
 from shakedown.state.findings import Verdict, worst
 
 _COUNT = click.IntRange(min=1, max=10**9)
@@ -181,7 +181,7 @@ def _judge_run(name: str, baseline: bool, show_all: bool, ledger: bool) -> Judge
         judged = judge_run(directory, record, evidence, judgements)
         died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
         judged = with_origin(judged, died_of)
-        messages = [*messages, *no_end(directory.path, record, bool(run.archive))]
+        messages = [*messages, *remarks(directory.path, record, bool(run.archive))]
         verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if run.altered else [])])
         if ledger:
             _keep(run, record.model_copy(update={"gates": judged, "verdict": verdict}))

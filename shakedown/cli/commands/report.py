@@ -14,7 +14,7 @@ from shakedown.common.text import printable
 from shakedown.report.formats import Remembered, Run, names
 from shakedown.runs.archive.read import opened_run
 from shakedown.runs.folder import run_ids
-from shakedown.runs.watch.notes import no_end
+from shakedown.runs.watch.notes import remarks
 from shakedown.state.findings import Verdict, worst
 
 WEEKS = 2000  # runs of a ledger that are shown together: the newest
@@ -52,7 +52,7 @@ def report(
         if altered:
             record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
         lines = [*messages, *altered, directory.lacking(record)]
-        for line in [*lines, *no_end(directory.path, record, bool(opened.archive))]:
+        for line in [*lines, *remarks(directory.path, record, bool(opened.archive))]:
             if line:
                 click.echo(f"shakedown: {printable(line)}", err=True)
         links = "" if messages else f"{directory.path.resolve().as_uri()}/"

@@ -7,9 +7,11 @@ import click
 
 from shakedown.cli.output import format_of
 from shakedown.cli.words import EXIT_CODES, Target, over_inventory, usable
+from shakedown.hosts import few
 from shakedown.ledger import LedgerError
 from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import InService, write
+from shakedown.state.findings import Verdict
 
 PREPARE = ("gevent",)
 SECTION = "Operate"
@@ -70,6 +72,9 @@ def service(
                     none = "there is none yet: only what is read now counts"
                     click.echo(f"shakedown: ledger {ledger.place.name}: {none}", err=True)
                 found = work.first(state, keep, acts or bool(taken), taken)
+                if found.board().verdict is Verdict.FAIL and not acts:  # whatever was read now
+                    absent = [node.node for node in found.board().nodes if node.standing != "in service"]
+                    keep(f"not in service: {few(absent)}")
             except LedgerError as error:  # in words, and no traceback
                 _unread(error)
         if acts:

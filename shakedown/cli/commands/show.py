@@ -41,7 +41,7 @@ def show(target: Target, host: str, last_state: bool, form: str) -> None:
     if last_state:
         from shakedown.cli.last_state import show_state  # 200 ms that the desired state does not need
 
-        show_state(host, form)
+        show_state(host, form, target.inventory)
         return
     merged = resolved.merged[host]
     smoke = resolved.states[host].smoke

@@ -1,9 +1,10 @@
 """A diagnosis in words: the answer in one line, then what it rests on, then what to do."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
 from shakedown.evidence.diagnosis.common import where
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
@@ -53,8 +54,22 @@ def parts(diagnosis: Diagnosis) -> Headline:
     if diagnosis.origin:
         return Headline(_names(diagnosis.origin), cause, f"{diagnosis.confidence}: {diagnosis.why}", since)
     undecided = diagnosis.confidence == "undecided"
+    own = causes(diagnosis, diagnosis.among)
+    cause = printable(of_each(own), _WIDTH) if len({sign.name for sign in own.values()}) > 1 else cause
     names = f"undecided between {_names(diagnosis.among)}" if diagnosis.among else ""
     return Headline(names or "the origin is undecided" * undecided, cause, diagnosis.why, since)
+
+
+def causes(diagnosis: Diagnosis, nodes: Collection[str]) -> dict[str, Sign]:
+    """Return the sign of each of the nodes that shows its own cause; nothing of a node that has none."""
+    own = [sign for sign in diagnosis.evidence if sign.node in nodes and sign.role != "echo" and sign.cause]
+    return {str(sign.node): sign for sign in sorted(own, key=lambda sign: not sign.symptom)}
+
+
+def of_each(signs: Mapping[str, Sign]) -> str:
+    """Return the causes of several nodes, and of which nodes where they differ."""
+    alike = grouped((sign.cause, node) for node, sign in signs.items())
+    return "; ".join(f"{few(nodes)}: {cause}" if len(alike) > 1 else cause for cause, nodes in alike.items())
 
 
 def headline(diagnosis: Diagnosis) -> str:

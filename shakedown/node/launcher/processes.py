@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Callable, List, NamedTuple, Optional
 
 MARK = "SHAKEDOWN_RUN"  # stands in the environment of everything that a run starts: "<run id>/<node>/<random>"
+_ENVIRONMENT = 1 << 20  # characters: any user decides how long that of a process of theirs looks (PR_SET_MM_MAP)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
@@ -78,7 +79,8 @@ def members(mark: str, watchdog: Optional[int]) -> List[Process]:
     entry = "%s=%s" % (MARK, mark)
 
     def carries_mark(pid: int) -> bool:
-        return entry in kernel_text("/proc/%d/environ" % pid).split("\0")
+        text = kernel_text("/proc/%d/environ" % pid, _ENVIRONMENT)
+        return "\0%s\0" % entry in "\0%s\0" % text
 
     def descends(process: Optional[Process]) -> bool:
         while process is not None and process.pid > 1:

@@ -56,6 +56,7 @@ class Findings:
     evidence: bool = False  # of each cause, where a format folds the findings
     wide: bool = False  # lines of any width
     quiet: bool = False  # the verdict alone
+    lines: int = 22  # of the table: the verdict and the place of the evidence come after them
     plan: Preview | None = None  # of a dry run: what the run would do
     groups: Mapping[str, str] = field(default_factory=dict)  # node -> its group in the inventory, as a rack
     source: str = "drift"  # who examined the nodes: the controller, or their "agents"
@@ -84,7 +85,7 @@ class Run:
     directory: Path | None = None
     links: str = ""
     secrets: Collection[str] = ()
-    seen: bool = False  # a reader of the table has seen the findings
+    seen: int = 0  # lines of a screen that a reader of the table has seen the findings on
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ def text_of(document: Any, form: str) -> str:
 def _console(file: io.StringIO | None = None) -> Console:
     from shakedown.report import terminal  # rich, 50 ms: documents for programs do without
 
-    return terminal.console() if file is None else terminal.wide_console(file)
+    return terminal.console(piped=terminal.WIDEST) if file is None else terminal.wide_console(file)
 
 
 def _parts(document: Any, form: str) -> Iterable[Part]:

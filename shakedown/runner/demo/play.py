@@ -161,7 +161,7 @@ class Demo:
         """Search for the bad node where the run has failed and nothing names one."""
         plan, found = record.jobs[0].plan, record.diagnosis
         faults = [(node, fault) for node in self.scenario.nodes for fault in self.scenario.of_node(node)]
-        bad = {node for node, fault in faults if fault.stops or fault.slow != 1}
+        bad = {node for node, fault in faults if fault.in_job and not fault.loss}
         named = found is not None and bool(found.origin or found.common)
         if plan is None or named or not bad or verdict_of(record, record.gates) == Verdict.OK:
             return

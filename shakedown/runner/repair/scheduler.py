@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shakedown import ledger as memory
+from shakedown.common.text import printable
 from shakedown.desired.models import DesiredState, Service
 from shakedown.ledger import LedgerError
 from shakedown.runner.jobs.connection import settings_of
@@ -134,11 +136,12 @@ def after_run(record: RunRecord, examination: Examination, names: Sequence[str],
         if found.scheduled.wrong:
             say(f"no node was drained or resumed: {found.scheduled.wrong}")
             return
+        site = shlex.quote(printable(record.inventory))
         for mark in found.marks():
             if mark.name == PARTNER:
                 continue  # whoever holds it is at work, or the next `shakedown service --drain` lets it go
             if mark.what == "leave" or services[mark.node].drain == "propose":
-                say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
+                say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service {site} --drain)")
             else:
                 say(carry_out(ledger, found.scheduled, mark, found.known[mark.node], found.room) or str(mark))
         marked = {node: name for node, name in found.names.items() if services[node].drain == "yes"}

@@ -78,9 +78,9 @@ class Refused(ValueError):
 
 def pack(file: BinaryIO, top: str, members: Iterable[tuple[str, BinaryIO, int]]) -> None:
     """Write members (path below `top`, content, size) in their order. Raises OSError."""
-    # Level 6 makes logs 14 % smaller, in half as much time again.
+    # Level 6 makes logs 20 % smaller, in twice the time.
     with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=4, mtime=0) as packed,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=3, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
     ):
         for path, content, size in members:

@@ -32,7 +32,7 @@ def fingerprint(key: str) -> str:
 
 def check(text: bytes, armour: str, key: str, namespace: str) -> None:
     """Raise ValueError where this is no signature of the key ("ssh-ed25519 AAAA...") on the text in the namespace."""
-    lines = armour.strip().split("\n")  # CR LF: not as ssh-keygen has it
+    lines = armour.removesuffix("\n").split("\n")  # CR LF, blanks around it: not as ssh-keygen has it
     if len(armour) > _LIMIT or len(lines) < 3 or lines[0] != _BEGIN or lines[-1] != _END:
         raise ValueError("it is no signature of ssh-keygen")
     try:
@@ -92,8 +92,9 @@ class KnownHosts:
             more = f"it has more than {_LARGEST_FILE} bytes"
             raise ValueError(f"{file}: {more}: give a known_hosts file with the nodes alone")
         self._names: dict[str, dict[str, bool]] = defaultdict(dict)  # name or patterns -> key -> whether it is revoked
-        for words in (line.split() for line in content.decode("utf-8", "replace").splitlines()):
-            marker = words.pop(0) if words and words[0].startswith("@") else ""
+        for line in content.decode("utf-8", "replace").split("\n"):
+            words = re.split("[ \t]+", line.strip(" \t\r"))  # as ssh has it: no other blank divides or ends a line
+            marker = words.pop(0) if words[0].startswith("@") else ""
             if len(words) < 3 or words[0].startswith("#") or marker not in ("", "@revoked"):
                 continue  # @cert-authority: no node's key
             names = [words[0]] if re.search(r"[|*?!]", words[0]) else words[0].lower().split(",")

@@ -225,11 +225,13 @@ class NotesReader:
         return max(0.0, time.time() - os.fstat(self._file.fileno()).st_mtime)
 
 
-def no_end(folder: Path, record: RunRecord, packed: bool) -> list[str]:
-    """Return a line on a run without an end. The run of an archive had no end when it was `packed`."""
+def remarks(folder: Path, record: RunRecord, packed: bool) -> list[str]:
+    """Return a line on a simulated run, and one on a run without an end. The run of an archive had no end when it was
+    `packed`."""
+    simulated = ["SIMULATED: nothing of this run was measured"] if record.simulated else []
     if record.finished_at is not None:
-        return []
-    return ["the run had no end when it was packed" if packed else unfinished(folder)]
+        return simulated
+    return [*simulated, "the run had no end when it was packed" if packed else unfinished(folder)]
 
 
 def unfinished(folder: Path) -> str:
