@@ -36,7 +36,7 @@ docs: setup  ## write what is generated in docs/: keys, findings, recipes, comma
 
 # pyinfra's test package patches its own process with gevent, which no other test can live with. What fails is tried once
 # more by itself at the end (tests/twice.py). What is marked long (the table of faults among it) is in `make lab` alone,
-# so that this takes 32 minutes on two idle cores, and more where a test is tried again.
+# so that this takes 22 minutes on two idle cores, and more where a test is tried again.
 test: system setup  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target check beside
 	$(BIN)/python -m tests.twice -q -n 4 --dist worksteal -m 'not long' tests/unit tests/property
