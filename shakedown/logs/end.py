@@ -22,10 +22,12 @@ _KEPT = 1 << 18
 _LAST = 40  # lines of a log without iterations
 _LONGEST = 2000  # characters of a line that are looked at
 _QUOTED = 300
+_LONGEST_PREFIX = 60
 _HIDING = re.compile("[\0\x1b]")
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")
 _WROTE = FORMS["wrote"].pattern
+_UNKNOWN_PREFIX = re.compile(r"[^\w\s,;.'\"`(]\s*|\d\s+")  # where it may end
 _EXIT_BARRIER = "] Error waiting on exit barrier"
 
 
@@ -79,6 +81,12 @@ def ended_badly(line: str, sure: bool = True) -> str:
     return next((what for certain, what, form in _expressions() if certain is sure and form.search(line)), "")
 
 
+def _behind_a_prefix(line: str) -> bool:
+    """Return whether a bad end may stand behind a prefix that is not known, in a line's first characters."""
+    begins = (match.end() for match in _UNKNOWN_PREFIX.finditer(line, 0, _LONGEST_PREFIX))
+    return any(ended_badly(line[begin:]) or ended_badly(line[begin:], sure=False) for begin in begins)
+
+
 class EndReader:
     """Keeps what stands behind the last iteration while a log is read in blocks of lines."""
 
@@ -107,7 +115,7 @@ class EndReader:
         if not self._begun:
             lines = [line for line in lines if line.strip()][-_LAST:]
         failed = doubtful = ""
-        in_traceback = False
+        in_traceback, indent = False, 0
         hosts = hosts or Hosts()
         first = next(
             (number for number, raw in enumerate(lines) if "Traceback" in raw or _HIDING.search(raw)), len(lines)
@@ -127,14 +135,18 @@ class EndReader:
             if what and not failed and not _passed_over(line, whole):
                 failed = f"{what}: {_quoted(line)}"
             if _TRACEBACK in line:
-                in_traceback = True
+                in_traceback, indent = True, line.index(_TRACEBACK)
             elif in_traceback:
-                in_traceback = not _EXCEPTION.match(line)
-            elif self._begun and not doubtful and (alarming(line, "job") or ended_badly(line, sure=False)):
+                in_traceback = not _EXCEPTION.match(line[indent:])
+            elif self._begun and not doubtful and _alarms(line):
                 doubtful = "" if _passed_over(line, whole) else _quoted(line)
         if self._begun:
             doubtful = doubtful or _fenced(lines, hosts)
         return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
+
+
+def _alarms(line: str) -> bool:
+    return bool(alarming(line, "job") or ended_badly(line, sure=False) or _behind_a_prefix(line))
 
 
 def _both_ends(line: str) -> str:

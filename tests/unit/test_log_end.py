@@ -376,6 +376,23 @@ def test_nothing_before_a_death_on_its_line_hides_it(hiding: str) -> None:
     assert job_of(read_log([*RUN, "Kil\0led\n"])).verdict is FAIL
 
 
+UNKNOWN_PREFIXES = [
+    *("run-77> ", "worker3| ", "<node7> ", "(main) ", "job.0.out:", "{node7} ", "#7 12.3 ", "a.sh[42]: ", "== "),
+]
+DEATHS = [
+    *("rc=1", "exit 1", "Killed", "zsh: killed     python train.py", "[1]    4242 killed     python train.py"),
+    *("AssertionError", "KeyboardInterrupt", "RuntimeError: boom", "bash: line 1: 31337 Bus error  python train.py"),
+]
+
+
+@pytest.mark.parametrize("before", UNKNOWN_PREFIXES)
+def test_no_prefix_that_is_not_known_makes_a_death_good(before: str) -> None:
+    for death in DEATHS:
+        assert ended(before + death).verdict is not OK, death
+    handled = [f"{before}{line}" for line in ("Traceback (most recent call last):", '  File "a.py"', "xError: handled")]
+    assert ended(*handled, "frobnicator: ERROR: the flux is out of bounds").verdict is UNKNOWN
+
+
 def test_no_name_of_a_program_becomes_a_hosts_and_hides_its_words() -> None:
     for line in [*ENDINGS, *FURTHER]:
         name = line.partition(": ")[0]
