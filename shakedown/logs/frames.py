@@ -13,7 +13,8 @@ from shakedown.logs.lines import FORMS
 FRAME = '", line '  # what each frame of Python holds
 _FRAME = re.compile(
     r'(?:\s{0,20}File ")?([^"]{1,400})", line \d{1,9}(, in [\w<>.]{1,80})?|'
-    r"\u2502 (\S{1,300}\.py):\d{1,9} in( \w{1,80})?"
+    r"\u2502 (\S{1,300}\.py):\d{1,9} in( \w{1,80})?|"
+    r"(?:File )?(\S{1,300}\.py)(?::\d{1,9},)? in (?:\w{1,60}\.){0,4}(\w{1,80})\("  # of a notebook
 )
 _ASSERTS = re.compile(r"\s{1,40}(assert .{1,300})")
 _PASSING: list[str] = read_toml("shakedown.logs", "signatures.toml")["passing"]
@@ -41,13 +42,12 @@ class Traceback:
 
     def take(self, text: str) -> bool:
         """Keep the place of a frame, "path:function"; return whether the line is one of a traceback."""
-        frame = _FRAME.match(text)
-        if frame:
-            path, function = frame[1] or frame[3], frame[2] or frame[4] or ""
+        if frame := _FRAME.match(text):
+            path, function = frame[1] or frame[3] or frame[5], frame[2] or frame[4] or frame[6] or ""
             self.places.append(f"/{path}:{function.rpartition(' ')[2]}")
         elif asserts := _ASSERTS.match(text):
             self.asserted = asserts[1]
-        return text[:1].isspace() or text.startswith(_DRAWN)
+        return frame is not None or text[:1].isspace() or text.startswith(_DRAWN)
 
     def holds_back(self, text: str) -> bool:
         """Return whether a line holds the class of an exception alone, and keep that."""

@@ -473,6 +473,14 @@ def test_a_place_that_says_more_than_the_words_names_the_failure(words: str, pla
         ("torch/_dynamo/eval_frame.py", "_fn"),
         ("accelerate/accelerator.py", "backward"),
         ("torch/optim/optimizer.py", "wrapper"),
+        ("torch/optim/adam.py", "step"),
+        ("jsonargparse/_cli.py", "_run_component"),
+        ("gin/config.py", "gin_wrapper"),
+        ("huggingface_hub/hub_mixin.py", "from_pretrained"),
+        ("deepspeed/runtime/zero/partition_parameters.py", "wrapper"),
+        ("megatron/core/pipeline_parallel/schedules.py", "forward_step"),
+        ("torch/distributed/fsdp/fully_sharded_data_parallel.py", "forward"),
+        ("peft/peft_model.py", "forward"),
     ],
 )
 def test_a_frame_that_only_calls_what_it_got_names_no_failure_inside_of_that(path: str, function: str) -> None:
@@ -525,6 +533,23 @@ def test_a_traceback_that_rich_draws_is_read_as_any_other() -> None:
     found = first_failure(drawn)
     assert (found.name, found.line_number) == ("arguments_refused", 6)
     assert read_log([*lines_of("", *drawn), *STEPS]).failure is not None, "no logger's words stand before its head"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "/usr/lib/python3.10/dist-packages/datasets/builder.py in _prepare_split_single(self, fpath)",
+        "File ~/venv/lib/python3.10/site-packages/datasets/builder.py:1925, in ArrowBasedBuilder._prepare(self, fpath)",
+    ],
+)
+def test_a_notebooks_frames_are_read_as_any_others(frame: str) -> None:
+    lines = [
+        "KeyError                                  Traceback (most recent call last)",
+        frame,
+        "--> 7 x[9]",
+        "KeyError: 9",
+    ]
+    assert first_failure(lines).name == "data_refused"
 
 
 def test_an_assertion_without_words_is_read_by_its_source() -> None:
