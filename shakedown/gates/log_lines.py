@@ -59,7 +59,7 @@ def job_of(log: NodeLog) -> Outcome:
 @gate
 def rccl_tuning(logs: Logs) -> Outcome:
     """RCCL says in no node's log that a tuning did not take. Where several nodes were to use RDMA and no log has a
-    line of RCCL, its silence is unknown.
+    line of RCCL, its silence is unknown; where NCCL_DEBUG is not known, a line has to show the network.
 
     Where the job was to use RDMA between nodes, a fall back to TCP is a failure. RCCL is silent where NCCL_DEBUG is
     below WARN, and its silence is unknown.
@@ -74,8 +74,11 @@ def rccl_tuning(logs: Logs) -> Outcome:
         return Outcome(verdict=Verdict.UNKNOWN, wanted=0, evidence=silent, remedy=remedy)
     whole = not logs.unlogged and all(log and not log.incomplete for log in by_node.values())
     lines = counted(line_count(by_node), "line")
-    if whole and not matches and logs.rdma and not any(log.rccl_speaks for log in by_node.values() if log):
-        silent = f"no line of RCCL in {lines}, so nothing shows that RDMA was used"
+    speak = any(log.rccl_speaks for log in by_node.values() if log)
+    shows = speak if level else any(log.rccl_network for log in by_node.values() if log)
+    if whole and not matches and logs.rdma and not shows:
+        what = "of RCCL shows its network" if speak else "of RCCL"
+        silent = f"no line {what} in {lines}, so nothing shows that RDMA was used"
         remedy = "run with NCCL_DEBUG=INFO; where the nodes used sockets, pass --transport sockets to shakedown judge"
         return Outcome(verdict=Verdict.UNKNOWN, wanted=0, evidence=silent, remedy=remedy)
     setting = f"NCCL_DEBUG={level}" if level else "NCCL_DEBUG of the run is not known"

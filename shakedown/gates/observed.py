@@ -38,6 +38,10 @@ _RCCL = re.compile(
     rb"(?:^|[\s\]:])[RN]CCL version \d",
     re.MULTILINE,
 )
+_RCCL_NETWORK = re.compile(
+    rb"NCCL INFO [^\n]{0,200}?(?:(?:Using network|NET plugin) (?!Socket)\S|via NET/(?!Socket)|"
+    rb"NET/(?!Socket)\w+ ?: Using)"
+)
 _HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
 
@@ -61,6 +65,7 @@ class NodeLog(Frozen):
     form: str = ""  # the program whose log it is; empty: none that is known
     mlperf: MlperfRun | None = None  # what MLPerf's own lines say
     rccl_speaks: bool = False  # whether any line is RCCL's own
+    rccl_network: bool = False  # whether one of them shows a network that is no socket
     end: LogEnd = LogEnd()  # what stands behind the last iteration
     reported: Results | None = None  # what the program's own report says besides, where its parser reads one
     incomplete: str = ""
@@ -90,7 +95,7 @@ class LogReading:
         self._others: tuple[Callable[[str], object], ...] = (
             *(self._rccl.line, self._shape.line, self._windows.line, self._of_form),
         )
-        self._tail, self._hole, self._speaks = b"", "", False
+        self._tail, self._hole, self._speaks, self._network = b"", "", False, False
         self._iterations: list[Iteration] = []
         self._beyond = 0
 
@@ -114,6 +119,8 @@ class LogReading:
                     behind = block.rfind(b"|", start, end) + 1 or end  # what another process wrote there ends the line
                     failure.went_on()
                     failure.hosts.iteration(line)
+                last = self._iterations[-1] if self._iterations else None  # two handlers may print one line
+                found = [it for it in found if not last or it.iteration != last.iteration or it.json() != last.json()]
                 kept = found[: MAX_ITERATIONS - len(self._iterations)]
                 self._iterations.extend(kept)
                 self._beyond += len(found) - len(kept)
@@ -131,7 +138,9 @@ class LogReading:
         failure.skip(block, at, len(block))
         self._shape.hosts(block)
         self._ending.take(block, behind)
-        self._speaks = self._speaks or (b"CCL " in block and _RCCL.search(block) is not None)
+        if not self._network and b"CCL " in block:
+            self._speaks = self._speaks or _RCCL.search(block) is not None
+            self._network = _RCCL_NETWORK.search(block) is not None
 
     def _of_form(self, line: str) -> None:
         if self._form.line(line):
@@ -159,6 +168,7 @@ class LogReading:
             form=self._form.form(),
             mlperf=self._mlperf.run(),
             rccl_speaks=self._speaks,
+            rccl_network=self._network,
             end=self._ending.end(failure.hosts),
             incomplete="; ".join(filter(None, (self._hole, failure.incomplete, incomplete))),
         )

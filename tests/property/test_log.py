@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -208,7 +208,8 @@ def test_passing_over_lines_without_a_mark_changes_nothing_that_is_read(pieces):
     failure.close()
     shape.hosts(text)
     log = read_log([text])
-    assert [it.json() for it in log.iterations] == [it.json() for it in iterations]
+    once = [text for text, _ in groupby(it.json() for it in iterations)]
+    assert [it.json() for it in log.iterations] == once
     assert (log.lines, log.failures, log.rccl) == (len(lines), tuple(failure.matches), tuple(tuning.matches))
     assert (log.harmless, log.damaged) == (tuple(failure.harmless), tuple(reader.damaged))
     assert (log.shape, log.measured) == (shape.shape(), windows.measured())

@@ -208,6 +208,17 @@ def test_missing_repeated_and_misplaced_iterations_fail(spoil, said):
     assert said in gate.evidence
 
 
+def test_a_line_that_two_handlers_print_counts_once():
+    """Public logs of Primus have each line of its log twice, by one process and with one time."""
+    lines = text("primus_new")
+    once, doubled = (judged(read_log(log)) for log in (lines, [line for line in lines for _ in "12"]))
+    assert {name: gate.verdict for name, gate in doubled.items()} == {name: gate.verdict for name, gate in once.items()}
+    assert judged(read_log(lines * 2))["iterations_complete"].verdict is FAIL, "two runs in one file"
+    slower = [line.replace("(ms): 6", "(ms): 9") for line in lines]
+    both = judged(read_log([line for pair in zip(lines, slower, strict=True) for line in pair]))
+    assert both["iterations_complete"].verdict is FAIL, "two runs that write one file"
+
+
 def test_a_line_that_was_cut_is_unknown_never_ok():
     lines = text("rocm")[:-5]
     assert lines[-1].startswith(" [2026-09-24 09:43:20] iteration       20/")

@@ -172,7 +172,18 @@ def test_the_last_node_s_log_alone_has_the_iterations_and_says_nothing_of_the_ot
         assert {gate.verdict for name, gate in alone.items() if name != "rccl_tuning"} == {Verdict.OK}
 
 
-@pytest.mark.parametrize("line", ["n1:1:1 [0] NCCL INFO x", "RCCL version : 2.22.3-HEAD:4d", "[3] NCCL version 2.21.5"])
+NETWORK = "n1:1:1 [0] NCCL INFO Using network IB"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        NETWORK,
+        "n1:1:1 [0] NCCL INFO NET/IB : Using [0]bnxt_re0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
+        "n1:1:1 [0] NCCL INFO Initialized NET plugin ANP",
+        "n1:1:1 [0] NCCL INFO Channel 00/0 : 8[0] -> 7[7] [receive] via NET/IB/0/GDRDMA",
+    ],
+)
 def test_without_a_line_of_rccl_nothing_shows_that_rdma_was_used(line: str) -> None:
     silent = judged(rocm(), other())[0]["rccl_tuning"]
     assert silent.verdict is Verdict.UNKNOWN and "no line of RCCL" in silent.evidence and silent.remedy
@@ -181,8 +192,23 @@ def test_without_a_line_of_rccl_nothing_shows_that_rdma_was_used(line: str) -> N
     assert judged(rocm(), other(line))[0]["rccl_tuning"].verdict is Verdict.OK
     assert judged(rocm(), other(), transport="sockets")[0]["rccl_tuning"].verdict is Verdict.OK
     assert judged(rocm())[0]["rccl_tuning"].verdict is Verdict.OK, "one node"
-    words = "using backend NCCL in ProcessGroupNCCL"
-    assert judged(rocm(words), other())[0]["rccl_tuning"].verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "using backend NCCL in ProcessGroupNCCL",
+        "n1:1:1 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>",
+        "RCCL version : 2.22.3-HEAD:4d",
+        "[3] NCCL version 2.21.5",
+        "n1:1:1 [0] NCCL WARN NET/Plugin: Could not find: librccl-net.so",
+        "n1:1:1 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.",
+        "the answer is: Using network IB, says NCCL ",
+    ],
+)
+def test_lines_that_show_no_network_do_not_show_rdma(line: str) -> None:
+    gate = judged(rocm(line), other())[0]["rccl_tuning"]
+    assert gate.verdict is Verdict.UNKNOWN and "nothing shows that RDMA was used" in gate.evidence
 
 
 def test_a_failure_in_the_logs_that_are_there_is_one_whatever_the_others_say() -> None:
@@ -192,7 +218,7 @@ def test_a_failure_in_the_logs_that_are_there_is_one_whatever_the_others_say() -
 
 
 def test_one_log_with_the_lines_of_every_host_is_of_all_nodes() -> None:
-    log = rocm(*(f"n{number}:1:1 [0] NCCL INFO x" for number in range(4)))
+    log = rocm(*(f"n{number}:1:1 [0] NCCL INFO Using network IB" for number in range(4)))
     assert {gate.verdict for gate in judged(log, nodes=4)[0].values()} == {Verdict.OK}
     assert {gate.verdict for gate in judged(log, other(), nodes=5)[0].values()} == {Verdict.OK}
 
