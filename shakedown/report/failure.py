@@ -19,6 +19,7 @@ from shakedown.report.causes import FoldedGate, fold_gates
 from shakedown.report.files import FILES
 from shakedown.report.summary import PAGE, HostOutcome, OutcomeKind, Summary
 from shakedown.runs.directory import RunNode, RunRecord
+from shakedown.runs.judging import soak_failed
 from shakedown.state.findings import FixedBy, Verdict
 
 _GATES = 3  # gates that are shown with their evidence and remedy; the others by their names
@@ -68,7 +69,7 @@ def next_steps(record: RunRecord) -> list[str]:
     found = _diagnosis(record)
     if record.soak is not None:
         again = f"shakedown soak {shlex.quote(printable(record.inventory))} --resume {record.run_id}"
-        return [] if record.soak.over or record.soak.rose else [f"  next: {again}"]
+        return [] if record.soak.over or soak_failed(record) else [f"  next: {again}"]
     left = [finding for finding in record.findings if finding.verdict is Verdict.DRIFT]
     if found is None and record.verdict is Verdict.DRIFT and left and all(finding.pending for finding in left):
         login = any(finding.fixed_by == FixedBy.LOGIN for finding in left)

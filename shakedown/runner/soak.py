@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import cast
 
 from pyinfra import logger
 from pyinfra.api import Host
@@ -22,9 +23,9 @@ from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
-from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord, desired_digest
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, desired_digest
 from shakedown.runs.folder import own, run_ids
-from shakedown.runs.judging import judge_job, judge_soak, throttled
+from shakedown.runs.judging import judge_job, judge_soak, soak_failed, throttled
 from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict
 from shakedown.trials.plan import plan_between, schedule
@@ -42,7 +43,7 @@ from shakedown.trials.soak import (
     stage_of,
     tools_of,
 )
-from shakedown.trials.soak_judge import LOAD_EDAC, NO_COUNTER, soak_gates, unseen
+from shakedown.trials.soak_judge import FAULT, LOAD_EDAC, NO_COUNTER, broken, gaps, soak_gates, unseen
 
 FILE = "soak.json"  # of the run directory: what an earlier soak of the same command is found by
 RECENT = 20  # runs that are looked at for one to go on with
@@ -163,7 +164,7 @@ def _resumable(path: Path, earlier: RunRecord) -> RunRecord:
     assert kept is not None
     if kept.over and earlier.finished_at:
         raise _Over(f"{path}: its soak is finished")
-    if kept.rose or any(gate.verdict == Verdict.FAIL for gate in earlier.gates):
+    if soak_failed(earlier):
         raise _Over(f"{path}: its soak has failed: repair what it names, then begin a new one (--fresh)")
     return earlier
 
@@ -190,12 +191,18 @@ def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None
     """Go from stage to stage until all is done, something is found, or somebody ends it."""
     training.note_missing(current)
     looked = _job(current, where, interrupted, LOOK, 0.0)
-    if looked is not None and (blind := unseen(record := _judged(current), [stage.name for stage in record.stages])):
-        current.say(f"soak: the verdict will be unknown at best: {NO_COUNTER}: {some(blind)}: {LOAD_EDAC}")
+    if looked is not None:
+        record = _judged(current)
+        if blind := unseen(record, [stage.name for stage in record.stages]):
+            current.say(f"soak: the verdict will be unknown at best: {NO_COUNTER}: {some(blind)}: {LOAD_EDAC}")
+        for gap in gaps(record):
+            current.say(f"soak: the verdict will be unknown at best: {gap}")
+    tried: set[str] = set()  # stages that loaded no node, or not each: again and again would go on for ever
+    fault = ""
     while looked is not None and not interrupted():
         record = _judged(current)
-        stage = next((stage for stage in record.stages if stage.left_s), None)
-        if stage is None or not _clean(current, record):
+        stage = next((stage for stage in record.stages if stage.left_s and stage.name not in tried), None)
+        if stage is None or broken(record) or (fault := _fault(current)):
             break
         seconds = min(stage.left_s, catalogue().segment_s)
         text = f"soak: {stage.name}: {length(seconds)} of {length(stage.wanted_s)}, {length(record.done_s)} done in all"
@@ -206,12 +213,25 @@ def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None
         if job is None or (not stage_of(stage.name).tools and _job(current, where, interrupted, LOOK, 0.0) is None):
             break  # a training and a trial read no counters: the look after them does
         if _judged(current).stages[[s.name for s in record.stages].index(stage.name)].done_s <= stage.done_s:
-            break  # nothing was loaded: it would go on for ever
+            tried.add(stage.name)
     ended = interrupted() or where.lost() or ""
     invocation.interrupted |= bool(ended)
     if current.record is not None and current.record.soak is not None:
-        current.record.soak = current.record.soak.model_copy(update={"ended": _by_slurm(ended)})
+        ended = fault or _by_slurm(ended)
+        current.record.soak = current.record.soak.model_copy(update={"ended": ended})
     current.save()
+
+
+def _fault(current: Session) -> str:
+    """Return the fault that a node's kernel reported while a job ran; empty: none did."""
+    record, directory = current.begun
+    seen = cast(dict[str, str], current.shared.setdefault("soak: faults", {}))
+    for job in record.jobs:
+        if job.trials.startswith(f"{KIND}/") and job.name not in seen:
+            judged = judge_job(directory, job, current.evidence.get(job.name, Evidence())).gates
+            bad = [gate for gate in judged if gate.name == "no_kernel_fault" and gate.verdict == Verdict.FAIL]
+            seen[job.name] = f"{FAULT}: {bad[0].evidence}" if bad else ""
+    return next(filter(None, seen.values()), "")
 
 
 def _by_slurm(ended: str) -> str:
@@ -270,11 +290,6 @@ def _judged(current: Session) -> SoakRecord:
     record.soak = judge_soak(directory, record, current.evidence)
     assert record.soak is not None
     return record.soak
-
-
-def _clean(current: Session, record: SoakRecord) -> bool:
-    wrong = [text for texts in record.wrong.values() for text in texts if "wrong result" in text]
-    return not (record.rose or wrong or any(growth.uncorrectable and growth.grown for growth in record.growth))
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ which are what run.json and evidence.json hold.
     runs/<id>/each/NODE/*       the same of the nodes' own jobs
     runs/<id>/trials/NODE/*     of the trials of each node alone
     runs/<id>/pairs/NODE/*      of the rounds between nodes
+    runs/<id>/soak/STAGE/NODE/* of the stages of a burn-in
     runs/latest                 link to the newest
 
 NODE is the node's name as `shakedown.common.text.file_name` spells it. All of it is its owner's alone (0700, 0600).

@@ -19,7 +19,7 @@ from shakedown.trials.gates import gates as trial_gates
 from shakedown.trials.judge import judge_record
 from shakedown.trials.models import FRESH, KINDS, NODES, Reading, TrialsRecord, read_log
 from shakedown.trials.soak import KIND, RECIPE, SMOKE, SoakRecord
-from shakedown.trials.soak_judge import Part, judge_parts, soak_gates
+from shakedown.trials.soak_judge import Part, broken, judge_parts, soak_gates
 
 
 def judge_run(
@@ -87,6 +87,14 @@ def judge_soak(directory: RunDirectory, record: RunRecord, evidence: Mapping[str
         took = (timing.finished_at or 0.0) - (timing.started_at or 0.0) if kept.stopped is None else 0.0
         parts.append(Part(stage, job.plan.recipe == RECIPE, max(took, 0.0), texts))
     return judge_parts(record.soak, parts)
+
+
+def soak_failed(record: RunRecord) -> bool:
+    """Return whether a soak found what rules out going on with it. A job that never began has found nothing: another
+    run held a node."""
+    empty = {job.name for job in record.jobs if not job.logs}
+    failed = [gate for gate in record.gates if gate.verdict == Verdict.FAIL and gate.job not in empty]
+    return bool(failed or (record.soak and broken(record.soak)))
 
 
 def throttled(judgements: Sequence[Judgement]) -> dict[str, dict[str, float]]:

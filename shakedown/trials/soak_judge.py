@@ -19,6 +19,7 @@ _LINE = 1 << 17  # characters: every counter of a large node
 _NAMES = 4096  # counters of a node
 NO_COUNTER = "no counter of uncorrectable errors can be read"
 LOAD_EDAC = "load the EDAC driver of the memory controller (amd64_edac), and amdgpu where there are GPUs"
+FAULT = "the kernel reported a fault"  # as `SoakRecord.ended` begins then
 FEWEST = 2  # figures that a comparison of the first with the last needs
 SURE = 3  # figures in each tenth from which a fall is more than chance
 
@@ -186,6 +187,24 @@ def _gate(name: str, verdict: Verdict, wanted: Any, actual: Any, evidence: str, 
     )
 
 
+def broken(record: SoakRecord) -> bool:
+    """Return whether a soak found what ends it: an uncorrectable error, a fault of the kernel's log, a wrong result."""
+    wrong = any("wrong result" in text for texts in record.wrong.values() for text in texts)
+    grown = any(growth.uncorrectable and growth.grown for growth in record.growth)
+    return bool(record.rose or wrong or grown or record.ended.startswith(FAULT))
+
+
+def gaps(record: SoakRecord) -> list[str]:
+    """Return the stages that have no tool on a node: a tool that is not installed stresses nothing."""
+    missing: dict[str, dict[str, None]] = defaultdict(dict)
+    for node, tools in record.absent.items():
+        for stage in record.stages:
+            for tool in (*tools_of(record, stage.name), stage_of(stage.name).trial):
+                if tool in tools:
+                    missing[f"{stage.name} ({tools[tool]})"][node] = None
+    return [f"{stage}: not run on {some([*nodes])}" for stage, nodes in missing.items()]
+
+
 def _time(record: SoakRecord) -> Gate:
     wanted, done = length(record.total_s), length(record.done_s)
     stages = some([f"{stage.name} {length(stage.done_s)} of {length(stage.wanted_s)}" for stage in record.stages])
@@ -193,23 +212,18 @@ def _time(record: SoakRecord) -> Gate:
     left = f"; left out: {some(without)}" if without else ""
     left += f"; only {', '.join(record.only)} was asked for" if record.only else ""
     left += f"; {record.ended}" if record.ended else ""
-    remedy = "give the same command again: the soak goes on where it ended"
-    if record.rose:
+    first = "do first what soak_stressed says, then " if gaps(record) else ""
+    remedy = f"{first}give the same command again: the soak goes on where it ended"
+    if broken(record):
         remedy = "repair the part, then begin a new soak"
     verdict = Verdict.OK if record.over else Verdict.UNKNOWN
     return _gate("time", verdict, wanted, wanted if record.over else f"unfinished: {done}", f"{stages}{left}", remedy)
 
 
 def _stressed(record: SoakRecord) -> Gate:
-    """Judge whether every part of every node was loaded: a tool that is not installed stresses nothing."""
-    missing: dict[str, list[str]] = defaultdict(list)
-    for node, tools in record.absent.items():
-        for stage in record.stages:
-            for tool in (*tools_of(record, stage.name), stage_of(stage.name).trial):
-                if tool in tools:
-                    missing[f"{stage.name} ({tools[tool]})"].append(node)
+    """Judge whether every part of every node was loaded."""
     unsampled = [node for node in record.nodes if not record.samples.get(node)] if record.done_s else []
-    texts = [f"{stage}: not run on {some(nodes)}" for stage, nodes in missing.items()]
+    texts = gaps(record)
     texts += [f"no reading of a counter: {some(unsampled)}"] if unsampled else []
     verdict = Verdict.UNKNOWN if texts else Verdict.OK
     evidence = "; ".join(texts) or f"{counted(len(record.nodes), 'node')}, {some([s.name for s in record.stages])}"

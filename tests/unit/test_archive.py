@@ -33,6 +33,7 @@ from shakedown.runs.archive.redact import Redactor
 from shakedown.runs.archive.tar import Refused, is_archive, safe_path
 from shakedown.runs.diagnosis import KeptLogs, ranks_left
 from shakedown.runs.directory import RunDirectory
+from shakedown.trials import soak
 from tests.archives import a_run, contents, manifest_of, member, packed
 
 TOKEN = "hf_" + "Ab1" * 9
@@ -380,7 +381,31 @@ def test_a_log_that_is_packed_is_still_a_log(tmp_path: Path) -> None:
 def test_every_file_of_a_run_is_packed() -> None:
     named = re.findall(r"runs/<id>/([\w.]+)", str(runs.__doc__))
     assert len(named) > 8
-    assert set(named) <= {*FOLDERS, *DOCUMENTS, *TEXTS}
+    assert set(named) <= {*FOLDERS, *DOCUMENTS, *TEXTS, soak.KIND}
+
+
+@pytest.mark.parametrize("folder", [f"{soak.KIND}/cpu-1", "a_later_kind_of_job"])
+def test_the_logs_that_the_evidence_names_are_packed_wherever_they_lie(tmp_path: Path, folder: str) -> None:
+    """A burn-in could not be packed: without its logs it was judged otherwise. Nothing outside the run is packed."""
+    run = a_run(tmp_path / "runs", NAMES)
+    (run.path.parent / "outside").mkdir()
+    (run.path.parent / "outside/leader.log").write_text("of another run")
+    (run.path / folder).parent.mkdir(exist_ok=True)
+    (run.path / "logs").rename(run.path / folder)
+    for name in ("run.json", "evidence.json"):
+        file = run.path / name
+        file.write_text(file.read_text().replace('"logs/', f'"{folder}/'))
+    evidence = json.loads((run.path / "evidence.json").read_text())
+    stray = {"name": "x", "path": "../outside/leader.log", "size": 1, "kept": 1, "sha256": "0" * 64}
+    next(iter(evidence["jobs"].values()))["logs"]["other"] = [stray]
+    (run.path / "evidence.json").write_text(json.dumps(evidence))
+    archive = tmp_path / "sent.tar.gz"
+    assert (made := call("bundle", run.path, "--output", archive)).exit_code == 0, made.output
+    packed_names = {name.split("/", 1)[1] for name in contents(archive)}
+    assert {f"{folder}/{name}/leader.log" for name in NAMES} <= packed_names
+    assert not [name for name in packed_names if "outside" in name]
+    of_run, of_archive = (call("judge", where, "--format", "json") for where in (run.path, archive))
+    assert gates(of_run.output) == gates(of_archive.output)
 
 
 def test_an_archive_is_compared_as_its_run_is(run: RunDirectory, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -20,13 +21,18 @@ from pydantic import ValidationError
 
 from shakedown.cli import main
 from shakedown.desired.models import Smoke, Soak
+from shakedown.evidence.telemetry import KERNEL_LOG
 from shakedown.gates import Gate
 from shakedown.ledger.store import open_ledger
-from shakedown.runs.directory import RunDirectory, RunNode, RunRecord
+from shakedown.logs.kept_logs import LogFile, LogQuota
+from shakedown.report.failure import next_steps
+from shakedown.runner import soak as burning
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord
+from shakedown.runs.judging import soak_failed
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Verdict
 from shakedown.trials import soak
-from shakedown.trials.soak_judge import NO_COUNTER, Part, judge_parts, soak_gates
+from shakedown.trials.soak_judge import FAULT, NO_COUNTER, Part, judge_parts, soak_gates
 from tests import forks
 from tests.nodes import until
 from tests.states import bare, desired
@@ -405,6 +411,10 @@ def test_a_tool_that_is_absent_leaves_the_verdict_unknown_with_the_package() -> 
         and "package stress-ng): not run on n2" in gates["stressed"].evidence
     )
     assert found.absent == {"n2": {"cpu": absent["why"]}}
+    assert str(gates["time"].remedy).startswith("do first what soak_stressed says, then give the same command again")
+    fio = [{"absent": tool, "why": "fio is not installed: install the package fio"} for tool in ("write", "read")]
+    _, gates = judged(record("10m", ("disk",)), ("look", {"n1": log(0.0, *fio), "n2": log(0.0)}))
+    assert gates["stressed"].evidence.endswith("not run on n1"), "a program is named once for all its tools"
 
 
 def test_a_wrong_result_fails_and_a_failed_tool_is_unknown() -> None:
@@ -412,7 +422,8 @@ def test_a_wrong_result_fails_and_a_failed_tool_is_unknown() -> None:
         "n1": log(600.0, {"wrong": "cpu", "text": "fail: x"}),
         "n2": log(600.0, {"failed": "cpu", "text": "code 1"}),
     }
-    _, gates = judged(record("10m", ("cpu",)), ("cpu", texts))
+    _, gates = judged(record("20m", ("cpu",)), ("cpu", texts))
+    assert gates["time"].remedy == "repair the part, then begin a new soak"
     assert (gates["results"].verdict, gates["results"].node) == (Verdict.FAIL, "n1")
     found, _ = judged(record("10m", ("cpu",)), ("cpu", texts))
     assert [gate.verdict for gate in soak_gates(found, {}) if gate.node == "n2"] == [Verdict.UNKNOWN]
@@ -548,6 +559,83 @@ def test_a_run_that_was_no_soak_cannot_go_on_as_one(tmp_path: Path) -> None:
     words = [str(Path(sys.executable).with_name("shakedown")), "soak", str(tmp_path / "site.py"), "--plan"]
     code, _, err = forks.run([*words, "--resume", run.path.name], tmp_path, os.environ)
     assert code == 2 and "is no soak: `shakedown history` lists the runs" in err, err
+
+
+def a_failed_gate(job: str) -> Gate:
+    return Gate(name="x", verdict=Verdict.FAIL, wanted=0, actual=1, evidence="", remedy="", job=job)
+
+
+@pytest.mark.parametrize(
+    ("ended", "gate", "goes_on"),
+    [
+        ("", None, True),
+        ("SIGTERM", None, True),
+        ("", a_failed_gate("soak/look-2"), True),  # another run held the node: nothing began
+        ("", a_failed_gate("soak/cpu-1"), False),
+        ("", a_failed_gate("soak"), False),
+        (f"{FAULT}: n1: a machine check", None, False),
+    ],
+)
+def test_what_is_shown_as_the_next_command_is_not_refused(ended: str, gate: Gate | None, goes_on: bool) -> None:
+    run = RunRecord(run_id="r", started_at="2026-11-29T00:00:00+00:00", inventory="site.py", desired_digest="")
+    run.soak = record("10m", ("cpu",)).model_copy(update={"ended": ended})
+    run.jobs = [JobRecord(trials="soak/cpu-1", logs={"n1": ["x"]}), JobRecord(trials="soak/look-2")]
+    run.gates = [gate] if gate else []
+    assert soak_failed(run) is not goes_on and bool(next_steps(run)) is goes_on
+    assert ("new soak" in str(soak_gates(run.soak, {})[0].remedy)) is ended.startswith(FAULT)
+
+
+KERNEL = """# begin monotonic=1.0 wall=1.0 source=kmsg
+# before
+{line}# end monotonic=9.0
+"""
+FAULTY = "<0>[    2.000000] mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 1: bd80000000100134\n"
+
+
+@pytest.mark.parametrize("faulty", ["", "cpu-1", "disk-1", "memory-1"])
+def test_a_kernel_fault_ends_a_soak_and_a_stage_without_its_tool_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faulty: str
+) -> None:
+    """No node loads its memory. What comes after it is loaded all the same, unless a kernel reported a fault."""
+    directory = RunDirectory.create("20261129T000000-aaaaaa", tmp_path)
+    run = RunRecord(
+        run_id=directory.path.name, started_at="2026-11-29T00:00:00+00:00", inventory="i", desired_digest=""
+    )
+    run.soak = record("4m", ("cpu", "disk", "memory"))
+    session = Mock(begun=(run, directory), record=run, shared={}, evidence={}, notes=None)
+    ran: list[str] = []
+
+    def job(_current: object, _where: object, _interrupted: object, stage: str, seconds: float) -> JobRecord:
+        assert run.soak is not None
+        ran.append(name := f"{stage}-1")
+        nodes = {node: (CPU, bare()) for node in run.soak.nodes}
+        kept = JobRecord(trials=f"soak/{name}", plan=soak.plan_load(run.soak, stage, seconds, "R", Soak(), nodes))
+        loaded = 0.0 if stage in ("memory", soak.LOOK) else seconds
+        evidence = Evidence(exit_codes=dict.fromkeys(nodes, 0))
+        for node in nodes:
+            texts = {
+                "leader.log": log(loaded, *figures(1.0, 1.0)),
+                KERNEL_LOG: KERNEL.format(line=FAULTY if name == faulty and node == "n2" else ""),
+            }
+            evidence.logs[node] = []
+            for file, text in texts.items():
+                path = f"soak/{name}/{node}/{Path(file).name}"
+                (target := LogFile(file, directory.path / path, LogQuota())).write(text.encode())
+                target.size = len(text)
+                evidence.logs[node].append(target.close().model_copy(update={"path": path}))
+            kept.logs[node] = [each.path for each in evidence.logs[node]]
+        session.evidence[kept.name] = evidence
+        run.jobs.append(kept)
+        return kept
+
+    monkeypatch.setattr(burning, "_job", job)
+    monkeypatch.setattr(burning.training, "note_missing", lambda _: None)
+    burning._load(session, Mock(lost=lambda: ""), lambda: None)
+    order = ["look-1", "cpu-1", "memory-1", "disk-1"]
+    assert ran == (order[: order.index(faulty) + 1] if faulty else order)
+    cut = ran != order  # after the last stage nothing is left to be ended
+    assert run.soak is not None and run.soak.ended.startswith(f"{FAULT}: n2: ") is cut
+    assert bool(run.soak.ended) is cut
 
 
 @pytest.mark.skipif(shutil.which("stress-ng") is None, reason="loads this machine with it")

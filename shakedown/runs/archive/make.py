@@ -5,6 +5,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import BytesIO
@@ -26,7 +27,7 @@ from shakedown.trials.models import KINDS
 
 DOCUMENTS = ("run.json", "evidence.json", "isolation.json")
 TEXTS = ("iterations.jsonl", "events.jsonl", "plan.txt")
-# Everything else can be made of these again.
+# Everything else can be made of these, and of the folders of logs that evidence.json names.
 FOLDERS = ("states", "logs", "each", "benchmark", *KINDS, "isolation", SIGNATURES)
 _KEPT = set(KeptLog.model_fields)
 
@@ -85,7 +86,12 @@ def make(
 def _files(folder: Path) -> Iterator[str]:
     """Yield the paths of what belongs to the evidence, in order. Links and what is no file are not followed."""
     yield from (name for name in (*DOCUMENTS, *TEXTS) if (folder / name).is_file())
-    for top in FOLDERS:
+    named: set[str] = set()
+    with suppress(OSError, ValueError):
+        jobs = RunDirectory(folder).load_evidence().values()
+        named = {log.path.partition("/")[0] for job in jobs for logs in job.logs.values() for log in logs}
+    there = {entry.name for entry in folder.iterdir()}  # nothing outside, whatever a document names
+    for top in sorted({*FOLDERS, *named} & there):
         found = []
         for base, folders, files in os.walk(folder / top, followlinks=False):
             folders.sort()
