@@ -41,7 +41,9 @@ if [ -n "$(timeout 60 squeue --noheader --name="$NAME" --format=%A)" ]; then
     exit 0
 fi
 # shellcheck disable=SC2086
-shakedown ledger stale $hosts --after "$AFTER" --one-in "$ONE_IN" | while read -r node _; do
+nodes=$(shakedown ledger stale $hosts --after "$AFTER" --one-in "$ONE_IN") # not in a pipe, which would hide its failure
+[ -n "$nodes" ] || exit 0
+printf '%s\n' "$nodes" | while read -r node _; do
     timeout 60 sbatch --parsable --job-name="$NAME" --partition="$PARTITION" --nodelist="$node" --nodes=1 --exclusive \
         --requeue --export=ALL "$0" --job "$inventory" "$node" </dev/null
 done

@@ -103,6 +103,16 @@ def test_rules_and_dashboard_name_only_metrics_and_labels_that_are_written() -> 
     assert [name for name in NAMES if not re.search(rf"\b{name}\b", shown)] == []
 
 
+def test_the_sample_configuration_keeps_every_metric_that_a_rule_rests_on() -> None:
+    """node_exporter's own metrics of its textfile folder too: without them two alerts could never come."""
+    (scrape,) = yaml.safe_load((CONTRIB / "prometheus/scrape.yml").read_text("utf-8"))["scrape_configs"]
+    (keep,) = scrape["metric_relabel_configs"]
+    assert (keep["action"], keep["source_labels"]) == ("keep", ["__name__"])
+    named = {name for rule in rules() for name in re.findall(r"\b(?:shakedown|node)_\w*_\w+", rule["expr"])}
+    assert "node_textfile_scrape_error" in named and len(named) > 5
+    assert {name for name in named if not re.fullmatch(keep["regex"], name)} == set()
+
+
 @contextmanager
 def a_site(tmp_path: Path) -> Iterator[Prometheus]:
     """A check, a run and an agent of a site, in the textfile folder of a node_exporter that a Prometheus scrapes."""

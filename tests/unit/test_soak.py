@@ -550,6 +550,27 @@ def test_the_job_of_an_idle_node_is_queued_again_where_slurm_took_the_node(
     assert (tmp_path / "requeued").exists() == requeued
 
 
+@pytest.mark.parametrize(("answer", "code", "chosen"), [("exit 2", 2, []), ("true", 0, []), ("echo n2 9d", 0, ["n2"])])
+def test_a_ledger_that_cannot_be_read_fails_the_choice_of_idle_nodes(
+    tmp_path: Path, answer: str, code: int, chosen: list[str]
+) -> None:
+    """cron mails what fails; with a pipe the script ended well, and nothing was ever validated again."""
+    bodies = {
+        "scontrol": "echo n1; echo n2",
+        "squeue": "true",
+        "shakedown": answer,
+        "sbatch": f"echo $* >> {tmp_path}/s",
+    }
+    for name, body in bodies.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    script = Path(__file__).parents[2] / "contrib" / "slurm" / "revalidate.sh"
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run([script, "rack.py", "n[1-2]"], env=environment, check=False, timeout=30)
+    submitted = (tmp_path / "s").read_text().splitlines() if (tmp_path / "s").exists() else []
+    assert (done.returncode, [line.split()[-1] for line in submitted]) == (code, chosen)
+
+
 def test_a_run_that_was_no_soak_cannot_go_on_as_one(tmp_path: Path) -> None:
     (tmp_path / "site.py").write_text("nodes = (['@local'], {'gpu': 'cpu'})\n")
     run = RunDirectory.create("20261129T000000-aaaaaa", tmp_path / "runs")
