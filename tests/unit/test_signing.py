@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import copy
 import hashlib
 import json
@@ -12,6 +13,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,7 @@ from securesystemslib.signer import SSlibKey
 from shakedown.cli import main
 from shakedown.common.secret_file import SecretError
 from shakedown.node.sign import NAMESPACE
-from shakedown.runs.directory import STATEMENT, RunDirectory
+from shakedown.runs.directory import STATEMENT, RunDirectory, RunRecord
 from shakedown.runs.signing import envelope, nodes, openssh, statement
 from shakedown.runs.signing.envelope import NotSigned
 from shakedown.runs.signing.openssh import KnownHosts, fingerprint
@@ -149,6 +151,13 @@ def test_a_run_without_a_statement_or_with_a_link_for_one_is_not_verified(
     assert "not signed" in (done := call("verify", run.path, "--key", site[1])).output and done.exit_code == 2
     (run.path / STATEMENT).symlink_to(tmp_path / "elsewhere")
     assert call("verify", run.path, "--key", site[1]).exit_code == 2
+
+
+def test_what_is_listed_ends(tmp_path: Path, site: tuple[Path, Path]) -> None:
+    """A run of 512 nodes has thousands of logs."""
+    run = a_signed_run(tmp_path / "many", site[0], names=[f"node{number:02d}" for number in range(25)])
+    shown = call("verify", run.path, "--key", site[1]).output.splitlines()
+    assert sum(line.startswith("not signed by its node: ") for line in shown) == 20 and "and 5 others" in shown
 
 
 def test_another_key_counts_for_nothing(run: RunDirectory, tmp_path: Path) -> None:
@@ -652,6 +661,28 @@ def test_who_has_the_controller_and_its_key_cannot_invent_a_reading(
         json.dumps(json.loads(whole["run.json"]) | {"started_at": "2020-01-01T00:00:00+00:00"})
     )
     refused("far apart")
+    later = datetime.now(UTC) + timedelta(hours=2)
+    (run / "run.json").write_text(json.dumps(json.loads(whole["run.json"]) | {"started_at": later.isoformat()}))
+    refused("far apart")
+
+
+@pytest.mark.parametrize(
+    ("started", "finished", "signed", "holds"),
+    [
+        ("2026-11-30T08:00:05", "2026-11-30T12:00:00", "2026-11-30T08:00:00", True),
+        ("2026-11-30T08:00:05", "2026-11-30T12:00:00", "2026-11-30T11:30:00", True),  # called again, in a later batch
+        ("2026-11-30T08:00:05", "2026-11-30T12:00:00", "2026-11-30T12:30:00", False),
+        ("2026-11-30T08:00:05", None, "2026-11-30T08:30:00", False),
+        ("2020-01-01T00:00:00", "2026-11-30T12:00:00", "2026-11-30T08:00:00", False),
+        ("2027-11-30T08:00:05", "2027-11-30T12:00:00", "2026-11-30T08:00:00", False),
+        ("2026-11-30T08:00:05", "2026-11-30T12:00:00", "2020-01-01T00:00:00", False),
+    ],
+)
+def test_a_node_signs_while_the_run_lasts(started: str, finished: str | None, signed: str, holds: bool) -> None:
+    times = {"started_at": f"{started}+00:00", "finished_at": finished and f"{finished}+00:00"}
+    record = RunRecord(run_id="20261130T080000-abcdef", inventory="i", desired_digest="0", **times)
+    with contextlib.nullcontext() if holds else pytest.raises(ValueError, match="far apart"):
+        nodes._check_time(record, datetime.fromisoformat(f"{signed}+00:00").timestamp())
 
 
 @root

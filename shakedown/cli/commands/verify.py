@@ -1,6 +1,7 @@
 """The command that verifies a signed run."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -11,6 +12,8 @@ from shakedown.runs.signing.envelope import NotSigned, hint, public_key
 from shakedown.runs.signing.openssh import KnownHosts
 from shakedown.runs.signing.verify import Verified, verified
 from shakedown.state.findings import Verdict
+
+_MOST = 20  # lines of one kind
 
 
 @click.command(epilog=EXIT_CODES)
@@ -74,8 +77,15 @@ def _show(found: Verified, name: str) -> None:
         f"judged by shakedown {predicate.tool.version}, sources sha256 {predicate.tool.sha256}",
         f"readings: {held.readings} of {nodes} signed by the node itself" + (f" ({reasons})" if reasons else ""),
         f"logs: {held.logs} of {logs} signed by the node itself",
-        *(f"not signed by its node: {log}: {why}" for log, why in held.unsigned_logs.items()),
-        *(f"does not hold: {change}" for change in found.changes),
+        *_first(f"not signed by its node: {log}: {why}" for log, why in held.unsigned_logs.items()),
+        *_first(f"does not hold: {change}" for change in found.changes),
         f"verdict: {predicate.verdict}, {again}: {found.again}; {'does not hold' if found.changes else 'holds'}",
     ):
         click.echo(printable(line, 2000))
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """Return the first lines, and how many others there are: a large run has 100,000 logs."""
+    listed = list(lines)
+    more = len(listed) - _MOST
+    return listed if more <= 0 else [*listed[:_MOST], f"and {counted(more, 'other')}"]

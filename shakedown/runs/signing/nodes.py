@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,7 @@ from shakedown.runs.signing import openssh
 
 Keys = Callable[[str, str], str] | None  # node, key -> why the key does not count for the node
 _CLOCK_S = 600.0  # by which a node's clock may differ from the controller's
+_OPENED_S = 3600.0  # between a run's id, which is made before nodes are read, and its record
 
 
 class Signature(Frozen):
@@ -182,8 +184,9 @@ def check(
                     continue
                 _held(signature, record.nonce, sha256=sha256, **wanted)
                 if reading:
-                    _check_reading(directory, record, node.name, signed)
+                    _check_reading(directory, node.name, signed)
                 _check_key(record, node, signature, keys)
+                _check_time(record, signed.get("epoch_s"))
                 held.readings, held.logs = held.readings + reading, held.logs + (not reading)
             except ValueError as error:
                 held.wrong.append(f"{name}: the node's signature on its {wanted['about']} does not hold: {error}")
@@ -212,11 +215,21 @@ def _logs(record: RunRecord, evidence: Mapping[str, Evidence], files: Iterable[s
     return by_node
 
 
-def _check_reading(directory: RunDirectory, record: RunRecord, node: str, signed: dict[str, Any]) -> None:
-    """Raise ValueError where a state is not of the signed host and boot, or not of the run's time."""
+def _check_reading(directory: RunDirectory, node: str, signed: dict[str, Any]) -> None:
+    """Raise ValueError where a state is not of the signed host, boot and moment."""
     system = directory.load_state(node).system
-    if (signed.get("hostname"), signed.get("boot_id")) != (system.hostname, system.boot_id):
+    about = signed.get("hostname"), signed.get("boot_id"), signed.get("epoch_s")
+    if about != (system.hostname, system.boot_id, system.epoch_s):
         raise ValueError("the signature is on another reading")
-    begin = datetime.fromisoformat(record.started_at).timestamp()
-    if abs(system.epoch_s - begin) > _CLOCK_S:
+
+
+def _check_time(record: RunRecord, epoch_s: Any) -> None:
+    """Raise ValueError where a node did not sign while the run lasted. It may answer late, as in a later batch; the
+    begin is in the run's id, which the node signed with the nonce."""
+    id_begins = re.match(r"\d{8}T\d{6}-", record.run_id)
+    begins = f"{id_begins[0][:-1]}Z" if id_begins else record.started_at
+    times = (begins, record.started_at, record.finished_at or record.started_at)
+    begin, started, end = (datetime.fromisoformat(text).timestamp() for text in times)
+    signed = epoch_s if isinstance(epoch_s, int | float) else -1.0
+    if abs(started - begin) > _OPENED_S or not begin - _CLOCK_S <= signed <= end + _CLOCK_S:
         raise ValueError("the node's clock and the run's times are far apart")
