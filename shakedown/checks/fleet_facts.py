@@ -195,9 +195,10 @@ def _gpus(state: NodeState, facts: Facts) -> None:
     facts.texts["gpu_link_max"] = of_gpus(gpus, [_pair(link.max_speed_gts, link.max_width) for link in links])
     facts.texts["gpu_numa"] = in_order(gpu.numa_node for gpu in gpus)
     facts.texts["gpu_slots"] = in_order(gpu.bdf for gpu in gpus)
-    sizes = [gpu.vram_bytes for gpu in gpus]
-    unread = next((size for size in sizes if is_unreadable(size)), None)
-    facts.amounts["gpu_memory"] = unread or min(size for size in sizes if not is_unreadable(size))
+    read = [gpu.vram_bytes for gpu in gpus]
+    unread = next((size for size in read if is_unreadable(size)), None)
+    sizes = sorted(size for size in read if not is_unreadable(size))
+    facts.amounts["gpu_memory"] = unread or max(sizes, key=lambda size: abs(size - sizes[(len(sizes) - 1) // 2]))
 
 
 def _nics(state: NodeState, facts: Facts) -> None:

@@ -232,6 +232,7 @@ def rack() -> dict[str, NodeState]:
         ({f"{GPU}.pci_id": "1002:74a5"}, "gpu_model", "fail"),
         ({f"{GPU}.model": "AMD Instinct MI325X"}, "gpu_name", "fail"),
         ({f"{GPU}.vram_bytes": 168 * GIB}, "gpu_memory", "fail"),
+        ({f"{GPU}.vram_bytes": 256 * GIB}, "gpu_memory", "fail"),
         ({f"{GPU}.driver": "6.14.0"}, "gpu_driver", "fail"),
         ({f"{GPU}.compute_partition": "CPX"}, "gpu_compute_partition", "fail"),
         ({f"{GPU}.memory_partition": "NPS4"}, "gpu_memory_partition", "fail"),
