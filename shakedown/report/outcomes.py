@@ -55,7 +55,7 @@ def shown(document: Judged | Run) -> Iterator[RenderableType]:
 
 def constrained(part: Any) -> Any:
     """Return a table in the columns of a screen, in a pipe too; another part as it is."""
-    return Constrain(part, screen.COLUMNS) if isinstance(part, Table | telemetry.Columns) else part
+    return Constrain(part, screen.COLUMNS) if isinstance(part, Table) else part
 
 
 def judgement(

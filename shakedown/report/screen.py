@@ -18,7 +18,7 @@ from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
 from shakedown.report.causes import Cause, causes
 from shakedown.report.formats import Findings
-from shakedown.report.terminal import CELL, COLOURS, WIDEST, console, finding_line
+from shakedown.report.terminal import CELL, COLOURS, WIDEST, Line, console, finding_line
 from shakedown.runs import CAPTURE
 from shakedown.state.findings import Finding, FixedBy, Verdict
 
@@ -64,7 +64,7 @@ class View:
         return WIDEST if self.wide else self.columns
 
 
-def table(document: Findings) -> Iterator[Text]:
+def table(document: Findings) -> Iterator[Text | Line]:
     """Yield the findings of all nodes, by cause."""
     view = View(
         wide=document.wide,
@@ -81,12 +81,15 @@ def columns(out: Console) -> int:
     return min(out.width, COLUMNS)
 
 
-def screen(findings: Sequence[Finding], nodes: int, verdict: Verdict, inventory: str, view: View) -> Iterator[Text]:
+def screen(
+    findings: Sequence[Finding], nodes: int, verdict: Verdict, inventory: str, view: View
+) -> Iterator[Text | Line]:
     """Yield the lines."""
     found = causes(findings)
     yield _headline(findings, nodes, verdict, found, view)
     if view.all:
-        yield from (_line(printable(f"{finding.node}: ") + finding_line(finding)) for finding in findings)
+        line = _line if view.wide else Line
+        yield from (line(f"{printable(finding.node)}: {finding_line(finding)}") for finding in findings)
     if view.quiet or not found:
         return
     last = _footer(found, inventory, view) if view.advises else []

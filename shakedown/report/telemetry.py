@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 
-from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from rich.text import Text
 
@@ -15,35 +14,15 @@ from shakedown.report import terminal
 MOST = 8  # nodes that have a line of their own; with more, those alone of which there is something to say
 
 
-def table(nodes: Mapping[str, NodeTelemetry]) -> "Columns | None":
+def table(nodes: Mapping[str, NodeTelemetry]) -> Table | None:
     """Return a line for each node, median and in brackets the range; None where nothing was sampled."""
     head, rows = cells(nodes)
-    return Columns(head, rows) if rows else None
-
-
-class Columns:
-    """The table; where a line has no room for all columns, as several tables, so that no range is broken."""
-
-    def __init__(self, head: list[str], rows: list[list[str]]) -> None:
-        self._columns = list(zip(head, *rows, strict=True))
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        first, *others = self._columns
-        if 2 * len(others) + sum(max(map(len, column)) for column in self._columns) > options.max_width:
-            first, *others = [tuple(text.replace(" (", "\n(") for text in column) for column in self._columns]
-        while others:
-            used, taken = max(map(len, first[1:])), 0
-            for column in others:
-                longest = max(len(line) for text in column for line in text.split("\n"))
-                used += 2 + (min(longest, 20) if column[0] == "noted" else longest)
-                taken += used <= options.max_width
-            shown, others = [first, *others[: taken or 1]], others[taken or 1 :]
-            made = terminal.table(*(column[0] for column in shown))
-            for one in made.columns[1:]:
-                one.no_wrap = one.header != "noted"
-            for row in zip(*(column[1:] for column in shown), strict=True):
-                made.add_row(*(Text(printable(text, lines=True)) for text in row))
-            yield made
+    made = terminal.table(*head)
+    for column in made.columns[1:]:  # no range is broken
+        column.no_wrap = column.header != "noted"
+    for row in rows:
+        made.add_row(*(Text(printable(text, lines=True)) for text in row))
+    return made if rows else None
 
 
 def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]]]:

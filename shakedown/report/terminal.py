@@ -2,12 +2,15 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from shakedown.common.lists import grouped
 from shakedown.common.text import decimal, in_unit, printable
@@ -19,7 +22,13 @@ FOLDED = 8  # values by name, above which those that are equal are written once
 CELL = 2000
 """Characters of one text of a node that are shown; JSON has the whole."""
 WIDEST = 10_000
-"""Characters of a line that goes into a pipe."""
+"""Characters of a line of any width."""
+PIPED = 100
+"""Characters of a line in a pipe and in a file, which may become mail."""
+PROSE = 24
+"""Columns of a text in a table, at least."""
+WORD = 48
+"""Characters of a word that a table may break: a path or a digest."""
 NARROWEST = 40
 """And of a line anywhere: a table is no use on less."""
 COLOURS = {
@@ -31,26 +40,97 @@ COLOURS = {
 }
 
 
-def console(stderr: bool = False, piped: int = 100) -> Console:
-    """Return a console that folds lines for a terminal, $COLUMNS, or a pipe of so many columns."""
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+def console(stderr: bool = False, file: TextIO | None = None) -> Console:
+    """Return a console that folds lines for a terminal, $COLUMNS, a pipe, or a file, which has no colours."""
+    made = Console(stderr=stderr, file=file, highlight=False, soft_wrap=False, color_system=None if file else "auto")
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns[:6]) > 0:
         made.width = max(int(columns[:6]), NARROWEST)
-    elif not made.is_terminal:
-        made.width = piped
+    elif file or not made.is_terminal:
+        made.width = PIPED
     return made
 
 
-def wide_console(file: TextIO) -> Console:
-    """Return a console that writes lines of any width to a file, without colours."""
-    return Console(file=file, width=WIDEST, color_system=None, highlight=False)
+def wrapped(text: str, width: int, indent: str = "    ") -> list[str]:
+    """Return a text as lines that end between words, all but the first set in. A list of names that is longer than a
+    line ends behind a comma."""
+    words = (word if len(word) <= width - len(indent) else word.replace(",", ", ") for word in text.split(" "))
+    return textwrap.wrap(" ".join(words), width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of plain text that is folded between words."""
+
+    text: str
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield from map(Text, wrapped(self.text, options.max_width))
+
+
+class Rows(Table):
+    """A table without lines that breaks no word; where its columns have no room, each row is a paragraph."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        columns = [[_text(console, cell) for cell in (column.header, *column.cells)] for column in self.columns]
+        whole = [max(len(line) for text in column for line in text.plain.split("\n")) for column in columns]
+        least = [
+            length if own.no_wrap else min(length, max(PROSE, *(_longest_word(text) for text in column)))
+            for own, column, length in zip(self.columns, columns, whole, strict=True)
+        ]
+        spare = options.max_width - 2 * len(columns) - sum(least)
+        if spare < 0:
+            for row in list(zip(*columns, strict=True))[1:]:
+                yield from _paragraph(console, [column[0].plain for column in columns], row, options.max_width)
+            return
+        by_need = sorted(range(len(columns)), key=lambda number: whole[number] - least[number])
+        for done, number in enumerate(by_need):
+            more = min(whole[number] - least[number], spare // (len(columns) - done))
+            self.columns[number].width = width = least[number] + more
+            self.columns[number]._cells = [_loose(text, width) for text in columns[number][1:]]
+            spare -= more
+        yield from super().__rich_console__(console, options)  # type: ignore[misc]  # it yields segments too
+
+
+def _text(console: Console, cell: RenderableType) -> Text:
+    return cell if isinstance(cell, Text) else console.render_str(str(cell))
+
+
+def _longest_word(text: Text) -> int:
+    return max((min(len(word), WORD) for word in text.plain.split()), default=0)
+
+
+def _loose(text: Text, width: int) -> Text:
+    """Return a text in which a list of names that is longer than a line may be folded behind its commas."""
+    return Text(text.plain.replace(",", ", ")) if any(len(word) > width for word in text.plain.split()) else text
+
+
+def _paragraph(console: Console, titles: Sequence[str], row: Sequence[Text], width: int) -> Iterator[Text]:
+    """Yield a row of a table as lines: the first cell, then each with its title, but for a verdict."""
+    line = Text()
+    for number, (title, cell) in enumerate(zip(titles, row, strict=True)):
+        if cell.plain in ("", "-") and number:
+            continue
+        label = f"{title}: " if number and title != "verdict" else ""
+        own = Text(label).append(_loose(cell, width - 4))
+        if line and len(line) + 2 + len(own) > width:
+            yield line
+            line = Text("    ")
+        elif line:
+            line.append("  ")
+        first, *others = own.wrap(console, width - 4)
+        line.append(first)
+        for other in others:
+            line.rstrip()
+            yield line
+            line = Text("    ").append(other)
+    line.rstrip()
+    yield line
 
 
 def table(*columns: str) -> Table:
-    """Return an empty table: no lines, a blank between two columns, and long words broken where it would not fit, other
-    than the names of gates and figures."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    """Return an empty table: two blanks between two columns; the names of gates and figures on one line."""
+    made = Rows(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(column, overflow="fold", no_wrap=column == "gate" or column.startswith("figure"))
     return made
@@ -71,7 +151,7 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
         return value.replace(large[0], value_text(int(large[0]), unit))  # "below 2147483648"
     if unit:
         text = value_text(value, None, digits)
-        return in_unit(text, unit) if any(map(str.isdigit, text)) else text  # "unlimited" has no unit
+        return in_unit(text, unit) if text[-1:].isdigit() else text  # "unlimited" has no unit, and a phrase its own
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, str):

@@ -273,3 +273,13 @@ def test_a_long_answer_is_cut_where_it_is_shown_and_whole_in_json() -> None:
     assert len(terminal.finding_line(finding)) <= 2 * terminal.CELL
     assert all(len(line) <= terminal.CELL for line in on_screen(finding))
     assert len(json.loads(finding.model_dump_json())["evidence"]) == 100_000
+
+
+@pytest.mark.parametrize(("names", "wanted"), [("ab", "within 30 s of each other"), ("a", "within 30 s of each other")])
+def test_a_phrase_with_a_number_in_it_has_its_unit_there_and_not_at_its_end(names: str, wanted: str) -> None:
+    clocks = dict.fromkeys(names, (0.0, 0.01))
+    found = list(fleet._clock_skew(clocks, {name: desired(system={"clock_skew_s": 30}) for name in names}))
+    assert {terminal.shown_values(finding)[0] for finding in found} == {wanted}
+    assert (
+        terminal.value_text("below 5", "lanes") == "below 5 lanes" and terminal.value_text("5 (x)", "lanes") == "5 (x)"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -129,13 +131,43 @@ def test_everything_is_a_line_for_each_node(capsys: pytest.CaptureFixture[str]):
     assert len(screen(formats.Findings(Verdict.OK, 4, found, show_all=True), capsys)) == 1 + 8
 
 
-def test_a_table_is_as_wide_as_columns_says_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch):
-    for columns, width in (("77", 77), ("7", terminal.NARROWEST), ("0", 10_000), ("x", 10_000), ("-3", 10_000)):
+def test_a_table_is_as_wide_as_columns_says_and_has_100_in_a_pipe(monkeypatch: pytest.MonkeyPatch):
+    for columns, width in (("77", 77), ("7", terminal.NARROWEST), ("0", 100), ("x", 100), ("-3", 100), ("400", 400)):
         monkeypatch.setenv("COLUMNS", columns)
-        assert terminal.console(piped=10_000).width == width
+        assert terminal.console().width == terminal.console(file=io.StringIO()).width == width
     monkeypatch.delenv("COLUMNS")
-    assert terminal.console(piped=10_000).width == 10_000
-    assert terminal.console().width == terminal.console(stderr=True).width == 100, "of a run: mail has no more"
+    assert terminal.console().width == terminal.console(stderr=True).width == 100, "mail has no more"
+    assert terminal.console(file=io.StringIO()).width == 100
+
+
+NAMES = ["node001.rack-seven.site", "20261130T203232-a99cbf", "throughput_per_gpu", "primus-llama3.1-70b-bf16"]
+
+
+@pytest.mark.parametrize("columns", [48, 60, 80, 100, 200])
+def test_no_name_in_a_table_is_broken_at_any_width(columns: int) -> None:
+    made = terminal.table("node", "run", "verdict", "what", "recipe", "why")
+    many = ",".join(f"node{number:03}.rack-seven.site" for number in range(1, 9))
+    made.add_row(NAMES[0], NAMES[1], "[red]fail[/]", NAMES[2], NAMES[3], f"on {many}, since a rank was killed there")
+    made.add_row("other", "-", "ok", "-", "", "passed")
+    output = io.StringIO()
+    out = terminal.console(file=output)
+    out.width = columns
+    out.print(made)
+    text = output.getvalue()
+    assert max(map(len, text.splitlines())) <= columns
+    for name in [*NAMES, *many.split(",")]:
+        assert re.search(rf"(?<!\S|,){re.escape(name)}(?=[\s,])", f" {text}") or f",{name}" in text, name
+    assert ("run: 2026" in text) == (columns < 200), "a row without room is a paragraph"
+    assert "fail" in text and "verdict: " not in text and "-\n" not in text.replace(" ", "")
+
+
+def test_a_line_of_evidence_is_folded_between_words() -> None:
+    line = f"n1: cmdline: drift: wanted {'a=b ' * 40}, on {','.join(NAMES * 3)}"
+    output = io.StringIO()
+    terminal.console(file=output).print(terminal.Line(line))
+    first, *others = output.getvalue().splitlines()
+    assert others and len(first) <= 100 and all(len(text) <= 100 and text.startswith("    ") for text in others)
+    assert all(f"{name}," in output.getvalue() for name in NAMES)
 
 
 def test_a_run_of_many_nodes_names_those_that_are_alike_once(capsys: pytest.CaptureFixture[str]):

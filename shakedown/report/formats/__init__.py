@@ -200,12 +200,12 @@ def write(document: Any, form: str) -> None:
             click.echo(part)
             continue
         if out is None:
-            out = _console()
+            out = _console(None)
         out.print(part, soft_wrap=getattr(part, "no_wrap", False))
 
 
 def text_of(document: Any, form: str) -> str:
-    """Return a document as the text of a file, in lines of any width. KeyError as `write`."""
+    """Return a document as the text of a file. KeyError as `write`."""
     out = io.StringIO()
     console = None
     pieces: list[str] = []  # of a rack 100 MB, of which there should be few copies
@@ -220,10 +220,10 @@ def text_of(document: Any, form: str) -> str:
     return "".join(pieces)
 
 
-def _console(file: io.StringIO | None = None) -> Console:
+def _console(file: io.StringIO | None) -> Console:
     from shakedown.report import terminal  # rich, 50 ms: documents for programs do without
 
-    return terminal.console(piped=terminal.WIDEST) if file is None else terminal.wide_console(file)
+    return terminal.console(file=file)
 
 
 def _parts(document: Any, form: str) -> Iterable[Part]:
