@@ -11,7 +11,10 @@ from shakedown.common.data import kept_toml, read_patterns
 _LONGEST = 2_000  # characters of a line that are read
 _data = partial(kept_toml, "shakedown.catalogue", "calls.toml")
 _forms = cache(partial(read_patterns, "shakedown.catalogue", "calls.toml"))
-_CHANGING = re.compile(r"0x[0-9a-fA-F]{1,16}|\d{4,40}")  # what tells the lines of a storm apart
+# What tells the lines of a storm apart, and the folder of a script that speaks: neither says what failed.
+_CHANGING = re.compile(
+    r"0x[0-9a-fA-F]{1,16}|\d{4,40}|(?<=^/)\S*(?=/\S+: line \d|/\w[\w.-]*(?:script|\.(?:\w*sh|SC)|\d): )"
+)
 
 
 class Call(NamedTuple):
