@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import ipaddress
 import json
+import os
 import re
 import stat
 import subprocess
@@ -406,6 +407,19 @@ def test_the_logs_that_the_evidence_names_are_packed_wherever_they_lie(tmp_path:
     assert not [name for name in packed_names if "outside" in name]
     of_run, of_archive = (call("judge", where, "--format", "json") for where in (run.path, archive))
     assert gates(of_run.output) == gates(of_archive.output)
+
+
+def test_folders_without_end_are_refused(run: RunDirectory, tmp_path: Path) -> None:
+    handle = os.open(run.path / "logs", os.O_RDONLY)
+    for _ in range(1100):  # a path of so many parts is too long for one call
+        os.mkdir("d", dir_fd=handle)
+        below = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = below
+    os.close(handle)
+    done = call("bundle", run.path, "--output", tmp_path / "deep.tar.gz")
+    subprocess.run(["rm", "-rf", run.path], check=True)
+    assert done.exit_code == 2 and "folders deep" in done.output and not (tmp_path / "deep.tar.gz").exists()
 
 
 def test_an_archive_is_compared_as_its_run_is(run: RunDirectory, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from shakedown.runs import copies
 from shakedown.runs.archive import MANIFEST
 from shakedown.runs.archive.pseudonyms import Pseudonyms, names_in_run, own_words, versions, words_of_logs
 from shakedown.runs.archive.redact import Redactor, Written, blocks
-from shakedown.runs.archive.tar import Manifest, Member, digest, pack, safe_path
+from shakedown.runs.archive.tar import DEPTH, Manifest, Member, digest, pack, safe_path
 from shakedown.runs.directory import SIGNATURES, STATEMENT, RunDirectory, read_document
 from shakedown.runs.judging import judged_again
 from shakedown.state.findings import Verdict
@@ -94,6 +94,8 @@ def _files(folder: Path) -> Iterator[str]:
     for top in sorted({*FOLDERS, *named} & there):
         found = []
         for base, folders, files in os.walk(folder / top, followlinks=False):
+            if len(Path(base).relative_to(folder).parts) > DEPTH:  # os.walk itself ends at 1,000 with a RecursionError
+                raise ValueError(f"{printable(base, 200)} lies more than {DEPTH} folders deep")
             folders.sort()
             found += [str((Path(base) / name).relative_to(folder)) for name in files]
         yield from sorted(found)
