@@ -11,7 +11,7 @@ from shakedown.gates import Gate
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import NODES, PAIRS, Judged, Matrix, TrialsRecord
 from shakedown.trials.workload.registry import PAIRS as ON_PAIRS
-from shakedown.trials.workload.registry import trials
+from shakedown.trials.workload.registry import TOOL, trials
 
 
 def gates(record: TrialsRecord, inventory: str = "") -> list[Gate]:
@@ -19,6 +19,8 @@ def gates(record: TrialsRecord, inventory: str = "") -> list[Gate]:
     where = shlex.quote(printable(inventory)) if inventory else "INVENTORY"
     makers = [(name, _pairs if trials()[name].on == ON_PAIRS else _nodes) for name in record.asked]
     made = [gate for name, make in makers for gate in make(record, name)]
+    if record.readings and not made:
+        made = [_not_taken(record, name, NODES) for name in record.asked[:1]]
     remedies = [gate.remedy and gate.remedy.replace(" INVENTORY ", f" {where} ") for gate in made]
     return [gate.model_copy(update={"remedy": remedy}) for gate, remedy in zip(made, remedies, strict=True)]
 
@@ -42,6 +44,8 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
         yield Gate(**same, verdict=Verdict.FAIL, wanted="as its peers", remedy=remedy, node=node)
     absent = (reading for reading in record.readings if reading.trial == name and not reading.figure)
     if not figures and any(reading.state == "absent" for reading in absent):
+        if trials()[name].on == TOOL:  # it was asked for by its name
+            yield _not_taken(record, name, NODES)
         return  # no node has the parts that this trial measures
     rest = [judged for judged in figures if judged.node not in named]
     unsure = [
@@ -49,7 +53,7 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
         for judged in rest
         if judged.standing in ("undecided", "unknown")
     ]
-    unsure += _incomplete(record, figures, set(named))
+    unsure += _incomplete(record, name, figures, set(named))
     if unsure:
         same |= {"actual": f"{len(unsure)} are not", "evidence": some(unsure)}
         yield Gate(**same, verdict=Verdict.UNKNOWN, wanted="every figure judged", remedy=_remedy(name, rest))
@@ -62,6 +66,14 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
         yield Gate(name=name, verdict=Verdict.OK, wanted="as usual", actual="as usual", evidence=text, job=NODES)
 
 
+def _not_taken(record: TrialsRecord, name: str, job: str) -> Gate:
+    """Judge a trial that no node could take."""
+    remedy = f"see to what a line names, then run shakedown trials INVENTORY --only {name} again; or leave it out"
+    evidence = some(_absent(record, name)) or "no figure"
+    same: dict[str, Any] = {"name": name, "job": job, "evidence": evidence, "remedy": remedy}
+    return Gate(**same, verdict=Verdict.UNKNOWN, wanted="every figure judged", actual="not measured")
+
+
 def _remedy(name: str, figures: Sequence[Judged]) -> str:
     """Write what would have the figures of a trial judged."""
     again = f"run shakedown trials INVENTORY --only {name} again"
@@ -72,15 +84,16 @@ def _remedy(name: str, figures: Sequence[Judged]) -> str:
     return f"{again} with more nodes ({needed}), or give floors in trials.floors"
 
 
-def _incomplete(record: TrialsRecord, figures: Sequence[Judged], named: Collection[str]) -> Iterator[str]:
+def _incomplete(record: TrialsRecord, name: str, figures: Sequence[Judged], named: Collection[str]) -> Iterator[str]:
     """Write which nodes lack a part that most of their GPU model have, or a repetition: it could be the slow one."""
     incomplete = record.incomplete.get(NODES, {})
+    absent = _notes(record, name)
     present: dict[str, set[tuple[str, str]]] = {node: set() for node in record.groups}
     for judged in figures:
         present.setdefault(judged.node, set()).add((judged.part, judged.figure))
     for node, own in present.items():
         if not own:
-            reason = incomplete.get(node)
+            reason = incomplete.get(node) or absent.get(node)
             yield f"{node}: no figure{f' ({reason})' if reason else ''}"
             continue
         if node in named:
@@ -109,6 +122,8 @@ def _pairs(record: TrialsRecord, name: str) -> Iterator[Gate]:
     matrices = [matrix for matrix in record.matrices if matrix.trial == name]
     unsure = _absent(record, name)
     if not matrices and record.readings and len(unsure) >= len(record.places):
+        if not trials()[name].needs_torch:
+            yield _not_taken(record, name, PAIRS)
         return  # no node can take this trial
     for matrix in matrices:
         for named in matrix.named:
@@ -142,11 +157,14 @@ def _pairs(record: TrialsRecord, name: str) -> Iterator[Gate]:
         yield Gate(**same, verdict=Verdict.OK, actual="as the others", evidence=text)
 
 
-def _absent(record: TrialsRecord, name: str) -> list[str]:
-    """List the nodes that cannot take a trial between nodes, with the reason; their partners' reports are left out."""
+def _notes(record: TrialsRecord, name: str) -> dict[str, str]:
+    """Return why nodes cannot take a trial; of one between nodes their partners' reports are left out."""
     absent = [reading for reading in record.readings if reading.trial == name and reading.state == "absent"]
-    notes = {reading.node: reading.note for reading in absent}
-    return [f"{node}: {note}" for node, note in notes.items() if not note.startswith("on the other node")]
+    return {reading.node: reading.note for reading in absent if not reading.note.startswith("on the other node")}
+
+
+def _absent(record: TrialsRecord, name: str) -> list[str]:
+    return [f"{node}: {note}" for node, note in _notes(record, name).items()]
 
 
 def _title(matrix: Matrix) -> str:

@@ -145,6 +145,32 @@ def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
     assert [verdict for _, _, verdict in verdicts(below)] == [Verdict.FAIL, Verdict.FAIL]
 
 
+@pytest.mark.parametrize("asked", [["dataset_read"], ["rvs_gst"], ["perftest"], ["transfer"], ["gemm", "rccl_tests"]])
+def test_a_trial_that_no_node_can_take_is_not_passed(asked: list[str]) -> None:
+    """Its gate was absent, and so a run of this trial alone was ok."""
+    name, note = asked[-1], "the tool is not installed"
+    readings = [
+        Reading(node=n, trial=name, part="node", repetition=1, figure="", state="absent", note=note) for n in "ab"
+    ]
+    found = gates.gates(record({"a": [], "b": []}, asked=asked, readings=readings))
+    (gate,) = [gate for gate in found if gate.name == name]
+    assert gate.verdict == Verdict.UNKNOWN and gate.evidence == f"a: {note}, b: {note}" and gate.node is None
+    assert f"--only {name} again" in str(gate.remedy)
+
+
+def test_a_node_that_lacks_the_tool_of_others_is_named_with_the_reason() -> None:
+    readings = [
+        Reading(node=n, trial="dataset_read", part="node", repetition=r, figure="bandwidth", value=1.0)
+        for n in "abcd"
+        for r in (1, 2, 3)
+    ]
+    readings += [
+        Reading(node="e", trial="dataset_read", part="node", repetition=1, figure="", state="absent", note="no fio")
+    ]
+    (gate,) = gates.gates(record({node: [] for node in "abcde"}, asked=["dataset_read"], readings=readings))
+    assert gate.verdict == Verdict.UNKNOWN and gate.evidence == "e: no figure (no fio)"
+
+
 @pytest.mark.parametrize(("bound", "verdict"), [(10.0, Verdict.OK), (9.9, Verdict.FAIL)])
 def test_a_time_may_be_as_long_as_wanted_and_no_longer(bound: float, verdict: Verdict) -> None:
     times = [

@@ -16,7 +16,7 @@ import pytest
 
 from shakedown.trials.workload import tools
 from shakedown.trials.workload.measures import installed
-from shakedown.trials.workload.registry import Place, trials
+from shakedown.trials.workload.registry import Place, reading_of, trials
 
 SAMPLES = Path(__file__).parents[1] / "data/trials"
 
@@ -165,8 +165,8 @@ def test_the_data_set_is_read_and_left_as_it_is(tmp_path: Path) -> None:
     assert latency.figure == "latency" and 1 < latency.value < 10**8
     assert files() == before
     for folders, words in (([], "no data set"), ([str(data / "none")], "no file"), ([str(tmp_path / "x")], "no file")):
-        with pytest.raises(RuntimeError, match=words):
-            list(trial.function(Place("node", None, folders=folders)))
+        (nothing,) = trial.function(Place("node", None, folders=folders))
+        assert words in nothing.note and reading_of(nothing, "dataset_read", "node", 1)["state"] == "absent"
     gone = subprocess.run(["fio", "--name=x", *shorter, f"--filename={tmp_path}/new"], capture_output=True, check=False)
     assert gone.returncode != 0 and not (tmp_path / "new").exists(), "a file that is not there is not made"
 

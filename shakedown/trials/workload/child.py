@@ -9,7 +9,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from .registry import ABSENT, Place, reading, reading_of, trials
+from . import programs
+from .registry import ABSENT, CRASHED, Place, reading, reading_of, trials
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -68,11 +69,15 @@ def measure(place: Place, name: str, repetition: int, tell: Tell) -> None:
         return
     tell({"begins": name, "repetition": repetition})
     measured = False
-    for measurement in trial.function(place):
+    try:
+        for measurement in trial.function(place):
+            measured = True
+            if place.rank:
+                continue  # all ranks have the same figure: the first one reports it
+            tell(reading_of(measurement, name, place.part, repetition))
+    except programs.Failed as error:
         measured = True
-        if place.rank:
-            continue  # all ranks have the same figure: the first one reports it
-        tell(reading_of(measurement, name, place.part, repetition))
+        tell(reading(name, place.part, repetition, state=CRASHED, note=str(error)[:300]))
     if not measured and not place.rank and repetition == 1:
         tell(reading(name, place.part, repetition, state=ABSENT, note="the tool is not installed"))
 
