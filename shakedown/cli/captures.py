@@ -11,7 +11,7 @@ import click
 
 from shakedown.cli.output import show_document
 from shakedown.cli.words import Target, reason, unusable
-from shakedown.common.text import printable
+from shakedown.common.text import complaint, printable
 from shakedown.report.formats import Findings
 from shakedown.runner.examine import examine
 from shakedown.runner.progress import progress
@@ -48,7 +48,7 @@ def show(path: Path, form: str, output: Path | None, **view: Any) -> int:
         unusable(f"{path}: there is no such capture: record one with shakedown capture INVENTORY HOST")
     except (ValueError, OSError) as error:
         unusable(reason(str(path), error))
-    click.echo(f"shakedown: {printable(capture.node)} as captured at {printable(capture.at)}", err=True)
+    click.echo(complaint(f"{printable(capture.node)} as captured at {printable(capture.at)}"), err=True)
     verdict = examination.verdict()
     document = Findings(verdict, 1, examination.all_findings(), inventory=str(path), at=capture.at, **view)
     return show_document(document, form, output, verdict)

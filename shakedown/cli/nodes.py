@@ -19,7 +19,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra_cli.util import parse_cli_arg
 
 from shakedown.cli.words import Target, unusable
-from shakedown.common.text import counted
+from shakedown.common.text import complaint, counted
 from shakedown.desired.problems import DesiredStateError, as_lines
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
@@ -75,7 +75,7 @@ def load_state(
     invocation.trains = to_train
     of_job = desired_states(state, to_train, unasked).of_job
     for line in as_lines(of_job if connects else ()):
-        click.echo(f"shakedown: a job over these hosts would be refused: {line}", err=True)
+        click.echo(complaint(f"a job over these hosts would be refused: {line}"), err=True)
     if keeps:
         from shakedown.runs.folder import why_none_can_be_kept  # 200 ms that a drift check does not need
 
@@ -92,7 +92,7 @@ def _ask_to_change(state: State) -> None:
     try:
         click.confirm(f"{hosts} will be changed. Continue?", abort=True, err=True)
     except click.Abort:
-        click.echo("shakedown: nothing was changed", err=True)
+        click.echo(complaint("nothing was changed"), err=True)
         sys.exit(INTERRUPTED)
 
 

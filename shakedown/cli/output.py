@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from shakedown.cli.words import in_a_folder
+from shakedown.common.text import complaint
 from shakedown.report import formats
 from shakedown.report.files import SUFFIXES, format_for, write_to
 from shakedown.state.findings import Verdict
@@ -65,7 +66,7 @@ def show_document(document: Any, form: str, output: Path | None, verdict: Verdic
     try:
         write_to(output, document, form)
     except OSError as error:
-        click.echo(f"shakedown: {output}: it could not be written: {error.strerror or error}", err=True)
+        click.echo(complaint(f"{output}: it could not be written: {error.strerror or error}"), err=True)
         return verdict.exit_code or 2
     return verdict.exit_code
 

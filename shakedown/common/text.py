@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -121,6 +123,20 @@ def decimal(value: float | None, digits: int = 6) -> str:
 def short(value: float) -> str:
     """Return an uncertainty as people write it: with two digits that count."""
     return decimal(value, 2)
+
+
+def wrapped(text: str, width: int, indent: str = "    ") -> list[str]:
+    """Return a text as lines that end between words, all but the first set in. A list of names that is longer than a
+    line ends behind a comma."""
+    words = (word if len(word) <= width - len(indent) else word.replace(",", ", ") for word in text.split(" "))
+    return textwrap.wrap(" ".join(words), width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def complaint(message: object) -> str:
+    """Return a note or a refusal as a command writes it to stderr: in lines of a terminal, or of 100 columns."""
+    width = max(40, min(shutil.get_terminal_size((100, 25)).columns, 100))
+    lines = printable(f"shakedown: {message}", lines=True).split("\n")
+    return "\n".join(part for line in lines for part in wrapped(line, width))
 
 
 def in_unit(value: str, unit: str) -> str:

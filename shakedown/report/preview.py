@@ -3,6 +3,7 @@
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from shakedown.common.frozen import Frozen
 from shakedown.common.lists import grouped
@@ -16,6 +17,7 @@ from shakedown.state.findings import Finding
 
 WIDTH = 100
 CHANGES = 20  # lines
+INTERFACES = 2  # names of the interfaces to the master that have a line each
 COMMAND = 4  # lines of the first node's command
 _VALUES = 3  # of what is now
 _LABEL = 12  # columns
@@ -162,13 +164,16 @@ def _job(plan: LaunchPlan, jobs: int, whole: bool) -> Iterator[str]:
         yield from _labelled("image", plan.image)
     for label, text in [] if plan.has_report else sizes_of(plan):
         yield from _labelled(label, text)
-    alike: dict[str, list[str]] = {}
+    alike: dict[str, dict[str, list[str]]] = {}
     for node in plan.nodes if plan.world_size else ():
         gid = "" if node.gid_index is None else f", GID index {node.gid_index}"
-        text = f"{folded(node.hca) or 'none: sockets'}{gid} over {node.interface or '?'}"
-        alike.setdefault(text, []).append(node.name)
-    for text, names in alike.items():
-        yield from _labelled("HCAs", f"{text} on {_where(names, len(plan.nodes))}" if jobs == 1 else text)
+        over = alike.setdefault(f"{folded(node.hca) or 'none: sockets'}{gid}", {})
+        over.setdefault(node.interface or "?", []).append(node.name)
+    for text, over in alike.items():
+        rows = over if whole or len(over) <= INTERFACES else {f"{len(over)} interfaces": [*chain(*over.values())]}
+        for interface, names in rows.items():
+            row = f"{text} over {interface}"
+            yield from _labelled("HCAs", f"{row} on {_where(names, len(plan.nodes))}" if jobs == 1 else row)
     command = printable(shlex.join(first.command), lines=True)
     if whole:
         yield from (f" {'command':<{_LABEL}} of {printable(first.name)}:", command)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -13,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shakedown.common.lists import grouped
-from shakedown.common.text import decimal, in_unit, printable
+from shakedown.common.text import decimal, in_unit, printable, wrapped
 from shakedown.desired.values import format_size
 from shakedown.hosts import folded
 from shakedown.state.findings import Finding, Verdict
@@ -49,13 +48,6 @@ def console(stderr: bool = False, file: TextIO | None = None) -> Console:
     elif file or not made.is_terminal:
         made.width = PIPED
     return made
-
-
-def wrapped(text: str, width: int, indent: str = "    ") -> list[str]:
-    """Return a text as lines that end between words, all but the first set in. A list of names that is longer than a
-    line ends behind a comma."""
-    words = (word if len(word) <= width - len(indent) else word.replace(",", ", ") for word in text.split(" "))
-    return textwrap.wrap(" ".join(words), width, subsequent_indent=indent, break_on_hyphens=False) or [""]
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,13 @@ def load(
         raise
     except (Exception, SystemExit) as error:  # an inventory is a user's program: it can raise anything, and end
         cause = getattr(error, "exception", error)  # pyinfra wraps what the file raised
-        remedy = "" if inventory.endswith(".py") else f"; Ansible's becomes one by: shakedown init --from {inventory}"
-        raise InventoryError(f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}{remedy}") from error
+        reason = f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}"
+        if not inventory.endswith(".py"):
+            reason = (
+                f"{inventory}: expected an inventory of pyinfra, in Python: Ansible's becomes one by: shakedown init "
+            )
+            reason += f"--from {inventory} ({type(cause).__name__}: {cause})"
+        raise InventoryError(reason) from error
     finally:
         pyinfra.logger.disabled = False
     if unread := unread_group_data(inventory, made, state.cwd):

@@ -270,3 +270,22 @@ def test_what_could_not_be_written_is_named(
     (tmp_path / "a.ini").write_text("n1\n")
     result = CliRunner().invoke(init, ["--from", str(tmp_path / "a.ini"), *([folder] if folder else [])])
     assert (result.exit_code, result.stderr) == (2, f"shakedown: {shown}: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hosts", "[gpu]\nn1\n"),
+        ("hosts.ini", "[gpu]\nn[01:64] ansible_user=root\n"),
+        ("hosts.yml", "all: {hosts: {n1: }}\n"),
+        ("site.yaml", "gpu:\n  hosts:\n    n[01:02]:\n"),
+    ],
+)
+def test_an_inventory_of_ansible_is_answered_with_the_command_for_it(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    program = str(Path(sys.executable).with_name("shakedown"))
+    code, _, errors = forks.run([program, "show", name, "n1"], tmp_path, dict(os.environ), 60)
+    expected = (
+        f"shakedown: {name}: expected an inventory of pyinfra, in Python: Ansible's becomes one by: shakedown init"
+    )
+    assert code == 2 and errors.startswith(f"{expected} --from {name} (")

@@ -60,6 +60,20 @@ def test_ranges_are_refused_where_pyinfra_reads_characters(tmp_path: Path, optio
     assert ran.returncode == 2 and right in ran.stderr, ran.stderr
 
 
+def test_the_right_spelling_has_whole_names(tmp_path: Path) -> None:
+    rack = tmp_path / "rack.py"
+    rack.write_text(
+        'from shakedown.hosts import nodes\nr7 = (nodes("node[01-64].rack7"), {"gpu": "cpu", "ssh_port": 1})\n'
+    )
+    for words, right in (
+        ("node[01-02]", "Write: --limit node01.rack7 --limit node02.rack7\n"),
+        ("node[03,07]*,!node03", "Write: --limit node03.rack7 --limit node07.rack7 --exclude node03.rack7\n"),
+        ("node[10-24]", "The shakedown command reads them: --limit 'node[10-24]'\n"),
+    ):
+        ran = pyinfra(tmp_path, rack, DRIFT, "-y", "--limit", words)
+        assert ran.returncode == 2 and right in ran.stderr, ran.stderr
+
+
 def test_errors_of_the_desired_state_come_before_the_first_connection(tmp_path: Path) -> None:
     ran = pyinfra(tmp_path, inventory(tmp_path, '{"gpu": "mi301x", "tuning": {"thp": 1}}'), DRIFT)
     assert ran.returncode == 2, ran.stderr

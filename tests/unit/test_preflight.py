@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.problems import DesiredStateError
 from shakedown.logs.metrics import METRICS, METRICS_OF
+from shakedown.node.launcher import needs
 from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve
 
@@ -276,3 +278,22 @@ def test_what_a_job_over_all_hosts_would_be_refused_for_is_the_same_answer_witho
     hosts = [HostLayers(f"n{number}", layers, "root") for number in range(64)]
     assert {problem.path: str(problem) for problem in resolve(hosts, whole=True).of_job} == refused != {}
     assert resolve(hosts[:8], whole=False).of_job == () == resolve(hosts[:8], whole=True).of_job
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("Error response from daemon: No such image: r/m:v1", "has no image r/m:v1: Error response"),
+        ("Error: No such object: r/m:v1", "has no image r/m:v1: Error: No such object"),
+        ("Error: r/m:v1: image not known", "has no image r/m:v1: Error: r/m:v1"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "cannot be asked for r/m:v1: Cannot"),
+        ("permission denied while trying to connect to the docker API", "cannot be asked for r/m:v1: permission"),
+    ],
+)
+def test_an_engine_that_does_not_answer_lacks_no_image(tmp_path: Path, error: str, words: str) -> None:
+    engine = tmp_path / "docker"
+    engine.write_text(f"#!/bin/sh\necho {shlex.quote(error)} >&2\nexit 1\n")
+    engine.chmod(0o755)
+    assert f"{engine} {words}" in needs._image({"path": str(engine), "image": "r/m:v1"}, {})
+    engine.write_text("#!/bin/sh\necho sha256:5d\n")
+    assert needs._image({"path": str(engine), "image": "r/m:v1"}, {}) == ""

@@ -182,6 +182,18 @@ def test_equal_changes_are_one_line_and_all_fits_on_a_screen() -> None:
     assert "64 of 64 nodes: /opt/nope/bin/python is missing: check the inventory or the image" in text
 
 
+def test_interfaces_that_each_node_names_otherwise_are_counted() -> None:
+    plans, _ = preview_of(examined({}))
+    plan = plans["together"]
+    renamed = [node.model_copy(update={"interface": f"eth-{node.name}"}) for node in plan.nodes]
+    plans["together"] = plan.model_copy(update={"nodes": renamed})
+    short, whole = (
+        [line for line in lines(Preview(jobs=plans), 3, whole=whole) if " HCAs " in line] for whole in (False, True)
+    )
+    assert len(renamed) == len(whole) == 3 and "over eth-node01 on node01" in whole[0]
+    assert len(short) == 1 and short[0].endswith("over 3 interfaces on 3 nodes")
+
+
 def test_the_command_of_the_job_is_whole_where_more_is_shown() -> None:
     plans, _ = preview_of(examined({}))
     command = plans["together"].nodes[0].command

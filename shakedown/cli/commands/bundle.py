@@ -7,7 +7,7 @@ import click
 
 from shakedown.cli.words import in_a_folder, reason, unusable
 from shakedown.common import private
-from shakedown.common.text import counted, printable
+from shakedown.common.text import complaint, counted, printable
 from shakedown.runs.archive import SUFFIX
 from shakedown.runs.archive.make import make
 from shakedown.runs.directory import RunDirectory
@@ -71,9 +71,9 @@ def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> 
     except ValueError as error:
         unusable(str(error))
     if record.finished_at is None:
-        click.echo(f"shakedown: {printable(unfinished(directory.path))}", err=True)
+        click.echo(complaint(f"{printable(unfinished(directory.path))}"), err=True)
     if why := directory.lacking(record):
-        click.echo(f"shakedown: {why}", err=True)
+        click.echo(complaint(why), err=True)
     size = made.path.stat().st_size
     click.echo(f"{printable(str(made.path))}: {counted(len(made.manifest.members), 'file')}, {size} bytes")
     click.echo(f"verdict: {made.manifest.verdict}")

@@ -7,6 +7,7 @@ import click
 
 from shakedown.cli.output import format_and_output, show_document
 from shakedown.cli.words import EXIT_CODES, Target, over_inventory
+from shakedown.common.text import complaint
 from shakedown.ledger.calibration import CalibrationError, baselines_of, in_a_row, usual_seconds
 from shakedown.report.formats import Calibrated
 from shakedown.state.findings import Verdict
@@ -44,7 +45,7 @@ def calibrate(target: Target, runs: int, form: str, output: Path | None) -> None
         done = in_a_row(command, runs, usual_seconds(target.inventory), lambda line: click.echo(line, err=True))
         rows = baselines_of(done[-1])
     except CalibrationError as error:
-        click.echo(f"shakedown: {error}", err=True)
+        click.echo(complaint(error), err=True)
         sys.exit(error.code)
     document = Calibrated([record.run_id for record in done], rows)
     sys.exit(show_document(document, form, output, Verdict.OK))

@@ -4,7 +4,7 @@ import click
 
 from shakedown.cli.output import format_of
 from shakedown.cli.words import usable
-from shakedown.common.text import printable
+from shakedown.common.text import complaint, printable
 from shakedown.ledger.compare import compare as compare_runs
 from shakedown.report.formats import Compared, write
 from shakedown.runs.archive.read import opened_run
@@ -25,6 +25,6 @@ def compare(first: str, second: str, form: str) -> None:
     """
     with usable(), opened_run(first) as one, opened_run(second) as other:
         for line in (*one.messages, *one.altered, *other.messages, *other.altered):
-            click.echo(f"shakedown: {printable(line)}", err=True)
+            click.echo(complaint(printable(line)), err=True)
         differences = compare_runs(one.directory, other.directory)
     write(Compared(differences), form)

@@ -10,6 +10,7 @@ import click
 from shakedown.checks.waivers import first_to_end
 from shakedown.cli.output import format_and_output, show_document, with_view
 from shakedown.cli.words import EXIT_CODES, Target, over_inventory
+from shakedown.common.text import complaint
 from shakedown.report.formats import Findings
 from shakedown.runs import CAPTURE
 from shakedown.state.findings import Verdict
@@ -73,7 +74,7 @@ def drift(
             chosen = selection.choose(state, prometheus) if prometheus else None
     left_out = chosen.left_out if chosen else []
     if chosen:
-        click.echo(f"shakedown: {chosen}", err=True)
+        click.echo(complaint(chosen), err=True)
 
     with to_its_end(state) as keep:
         examination = look(state)
@@ -99,9 +100,9 @@ def drift(
             **view,
         )
         if from_agents:
-            click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)
+            click.echo(complaint("as the nodes' agents reported: nodes are not compared with each other"), err=True)
         if chosen and (why := chosen.keep(examination)):
-            click.echo(f"shakedown: {why}", err=True)
+            click.echo(complaint(why), err=True)
         code = show_document(document, form, output, verdict)
         code = Verdict.FAIL.exit_code if invocation.unrecorded else code
     sys.exit(code)

@@ -7,7 +7,7 @@ from contextlib import suppress
 import click
 
 from shakedown.cli.words import reason, unusable
-from shakedown.common.text import printable
+from shakedown.common.text import complaint, printable
 from shakedown.gates.explain import as_json, as_text
 from shakedown.gates.explain import explain as explain_log
 from shakedown.logs.source import LogSource
@@ -63,5 +63,5 @@ def explain(log: str, form: str, verbose: bool) -> None:
     with suppress(BrokenPipeError):
         click.echo(json.dumps(as_json(found), indent=1) if form == "json" else as_text(found))
     if source.incomplete:
-        click.echo(f"shakedown: {printable(source.incomplete)}", err=True)
+        click.echo(complaint(printable(source.incomplete)), err=True)
     sys.exit(found.exit_code or (4 if source.incomplete else 0))

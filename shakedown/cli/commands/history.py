@@ -7,6 +7,7 @@ import click
 from shakedown.cli.output import format_of
 from shakedown.cli.words import Since, usable
 from shakedown.common.nearest import nearest
+from shakedown.common.text import complaint
 from shakedown.ledger import LedgerError
 from shakedown.ledger.history import Asked, fleet
 from shakedown.ledger.history import history as read_history
@@ -38,5 +39,5 @@ def history(limit: int, form: str, **filters: Any) -> None:
         whole = form == "html" and not any(filters.values())
         nodes = fleet(ledger) if whole else ()
     if not answer.runs and (near := nearest(filters["recipe"] or "", recipes())):
-        click.echo(f"shakedown: did you mean --recipe {near}?", err=True)
+        click.echo(complaint(f"did you mean --recipe {near}?"), err=True)
     write(Remembered(answer, nodes), form)

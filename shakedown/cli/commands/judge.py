@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from shakedown import gates
 from shakedown.cli.output import format_and_output, show_document, with_all
 from shakedown.cli.words import reason, unusable, usable
-from shakedown.common.text import printable
+from shakedown.common.text import complaint, printable
 from shakedown.gates import NodeLog
 from shakedown.gates.consequences import with_origin
 from shakedown.gates.offline import Request, judge_logs, judge_report, reads_report
@@ -197,9 +197,9 @@ def _keep(run: OpenedRun, record: RunRecord) -> None:
     """Keep a run in the ledger as it was judged now; what others sent, as theirs."""
     origin = run.origin(record.run_id)
     if why := keep(run.directory, record, origin=origin):
-        click.echo(f"shakedown: {why}", err=True)
+        click.echo(complaint(why), err=True)
     elif origin:
-        click.echo(f"shakedown: {printable(record.run_id, 100)} {APART.format(origin=origin)}", err=True)
+        click.echo(complaint(f"{printable(record.run_id, 100)} {APART.format(origin=origin)}"), err=True)
 
 
 def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:

@@ -8,7 +8,7 @@ import click
 
 from shakedown.cli.completion import Group
 from shakedown.cli.words import Since, unusable, usable
-from shakedown.common.text import counted, printable
+from shakedown.common.text import complaint, counted, printable
 from shakedown.hosts import nodes
 from shakedown.ledger import LedgerError
 from shakedown.ledger.claims import by_age
@@ -67,7 +67,7 @@ def import_(runs: tuple[str, ...]) -> None:
 def _keep(book: Ledger, run: OpenedRun) -> list[str]:
     record = run.directory.load()
     if origin := run.origin(record.run_id):
-        click.echo(f"shakedown: {record.run_id} {APART.format(origin=origin)}", err=True)
+        click.echo(complaint(f"{record.run_id} {APART.format(origin=origin)}"), err=True)
     return book.add(run.directory, record, origin)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import click
 
 from shakedown.cli.words import reason, unusable
-from shakedown.common.text import printable
+from shakedown.common.text import complaint, printable
 from shakedown.logs.iterations import Iteration, LogReader
 from shakedown.logs.source import LogSource
 from shakedown.state.findings import Verdict
@@ -38,10 +38,10 @@ def parse(log: str) -> None:
     except (OSError, ValueError) as error:
         unusable(reason(log, error))
     if source.incomplete:
-        click.echo(f"shakedown: {printable(source.incomplete)}", err=True)
+        click.echo(complaint(printable(source.incomplete)), err=True)
         sys.exit(Verdict.UNKNOWN.exit_code)
     if not found:
-        click.echo(f"shakedown: {source.name}: no iteration line in it", err=True)
+        click.echo(complaint(f"{source.name}: no iteration line in it"), err=True)
 
 
 def _show(iterations: Iterable[Iteration]) -> bool:

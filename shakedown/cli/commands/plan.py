@@ -6,6 +6,7 @@ import click
 
 from shakedown.cli.output import format_of
 from shakedown.cli.words import Target, over_inventory
+from shakedown.common.text import complaint
 from shakedown.report.formats import Plans, write
 
 PREPARE = ("signals", "gevent")
@@ -35,7 +36,7 @@ def plan(target: Target, form: str) -> None:
         examination = examine.examine(state)
         plans, errors = training.plans_of(examination)
         for error, names in errors.items():
-            click.echo(f"shakedown: {', '.join(names)}: {error}", err=True)
+            click.echo(complaint(f"{', '.join(names)}: {error}"), err=True)
         if not examination.verdict().passes:
             examine.show_screen(examination)
             progress(state).shown = True

@@ -10,7 +10,7 @@ import click
 from shakedown import ledger as memory
 from shakedown.cli.output import format_and_output, show_document
 from shakedown.cli.words import Since, unusable, usable
-from shakedown.common.text import printable
+from shakedown.common.text import complaint, printable
 from shakedown.report.formats import Remembered, Run, names
 from shakedown.runs.archive.read import opened_run
 from shakedown.runs.folder import run_ids
@@ -54,7 +54,7 @@ def report(
         lines = [*messages, *altered, directory.lacking(record)]
         for line in [*lines, *remarks(directory.path, record, bool(opened.archive))]:
             if line:
-                click.echo(f"shakedown: {printable(line)}", err=True)
+                click.echo(complaint(printable(line)), err=True)
         links = "" if messages else f"{directory.path.resolve().as_uri()}/"
         code = show_document(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
     sys.exit(code)

@@ -7,6 +7,7 @@ import click
 
 from shakedown.cli.output import format_and_output, show_document
 from shakedown.cli.words import EXIT_CODES, Target, over_inventory
+from shakedown.common.text import complaint
 from shakedown.report.formats import Run
 
 PREPARE = ("signals", "gevent")
@@ -70,7 +71,7 @@ def run(
         if form is not None:
             current = session.opened(state)
             if current is None:
-                click.echo("shakedown: no report: no node was examined", err=True)
+                click.echo(complaint("no report: no node was examined"), err=True)
             elif show_document(current.document(), form, output, ending.finish(state)) == 2:
                 sys.exit(2)  # but an interrupted run exits as one
     sys.exit(ending.finish(state).exit_code)

@@ -7,6 +7,7 @@ import click
 
 from shakedown.cli.output import format_of
 from shakedown.cli.words import EXIT_CODES, Target, over_inventory, usable
+from shakedown.common.text import complaint
 from shakedown.hosts import few
 from shakedown.ledger import LedgerError
 from shakedown.ledger.store import open_ledger
@@ -70,7 +71,7 @@ def service(
             try:
                 if not ledger.exists():
                     none = "there is none yet: only what is read now counts"
-                    click.echo(f"shakedown: ledger {ledger.place.name}: {none}", err=True)
+                    click.echo(complaint(f"ledger {ledger.place.name}: {none}"), err=True)
                 found = work.first(state, keep, acts or bool(taken), taken)
                 if found.board().verdict is Verdict.FAIL and not acts:  # whatever was read now
                     absent = [node.node for node in found.board().nodes if node.standing != "in service"]
@@ -82,7 +83,7 @@ def service(
     except LedgerError as error:
         _unread(error)
     except Busy as error:
-        click.echo(f"shakedown: {error}", err=True)
+        click.echo(complaint(error), err=True)
         sys.exit(1)
     board: Any = found.board()
     write(InService(board, show_all), form)
@@ -94,5 +95,5 @@ def service(
 
 def _unread(error: Exception) -> NoReturn:
     """End with 4: without the ledger it is unknown what speaks against a node."""
-    click.echo(f"shakedown: {error}", err=True)
+    click.echo(complaint(error), err=True)
     sys.exit(4)

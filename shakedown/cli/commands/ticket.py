@@ -6,6 +6,7 @@ import click
 
 from shakedown import ledger as memory
 from shakedown.cli.words import unusable, usable
+from shakedown.common.text import complaint
 from shakedown.hosts import few, select
 from shakedown.report.markdown import candidates, text_of
 from shakedown.runs.archive.read import opened_run
@@ -52,5 +53,5 @@ def _steps(node: str) -> tuple[Step, ...]:
     try:
         return memory.claims.known_of(memory.store.open_ledger(), [node])[node].steps
     except memory.LedgerError as error:
-        click.echo(f"shakedown: earlier repairs are not in the ticket: {error}", err=True)
+        click.echo(complaint(f"earlier repairs are not in the ticket: {error}"), err=True)
         return ()

@@ -77,14 +77,20 @@ def _python(need: Dict[str, Any], environment: Dict[str, str]) -> str:
     return "%s lacks %s (%s)" % (path, ", ".join(left), remedy) if left else ""
 
 
+_ABSENT = ("no such image", "no such object", "image not known")  # docker's words, and podman's
+
+
 def _image(need: Dict[str, Any], environment: Dict[str, str]) -> str:
     try:
         done = _run([need["path"], "image", "inspect", "--format", "{{.Id}}", need["image"]], environment)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         reason = "it is not installed" if isinstance(error, FileNotFoundError) else _reason(error)
         return "%s cannot be asked for %s: %s" % (need["path"], need["image"], reason)
-    last = (done.stderr.strip() or "no such image").splitlines()[-1]
-    return "%s has no image %s: %s" % (need["path"], need["image"], last[:_WORDS]) if done.returncode else ""
+    if not done.returncode:
+        return ""
+    last = (done.stderr.strip() or "no such image").splitlines()[-1][:_WORDS]
+    absent = any(words in last.lower() for words in _ABSENT)
+    return "%s %s %s: %s" % (need["path"], "has no image" if absent else "cannot be asked for", need["image"], last)
 
 
 def _data(need: Dict[str, Any], _environment: Dict[str, str]) -> str:

@@ -171,7 +171,8 @@ def _expected(key: str) -> str:
         return f"the section {section!r} with the rest of the key in it"
     private = key.startswith("_")
     names = [name for name in (*KEYS, *known_keys()) if name.startswith("_") == private]
-    near = difflib.get_close_matches(section.lower(), names, n=1, cutoff=_NEAR_PRIVATE if private else _NEAR)
+    near = [name for name in (f"ssh_{key.lower()}", f"_{key.lower()}") if name in known_keys()]  # port, sudo
+    near = near or difflib.get_close_matches(section.lower(), names, n=1, cutoff=_NEAR_PRIVATE if private else _NEAR)
     if private and not near:
         return ""
     right = [f"{'the' if name in KEYS else PYINFRAS} key {name!r}" for name in near] or ["a known key"]

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pyinfra.context import ctx_inventory, ctx_state
 from shakedown.common.log import LOG_FORMAT, configure
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import DesiredStateError, Problem
-from shakedown.hosts import globs
+from shakedown.hosts import globs, select
 from shakedown.recipes.recipe import families
 from shakedown.runner.ending import finish, watch
 from shakedown.runner.inventory import desired_states, hosts_in_limit, resolved_of, unread_group_data
@@ -131,9 +131,31 @@ def wrong_data() -> str:
 def spelt(option: str, word: str) -> str:
     """Return how a choice of hosts is written for pyinfra, or for our own command where that would be long."""
     with suppress(ValueError):
-        names = globs(word)
-        if len(names) <= _FEW:
-            given = ((name.removeprefix("!"), "exclude" if name.startswith("!") else option) for name in names)
-            return f"Write: {' '.join(f'--{own} {shlex.quote(name)}' for name, own in given)}"
+        known = _names()
+        chosen = [
+            (host, "exclude" if term.startswith("!") else option)
+            for term in globs(word)
+            for host in _chosen(term.removeprefix("!"), known)
+        ]
+        if len(chosen) <= _FEW:
+            return f"Write: {' '.join(f'--{own} {shlex.quote(name)}' for name, own in chosen)}"
     own = f"!{word}" if option == "exclude" else word
     return f"The shakedown command reads them: --limit {shlex.quote(own)}"
+
+
+def _names() -> list[str]:
+    """Return the hosts of the inventory; none of one that cannot be read, which pyinfra reports."""
+    with suppress(Exception, SystemExit):  # it is a user's program
+        if Path(invocation.inventory).is_file():
+            groups = [
+                value[0] if isinstance(value, tuple) else value for value in groups_of(invocation.inventory).values()
+            ]
+            return [host[0] if isinstance(host, tuple) else host for hosts in groups for host in hosts]
+    return []
+
+
+def _chosen(term: str, known: Sequence[str]) -> list[str]:
+    try:
+        return select([term], known)
+    except ValueError:
+        return [term]
