@@ -59,7 +59,7 @@ def job_of(log: NodeLog) -> Outcome:
 @gate
 def rccl_tuning(logs: Logs) -> Outcome:
     """RCCL says in no node's log that a tuning did not take. Where several nodes were to use RDMA and no log has a
-    line of RCCL, its silence is unknown; where NCCL_DEBUG is not known, a line has to show the network.
+    line of RCCL, its silence is unknown; unless NCCL_DEBUG was WARN, a line has to show the network.
 
     Where the job was to use RDMA between nodes, a fall back to TCP is a failure. RCCL is silent where NCCL_DEBUG is
     below WARN, and its silence is unknown.
@@ -75,7 +75,8 @@ def rccl_tuning(logs: Logs) -> Outcome:
     whole = not logs.unlogged and all(log and not log.incomplete for log in by_node.values())
     lines = counted(line_count(by_node), "line")
     speak = any(log.rccl_speaks for log in by_node.values() if log)
-    shows = speak if level else any(log.rccl_network for log in by_node.values() if log)
+    warns_only = (level or "").upper() == "WARN"  # so a person wanted it; the network is named by INFO
+    shows = speak if warns_only else any(log.rccl_network for log in by_node.values() if log)
     if whole and not matches and logs.rdma and not shows:
         what = "of RCCL shows its network" if speak else "of RCCL"
         silent = f"no line {what} in {lines}, so nothing shows that RDMA was used"

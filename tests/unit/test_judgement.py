@@ -61,11 +61,14 @@ def test_whether_a_plan_wants_rdma_and_what_tcp_then_means(given: dict[str, Any]
 def test_one_node_that_keeps_rccl_s_warnings_back_is_enough_not_to_know() -> None:
     logs: dict[str, NodeLog | None] = {"node01": NodeLog(lines=1), "node02": read_log(LOGS / "rocm.log")}
 
-    def tuning(**environment: str) -> Gate:
-        judged = judge(plan(**environment), LogCopies(logs), JobEnd(exit_codes={}))
+    def tuning(first: str = "x\n", **environment: str) -> Gate:
+        copies = LogCopies(logs | {"node01": read_log([first])})
+        judged = judge(plan(**environment), copies, JobEnd(exit_codes={}))
         return next(gate for gate in judged.gates if gate.name == "rccl_tuning")
 
-    assert tuning(NCCL_DEBUG="INFO").verdict is OK
+    assert tuning(NCCL_DEBUG="WARN").verdict is OK, "RCCL's version stands there, and nothing else is expected"
+    assert tuning(NCCL_DEBUG="INFO").verdict is UNKNOWN
+    assert tuning("n:1:1 [0] NCCL INFO Using network IB\n", NCCL_DEBUG="INFO").verdict is OK
     assert tuning(NCCL_DEBUG="ERROR").verdict is UNKNOWN
     assert tuning(NCCL_DEBUG="ERROR").evidence == "RCCL was silent: NCCL_DEBUG was ERROR"
 

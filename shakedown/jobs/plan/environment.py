@@ -41,16 +41,19 @@ def chosen_gpus(environment: Mapping[str, str]) -> tuple[list[int] | None, dict[
     return (lists[first] if first is not None else None), problems
 
 
-# RCCL's warnings: a run whose log cannot hold them could not be judged on them, so a plan sees to it that it does.
+# RCCL's warnings: a run whose log cannot hold them could not be judged on them, so a plan sees to it that it does. That
+# nodes fell back to TCP is no warning: where they use RDMA, and nobody set a level, RCCL names its network as well.
 LEVEL = "NCCL_DEBUG"
 FILE = "NCCL_DEBUG_FILE"
 WARN = "WARN"
+INFO = "INFO"
 
 
-def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dict[str, str]:
+def with_rccl_warnings(environment: Mapping[str, str], distributed: bool, rdma: bool = False) -> dict[str, str]:
     """Return the environment with RCCL's warnings in the job's own output. A level that is too low is raised, whoever
-    set it, and none is given a file. `distributed`: several nodes, whose RCCL warnings are always logged."""
-    result = dict(environment)
+    set it, and none is given a file. `distributed`: several nodes, whose RCCL warnings are always logged, and with
+    `rdma` the network that RCCL uses."""
+    result = {LEVEL: INFO, **environment} if distributed and rdma else dict(environment)
     level = result.get(LEVEL)
     if (level is not None or distributed) and (level or "").upper() not in SHOWS_WARNINGS:
         result[LEVEL] = WARN
@@ -62,7 +65,7 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dic
 def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
     """Return everything the program finds in its environment, RCCL's warnings always asked for. `run_dir`: the run's
     folder as the program sees it."""
-    return with_rccl_warnings(requested_environment(job, node, run_dir), distributed=job.nodes > 1)
+    return with_rccl_warnings(requested_environment(job, node, run_dir), job.nodes > 1, bool(node.plan.hca))
 
 
 def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
