@@ -64,6 +64,7 @@ def test_a_symbol_that_is_missing_is_named_whatever_the_symbol_stands_for_elsewh
 
 @at_once("each", ALL)
 def test_an_entry_names_source_date_and_what_to_do(each: Entry) -> None:
+    assert all(line.isascii() for line in each.shows[:1]), "the demo and the docs show the first line"
     assert re.search(r"\b20\d\d-\d\d(-\d\d)?\b", each.source), "a source has a date"
     assert all(len(max(form, key=len)) >= 3 for form in each.forms), "a short piece is in any line"
     for pattern in filter(None, (each.pattern, each.unless)):
