@@ -334,6 +334,13 @@ def test_an_acceptance_report_names_parts_tests_limits_waivers_and_the_statement
         row = re.search(rf"<tr[^>]*>(?:(?!</tr>).)*soak: 0000:0{slot}:00.0 correctable.*?</tr>", text, re.DOTALL)
         assert row and f">{grown} (" in row[0] and "50 in 24 h" in row[0] and f"{verdict}<" in row[0]
     assert "<script>" not in text and "shakedown verify" not in text and "No statement was" in text
+    run.record.nonce = f"{run.record.run_id}.1"  # it is signed, after this page
+    run.record.gates += [
+        Gate(name="nothing_left", verdict=Verdict.OK, job=f"soak/{stage}-1") for stage in ("cpu", "all")
+    ]
+    text = text_of(run, "acceptance")
+    assert "No statement was" not in text and "written before the run's statement" in text.replace("&#39;", "'")
+    assert "all nodes, soak/cpu-1<" in text and "all nodes, soak/all-1<" in text and ">all nodes<" in text
     (run.directory / STATEMENT).write_text("{}")
     text = text_of(run, "acceptance")
     assert hashlib.sha256(b"{}").hexdigest() in text and f"shakedown verify {run.record.run_id} --key site.pub" in text

@@ -13,7 +13,7 @@ from typing import Any
 from shakedown.common.lists import grouped
 from shakedown.common.text import decimal, printable
 from shakedown.logs.metrics import METRICS
-from shakedown.report.causes import fold_gates
+from shakedown.report.causes import FoldedGate, fold_gates
 from shakedown.report.formats import Run
 from shakedown.report.overview import overview
 from shakedown.report.page import render
@@ -66,7 +66,7 @@ def page_of(document: Run) -> str:
         version=version("shakedown"),
         models=models,
         nodes=list(_nodes(parts[:MOST])),
-        gates=[(row.gate, row.where) for row in fold_gates(shown.gates)][:MOST],
+        gates=[(row.gate, _place(row)) for row in fold_gates(shown.gates)][:MOST],
         passed=len(record.findings) - len(differing) - len(waived),
         differing=differing[:MOST],
         figures=measured[:MOST],
@@ -74,6 +74,12 @@ def page_of(document: Run) -> str:
         beyond=max(len(rows) - MOST for rows in (parts, differing, waived, measured)),
         statement=_statement(document.directory),
     )
+
+
+def _place(row: FoldedGate) -> str:
+    """Return the nodes of a gate; of a job that is one of several, as a stage of a burn-in, its name too."""
+    where, job = row.where or "all nodes", row.gate.job
+    return f"{where}, {printable(job, 100)}" if "/" in job and not row.nodes else where
 
 
 def _nodes(parts: Iterable[Part]) -> Iterator[tuple[str, Counter[tuple[str, str]], list[Part]]]:
