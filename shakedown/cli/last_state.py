@@ -9,11 +9,11 @@ from shakedown.cli.words import unusable, usable
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import file_name
 from shakedown.desired.layers import leaves
+from shakedown.report import screen, terminal
 from shakedown.report.formats import Desired, write
-from shakedown.report.terminal import finding_line
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import run_ids
-from shakedown.state.findings import Verdict
+from shakedown.state.findings import worst
 
 
 def show_state(host: str, form: str, inventory: str) -> None:
@@ -25,11 +25,14 @@ def show_state(host: str, form: str, inventory: str) -> None:
     with usable():
         record, state = directory.load(), directory.load_state(host)
     click.echo(f"{host}, as {directory.path} has it, {record.finished_at or record.started_at}", err=True)
-    for finding in record.findings:
-        if finding.node == host and finding.verdict != Verdict.OK:
-            click.echo(finding_line(finding), err=True)
     values = _numbered(state.model_dump(mode="json", exclude_none=True))
-    write(Desired(host, {path: (value, record.run_id) for path, value in leaves(values)}), form)
+    layer = "" if form == "table" else record.run_id
+    write(Desired(host, {path: (value, layer) for path, value in leaves(values)}), form)
+    own = [finding for finding in record.findings if finding.node == host]
+    out = terminal.console(stderr=True)
+    view = screen.View(evidence=True, columns=screen.columns(out), advises=False)
+    for line in screen.screen(own, 1, worst([finding.verdict for finding in own]), inventory, view):
+        out.print(line, soft_wrap=True)
 
 
 def _numbered(value: Any) -> Any:

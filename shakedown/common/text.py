@@ -132,11 +132,15 @@ def wrapped(text: str, width: int, indent: str = "    ") -> list[str]:
     return textwrap.wrap(" ".join(words), width, subsequent_indent=indent, break_on_hyphens=False) or [""]
 
 
+def columns() -> int:
+    """Return the width of the terminal, as $COLUMNS has it; of a pipe 100, as mail may carry."""
+    return max(shutil.get_terminal_size((100, 25)).columns, 40)
+
+
 def complaint(message: object) -> str:
     """Return a note or a refusal as a command writes it to stderr: in lines of a terminal, or of 100 columns."""
-    width = max(40, min(shutil.get_terminal_size((100, 25)).columns, 100))
     lines = printable(f"shakedown: {message}", lines=True).split("\n")
-    return "\n".join(part for line in lines for part in wrapped(line, width))
+    return "\n".join(part for line in lines for part in wrapped(line, min(columns(), 100)))
 
 
 def in_unit(value: str, unit: str) -> str:

@@ -24,7 +24,7 @@ WIDEST = 10_000
 """Characters of a line of any width."""
 PIPED = 100
 """Characters of a line in a pipe and in a file, which may become mail."""
-PROSE = 24
+PROSE = 16
 """Columns of a text in a table, at least."""
 WORD = 48
 """Characters of a word that a table may break: a path or a digest."""

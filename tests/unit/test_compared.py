@@ -253,7 +253,7 @@ def test_the_table_of_figures_says_what_earlier_runs_say() -> None:
     with console.capture() as shown:
         console.print(outcomes.figures_table(figure(380.0), {}, baselines=known))
     assert "\nelapsed_time_per_iteration " in shown.get(), "a name is not broken, however narrow the screen"
-    console = terminal.console()
+    console.width = 200
     with console.capture() as shown:
         console.print(outcomes.figures_table(figure(380.0), {}, baselines=known))
     assert "this run is worse: at least 3" in (text := " ".join(shown.get().split())) and "by 6 runs around 400" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import re
 from collections.abc import Callable
 from contextlib import redirect_stderr
@@ -19,6 +20,7 @@ from shakedown.cli.last_state import show_state
 from shakedown.hosts import nodes
 from shakedown.report import formats, screen
 from shakedown.report.causes import Cause, causes
+from shakedown.runs.directory import RunDirectory, RunRecord, now
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from tests.states import MODULES, desired, healthy, unreadable, with_
 
@@ -390,3 +392,26 @@ def test_the_state_of_a_node_that_no_run_has_read_has_its_command(tmp_path: Path
     with pytest.raises(SystemExit), redirect_stderr(StringIO()) as shown:
         show_state("n1", "table", "my rack.py")
     assert shown.getvalue().endswith("no run or check has read n1: shakedown drift 'my rack.py' --limit n1\n")
+
+
+@pytest.mark.parametrize("width", ["80", "100"])
+def test_the_state_of_a_node_ends_with_its_causes_the_worst_first(
+    width: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", width)
+    examination = rack(4, {"numa_balancing": "node0[1-4]", "gpu_count": "node02"}, "node0[1-{}]")
+    directory = RunDirectory.create("20261130T203232-a99cbf", tmp_path)
+    record = RunRecord(run_id=directory.path.name, started_at=now(), inventory="rack.py", desired_digest="0")
+    record.findings = examination.all_findings()
+    directory.save(record)
+    directory.write_state("node02", examination.states["node02"])
+    show_state("node02", "table", "rack.py")
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert max(map(len, [*out.splitlines(), *lines[1:]])) <= int(width)
+    assert lines[0].startswith("node02, as ") and record.run_id not in out
+    rows = [line.split()[:2] for line in lines if re.match(r" [A-Z]+ ", line)]
+    assert rows == [["FAIL", "gpu_count"], ["DRIFT", "numa_balancing"]]
+    assert "Reseat or replace the GPU that is missing" in err and "evidence: 0000:" in err
+    assert json.loads(re.search(r"^gpus\.0\.bdf +(\S+)$", out, re.MULTILINE)[1]) == "0000:01:00.0"  # type: ignore[index]
