@@ -118,6 +118,8 @@ def loss_finite(training: Training) -> Outcome:
     """Every line has a finite loss. Megatron leaves a NaN loss out of its line, so a missing one fails, but for the
     iterations that the loss scaler skipped in its search, or at a scale that had grown.
 
+    No other figure of a line or of an evaluation is NaN or infinite, such as another loss or the learning rate.
+
     Where no line has a loss, its absence is no proof of NaN: the form of the lines may be unknown. That fails where
     the lines show NaN in another way, and is unknown otherwise.
     """
@@ -146,7 +148,8 @@ def loss_finite(training: Training) -> Outcome:
         texts.append(f"the loss of {ranges(infinite, 'iteration')} is not finite")
     if cut:
         texts.append(f"the line of {ranges(cut, 'iteration')} was cut or mixed before its loss")
-    failed = not iterations or (omitted and readable) or infinite
+    texts += training.no_numbers
+    failed = not iterations or (omitted and readable) or infinite or training.no_numbers
     verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if cut or omitted else Verdict.OK
     wanted = len(iterations) - len(barren)
     good = wanted - len(silent) - len(infinite)

@@ -42,6 +42,15 @@ _RCCL_NETWORK = re.compile(
     rb"NCCL INFO [^\n]{0,200}?(?:(?:Using network|NET plugin) (?!Socket)\S|via NET/(?!Socket)|"
     rb"NET/(?!Socket)\w+ ?: Using)"
 )
+_VALIDATION = "validation loss at "
+_NO_NUMBER = re.compile(r":\s{0,8}[-+]?(?:nan|inf)", re.IGNORECASE)
+# Figures of a line that gates of their own read are left out.
+_FIGURE = re.compile(
+    r"\|\s*(?!(?:(?:lm[ _-]?|reduced_train_)?loss|grad[ _]norm|[^|:]{0,60}(?:per iteration|GPU|mem )[^|:]{0,60})\s*:)"
+    r"([a-z][^|:]{0,40}?)\s*:\s*([-+]?(?:nan|inf(?:inity)?))\s*(?=\||$)",
+    re.IGNORECASE,
+)
+_MOST_FIGURES = 8  # that are named
 _HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
 
@@ -53,6 +62,7 @@ class NodeLog(Frozen):
     iterations: tuple[Iteration, ...] = ()
     beyond: int = 0
     damaged: tuple[int, ...] = ()
+    no_numbers: tuple[str, ...] = ()  # figures beside the loss that are NaN or infinite, each where it first was
     stamps: tuple[tuple[int, float], ...] = ()  # iteration, and the time that its line has, in seconds
     summary: Summary = Summary()
     failure: Match | None = None  # that explains the others best
@@ -97,6 +107,7 @@ class LogReading:
         )
         self._tail, self._hole, self._speaks, self._network = b"", "", False, False
         self._iterations: list[Iteration] = []
+        self._no_numbers: dict[str, str] = {}
         self._beyond = 0
 
     def take(self, chunk: bytes | str) -> None:
@@ -119,6 +130,8 @@ class LogReading:
                     behind = block.rfind(b"|", start, end) + 1 or end  # what another process wrote there ends the line
                     failure.went_on()
                     failure.hosts.iteration(line)
+                if (found or _VALIDATION in line) and _NO_NUMBER.search(line):
+                    self._no_number(line, found)
                 last = self._iterations[-1] if self._iterations else None  # two handlers may print one line
                 found = [it for it in found if not last or it.iteration != last.iteration or it.json() != last.json()]
                 kept = found[: MAX_ITERATIONS - len(self._iterations)]
@@ -142,6 +155,13 @@ class LogReading:
             self._speaks = self._speaks or _RCCL.search(block) is not None
             self._network = _RCCL_NETWORK.search(block) is not None
 
+    def _no_number(self, line: str, found: Sequence[Iteration]) -> None:
+        """Note figures that are no numbers, but for those of skipped iterations."""
+        at = f"at iteration {found[-1].iteration}" if found else "in an evaluation"
+        for name, value in () if found and found[-1].skipped_iterations else _FIGURE.findall(line):
+            if len(self._no_numbers) < _MOST_FIGURES:
+                self._no_numbers.setdefault(f"{name} {bool(found)}", f"{name} is {value} {at}")
+
     def _of_form(self, line: str) -> None:
         if self._form.line(line):
             self._failure.went_on()
@@ -156,6 +176,7 @@ class LogReading:
             iterations=tuple(self._iterations),
             beyond=self._beyond,
             damaged=tuple(reader.damaged),
+            no_numbers=tuple(self._no_numbers.values()),
             stamps=tuple(reader.stamps),
             summary=reader.summary,
             failure=failure.root,
@@ -180,7 +201,8 @@ _ITERATIONS, _FAILURES, _OTHERS = 1, 2 | 4, 8  # groups of `_marks`
 @cache
 def _marks() -> Marks:
     """Return the marks of the readers: outside an open traceback a line without its marks says nothing to a reader."""
-    return Marks(iteration_lines.MARKS, *signatures.marks(), job_shape.MARKS, model.MARKS, log_form.marks())
+    iterations = (*iteration_lines.MARKS, _VALIDATION)
+    return Marks(iterations, *signatures.marks(), job_shape.MARKS, model.MARKS, log_form.marks())
 
 
 def line_count(logs: Mapping[str, NodeLog | None]) -> int:
@@ -253,6 +275,7 @@ class Training:
     shape: JobShape = field(default_factory=JobShape)
     resume_at: int | None = None  # iteration whose checkpoint the run was to read back; None: as the log says
     resume_rtol: float = RESUME_RTOL
+    no_numbers: Sequence[str] = ()  # figures beside the loss that are NaN or infinite
     printed: JobShape | None = None  # by the node alone whose iteration lines these are; None: `shape`
 
 

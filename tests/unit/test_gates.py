@@ -4,6 +4,7 @@ that passes there for the wrong reason must not pass here."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -206,6 +207,35 @@ def test_missing_repeated_and_misplaced_iterations_fail(spoil, said):
     gate = judged(log(spoil(run())), iterations=20)["iterations_complete"]
     assert gate.verdict is FAIL
     assert said in gate.evidence
+
+
+VALIDATION = " validation loss at iteration 20 | lm loss value: {} | lm loss PPL: {} | \n"
+
+
+@pytest.mark.parametrize(
+    ("figure", "words"),
+    [
+        ("mtp_1 loss: nan |", "mtp_1 loss is nan at iteration 9"),
+        ("params norm: NaN |", "params norm is NaN at iteration 9"),
+        ("load_balancing_loss: -inf |", "load_balancing_loss is -inf"),
+        ("learning rate: NAN |", "learning rate is NAN"),
+        ("loss scale: inf |", "loss scale is inf"),
+        (VALIDATION.format("NAN", "NAN"), "lm loss value is NAN in an evaluation"),
+        ("n1: " + VALIDATION.format("8.1E+00", "inf"), "lm loss PPL is inf in an evaluation"),
+    ],
+)
+def test_no_figure_of_a_line_is_anything_but_a_number(figure, words):
+    def finite(figure, skipped=0):
+        lines = text("upstream")
+        at = next(n for n, line in enumerate(lines) if "iteration        9/" in line)
+        line = lines[at].replace("skipped iterations:   0", f"skipped iterations:   {skipped}")
+        added = [line, figure] if figure.endswith("\n") else [f"{line.rstrip()} {figure}\n"]
+        return judged(read_log([*lines[:at], *added, *lines[at + 1 :]]))["loss_finite"]
+
+    assert finite(figure).verdict is FAIL and words in finite(figure).evidence
+    assert finite(re.sub("(?i)-?(nan|inf)", "1.0", figure)).verdict is OK
+    if not figure.endswith("\n"):
+        assert words not in finite(figure, skipped=1).evidence, "a skipped iteration's figures count nowhere"
 
 
 def test_a_line_that_two_handlers_print_counts_once():
