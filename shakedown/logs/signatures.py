@@ -85,7 +85,7 @@ def _rank(match: Match) -> tuple[int, int]:
     """Return how far a kind of failure is from what began it, from 0 (an own fault) to 5 (an echo), and its line."""
     found = entry(match.name) or unknown_exception()
     if found.symptom:
-        far = {"origin": 1, "either": 3}.get(found.role or "", 5)
+        far = {"origin": 1, "either": 3}.get(found.role or "", 5 - found.general)
     elif found.general:  # of a program's own exception and an echo the first counts
         far = 2
     else:

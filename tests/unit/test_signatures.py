@@ -138,6 +138,8 @@ def test_an_exception_without_a_signature_is_a_failure_with_its_own_words():
         ("torch.distributed.DistStoreError: Socket Timeout", "RuntimeError: HIP out of memory", "out_of_memory"),
         ("NCCL error in: x.cpp:1, unhandled system error", "Call to ibv_query_port failed", "verbs_call"),
         ("terminate called after throwing an instance of 'x'", "ncclRemoteError: x", "nccl_remote_error"),
+        ("terminate called after throwing an instance of 'x'", "  what():  NCCL failure: x", "nccl_error"),
+        ("n1: [5] Aborted (core dumped)", "node7: task 3: Exited with exit code 1", "aborted"),
         ("RuntimeError: HIP out of memory", "Memory access fault by GPU node-3", "out_of_memory"),
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "exitcode  : -9", "killed"),
         (
