@@ -66,16 +66,8 @@ def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
     shape = shape_of([log.shape for log in logs.values() if log])
     mlperf = next((log for log in logs.values() if log and log.mlperf), None)
     lines, damaged = list(fullest.iterations), set(fullest.damaged)
-    training = Training(
-        lines,
-        damaged,
-        spec.iterations,
-        shape,
-        spec.resume_at,
-        spec.resume_rtol,
-        fullest.no_numbers,
-        fullest.shape,
-    )
+    own = fullest.shape, fullest.no_numbers
+    training = Training(lines, damaged, spec.iterations, shape, spec.resume_at, spec.resume_rtol, *own)
     return Observed(
         logs=Logs(logs, spec.unlogged, spec.rdma, spec.nccl_debug),
         training=None if mlperf else training,

@@ -275,8 +275,8 @@ class Training:
     shape: JobShape = field(default_factory=JobShape)
     resume_at: int | None = None  # iteration whose checkpoint the run was to read back; None: as the log says
     resume_rtol: float = RESUME_RTOL
-    no_numbers: Sequence[str] = ()  # figures beside the loss that are NaN or infinite
     printed: JobShape | None = None  # by the node alone whose iteration lines these are; None: `shape`
+    no_numbers: Sequence[str] = ()  # figures beside the loss that are NaN or infinite
 
 
 @dataclass(frozen=True)
