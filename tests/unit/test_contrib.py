@@ -46,6 +46,14 @@ def test_cron_takes_the_crontab(tmp_path: Path) -> None:
     assert run("crontab", "-n", tmp_path / "bad").returncode != 0
 
 
+def test_the_unit_s_user_can_write_known_hosts() -> None:
+    """ProtectSystem=strict leaves the state directory writable alone: from a home elsewhere no new node was reached."""
+    unit = (CONTRIB / "systemd" / "shakedown-drift.service").read_text("utf-8")
+    (state,) = re.findall(r"^StateDirectory=(\S+)$", unit, re.M)
+    (home,) = re.findall(r"^#\s+useradd --system --create-home --home-dir (\S+) shakedown$", unit, re.M)
+    assert "ProtectSystem=strict" in unit and home == f"/var/lib/{state}"
+
+
 def test_the_commands_of_the_unit_and_of_cron_are_ours() -> None:
     texts = [(CONTRIB / name).read_text("utf-8") for name in ("systemd/shakedown-drift.service", "cron/crontab")]
     commands = {re.search(r"shakedown (drift .*)", re.sub(r"^#.*\n", "", text, flags=re.M))[1] for text in texts}  # type: ignore[index]
