@@ -46,6 +46,18 @@ def test_cron_takes_the_crontab(tmp_path: Path) -> None:
     assert run("crontab", "-n", tmp_path / "bad").returncode != 0
 
 
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 127])
+def test_cron_mails_where_there_is_no_verdict(tmp_path: Path, code: int) -> None:
+    """A check prints its verdict each hour, and cron mails whatever is printed."""
+    (tmp_path / "shakedown").write_text(f"#!/bin/sh\necho verdict: x >&2\nexit {code}\n")
+    (tmp_path / "shakedown").chmod(0o755)
+    (line,) = re.findall(r"^17 [* ]+(.*)$", (CONTRIB / "cron" / "crontab").read_text("utf-8"), re.M)
+    done = run("sh", "-c", line.replace("/var/lib/shakedown-checks", str(tmp_path)), path=str(tmp_path))
+    assert (done.stdout + done.stderr == "") is (code in (0, 1, 3, 4))
+    assert (tmp_path / "last.log").read_text() == "verdict: x\n"
+    assert run("sh", "-c", line.replace("/var/lib/shakedown-checks", "/nowhere")).stderr
+
+
 def test_the_unit_s_user_can_write_known_hosts() -> None:
     """ProtectSystem=strict leaves the state directory writable alone: from a home elsewhere no new node was reached."""
     unit = (CONTRIB / "systemd" / "shakedown-drift.service").read_text("utf-8")
@@ -56,7 +68,10 @@ def test_the_unit_s_user_can_write_known_hosts() -> None:
 
 def test_the_commands_of_the_unit_and_of_cron_are_ours() -> None:
     texts = [(CONTRIB / name).read_text("utf-8") for name in ("systemd/shakedown-drift.service", "cron/crontab")]
-    commands = {re.search(r"shakedown (drift .*)", re.sub(r"^#.*\n", "", text, flags=re.M))[1] for text in texts}  # type: ignore[index]
+    commands = {
+        re.search(r"shakedown (drift .*?)(?: >last|$)", re.sub(r"^#.*\n", "", text, flags=re.M), re.M)[1]
+        for text in texts
+    }  # type: ignore[index]
     assert commands == {"drift /etc/shakedown/inventories/rack.py --output rack.prom"}
 
 
