@@ -143,10 +143,10 @@ ShmSize = Annotated[
 
 
 def format_size(count: float) -> str:
-    """Return a size for a person: 1536 -> "1.5K"."""
+    """Return a size for a person: 1536 -> "1.5KB"."""
     for unit in ("", "K", "M", "G", "T"):
         if abs(count) < 1024 or unit == "T":
-            return f"{count:.1f}{unit}" if unit and count < 100 else f"{count:.0f}{unit}"
+            return f"{count:.{int(bool(unit) and count < 100)}f}{unit}B"
         count /= 1024
     raise AssertionError
 

@@ -154,7 +154,8 @@ def of_run(record: RunRecord, directory: Path | None) -> Summary:
         interrupted=any(job.ended_by == "interrupted" for job in record.jobs),
     )
     apart = record.simulated and directory is not None  # in no folder in which a run is looked for by its id
-    return with_job(summary, record, directory, f" {shlex.quote(str(directory)) if apart else record.run_id}")
+    name = str(directory) if apart else printable(record.run_id, 100)
+    return with_job(summary, record, directory, f" {shlex.quote(name)}")
 
 
 def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: str = "") -> Summary:

@@ -2,7 +2,7 @@
 
 import statistics
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import METRICS
 from shakedown.report import failure, screen, telemetry, trials
 from shakedown.report.causes import FoldedGate, causes, fold_gates
-from shakedown.report.formats import Judged, Run
+from shakedown.report.formats import Findings, Judged, Run
 from shakedown.report.summary import LINES, fitted, summary_lines
 from shakedown.report.terminal import COLOURS, safe, table, value_text, verdict_text
 from shakedown.report.trials import of_trials
@@ -56,6 +56,11 @@ def shown(document: Judged | Run) -> Iterator[RenderableType]:
 def constrained(part: Any) -> Any:
     """Return a table in the columns of a screen, in a pipe too; another part as it is."""
     return Constrain(part, screen.COLUMNS) if isinstance(part, Table) else part
+
+
+def _fixed(lines: Iterable[str]) -> Iterator[Text]:
+    """Yield lines as they are: those of a screen fit, and the place of a report is never broken."""
+    return (Text(line, no_wrap=True) for line in lines)
 
 
 def judgement(
@@ -218,7 +223,7 @@ def judged(document: Judged) -> Iterator[Any]:
     lines += [f"  next: {failure.sentence(printable(found.remedy))}"] if found and found.remedy else []
     lines += [line for gate in failure.gate_lines(document.gates, found) for line in gate]
     lines += [f"  {printable(line)}" for line in [*recorded, *document.notes]]
-    yield from map(escape, fitted([*lines, "evidence: each gate with its figures: the same command with --all"]))
+    yield from _fixed(fitted([*lines, "evidence: each gate with its figures: the same command with --all"]))
 
 
 def report(record: RunRecord, show_all: bool = False, directory: Path | None = None, seen: int = 0) -> Iterator[Any]:
@@ -229,11 +234,17 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
         yield from _findings(record, show_all)
         return
     if failed and not show_all and record.trials is None:
-        yield from map(escape, fitted(summary_lines(failure.of_run(record, directory)), most=max(LINES - seen, END)))
+        yield from _fixed(fitted(summary_lines(failure.of_run(record, directory)), most=max(LINES - seen, END)))
         return
     if record.jobs and not (record.verdict.passes or show_all or record.ended_by or record.isolation or record.trials):
         yield from [] if seen else _findings(record, show_all)
-        yield from map(escape, fitted(_before_the_job(record, directory)))
+        yield from _fixed(fitted(_before_the_job(record, directory)))
+        return
+    apart = record.ended_by or record.rolling or record.isolation or record.trials or record.soak
+    if record.kind == "run" and record.finished_at and not (record.jobs or record.verdict.passes or show_all or apart):
+        end = list(fitted(summary_lines(failure.of_run(record, directory)), most=END))
+        yield from [] if seen else _findings(record, show_all, LINES - len(end))
+        yield from _fixed(end)
         return
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(_span(record))}  {safe(record.inventory)}"
     if record.ended_by:
@@ -270,9 +281,9 @@ def _before_the_job(record: RunRecord, directory: Path | None) -> Iterator[str]:
     yield failure.of_run(record, directory).report or "evidence: none was kept"
 
 
-def _findings(record: RunRecord, show_all: bool) -> Iterator[Any]:
+def _findings(record: RunRecord, show_all: bool, lines: int = Findings.lines) -> Iterator[Any]:
     verdict = worst([finding.verdict for finding in record.findings])
-    view = screen.View(all=show_all)
+    view = screen.View(all=show_all, lines=lines)
     yield from screen.screen(record.findings, len(record.nodes), verdict, record.inventory, view)
 
 

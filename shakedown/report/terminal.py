@@ -138,7 +138,7 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
     if value is None:
         return "-"
     if unit == "bytes" and isinstance(value, int | float) and value >= 2**20:
-        return f"{format_size(value)}B"  # but an MTU of 9000 stays one
+        return format_size(value)  # but an MTU of 9000 stays one
     if unit == "bytes" and isinstance(value, str) and (large := re.search(r"\b[0-9]{7,}\b", value)):
         return value.replace(large[0], value_text(int(large[0]), unit))  # "below 2147483648"
     if unit:

@@ -68,7 +68,8 @@ def _keep_failure(state: State) -> Callable[..., None]:
         for host in hosts or ():
             run = progress(state).hosts[host.name]
             if run.kind is None:
-                run.settle("failed", run.message or "pyinfra gave no reason")
+                where = f"{run.declaring}: " if run.declaring else ""
+                run.settle("failed", f"{where}{run.message or 'pyinfra gave no reason'}")
         fail(hosts, *args, **kwargs)
 
     return fail_hosts

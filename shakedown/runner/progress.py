@@ -40,6 +40,7 @@ class HostRun:
     """One host's course through a run."""
 
     operation: str = ""  # that the host is in
+    declaring: str = ""  # the finding for which an operation is being declared, which reads facts
     unfinished: str = ""  # the operation that failed
     examined: bool = False  # a look at the node was tried
     kind: OutcomeKind | None = None  # what became of it; None: nothing but its findings tells
@@ -106,8 +107,9 @@ class HostRun:
 
     @property
     def failure(self) -> str:
-        """Return why the host failed in an operation; empty: it did not."""
-        return self.reason if self.unfinished else ""
+        """Return why the host failed in an operation, or before it, as where a fact could not be read; empty: it did
+        not."""
+        return self.reason if self.unfinished or self.kind == "failed" else ""
 
     def outcome(self, node: str, interrupted: bool, worst: Verdict | None, different: str) -> HostOutcome:
         """Return what became of the host at the end. `worst` is the verdict of its findings, of which some are

@@ -59,10 +59,11 @@ def _node(
         part = "excluded"
     elif any(node.started_at for node in outcomes):
         part = "trained" if name in trained else "measured"
+    failed = [Verdict.FAIL] if run.failure else []
     return RunNode(
         name=name,
         group=current.examination.groups.get(name, ""),
-        verdict=worst([current.examination.verdict_of(name), *([ended[0]] if ended else [])]),
+        verdict=worst([current.examination.verdict_of(name), *([ended[0]] if ended else []), *failed]),
         part=part,
         why=run.failure or run.excluded or run.lost or (ended[1] if ended else ""),
         stopped=not run.fails and ended is not None and ended[0] == Verdict.OK,

@@ -20,7 +20,7 @@ from shakedown.report import terminal
 from shakedown.runner.examine import PREFLIGHT, arguments_of, logs_in, reread
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.holders import via_of, where_of
-from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.pyinfra.invocation import NO_HOSTS, invocation
 from shakedown.runner.session import Session, call_once, session
 from shakedown.state.findings import Finding, FixedBy, Risk, Verdict, worst
 
@@ -172,11 +172,16 @@ def _declare(
 ) -> None:
     if not invocation.dry:
         current.open_run()
+    run = current.run_of(finding.node)
     try:
         # A dry run shows what it can: a fact that cannot be read (yet) is told, and ends nothing.
         on_error = {"_ignore_errors": True} if invocation.dry else {}
+        run.declaring = finding.name
         operation(name=f"{finding.name}: {what}", **{**arguments, **on_error})
+        run.declaring = ""
     except Exception as error:  # one node's exception would end the run for all (docs/developers/pyinfra.md)
+        if str(error) == NO_HOSTS:
+            raise  # each has its reason already, also the one that was the last
         _fail_here(current, f"{finding.name}: {type(error).__name__}: {error}")
         return
     _note_change(current, finding)

@@ -226,7 +226,7 @@ def test_a_dotted_key_is_sections(key, sections):
 
 
 def test_sizes_for_people():
-    assert [format_size(n) for n in (512, 1536, 64 * 2**30)] == ["512", "1.5K", "64.0G"]
+    assert [format_size(n) for n in (512, 1536, 64 * 2**30)] == ["512B", "1.5KB", "64.0GB"]
 
 
 @pytest.mark.parametrize("value", ["much", ["a"], {"a": 1}])

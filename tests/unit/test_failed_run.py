@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
 from shakedown.gates.consequences import split, with_origin
 from shakedown.jobs.launch import job_name
+from shakedown.report import terminal
 from shakedown.report.failure import next_steps, of_run
 from shakedown.report.outcomes import report as of_record
 from shakedown.report.summary import LINES, WIDTH, fitted, summary_lines
@@ -254,4 +256,33 @@ def test_a_run_whose_controller_was_killed_passed_nothing() -> None:
     record = RunRecord(run_id="r", started_at="x", inventory="rack.py", desired_digest="0", verdict=Verdict.UNKNOWN)
     record.nodes = [RunNode(name="node1", verdict=Verdict.UNKNOWN, part="trained")]
     record.jobs = [JobRecord()]
-    assert "verdict: unknown: the run is not finished" in list(of_record(record))
+    assert "verdict: unknown: the run is not finished" in map(str, of_record(record))
+
+
+@pytest.mark.parametrize("size", [4, 64, 512])
+@pytest.mark.parametrize("kinds", [3, 30])
+def test_a_run_that_failed_before_its_job_ends_on_one_screen_with_its_reason(
+    size: int, kinds: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    record = RunRecord(run_id="r", started_at="x", finished_at="y", inventory="rack.py", desired_digest="0")
+    record.verdict = Verdict.FAIL
+    why = "clock: Failed to connect to bus: No such file or directory"
+    for number in range(1, size + 1):
+        name = f"node{number:03}"
+        record.nodes.append(RunNode(name=name, verdict=Verdict.FAIL, part="examined", why=why))
+        record.findings += [
+            Finding(name=f"check{kind}", node=name, verdict=Verdict.DRIFT, wanted="a", actual="b")
+            for kind in range(kinds)
+        ]
+    record.findings.append(Finding(name="gpu_count", node="node002", verdict=Verdict.FAIL, wanted=8, actual=7))
+    output = StringIO()
+    out = terminal.console(file=output)
+    for part in of_record(record, directory=tmp_path / f"{'long' * 30}"):
+        out.print(part, soft_wrap=getattr(part, "no_wrap", False))
+    lines = output.getvalue().splitlines()
+    assert len(lines) <= LINES and all(len(line) <= WIDTH for line in lines if str(tmp_path) not in line)
+    assert lines[1].split()[:3] == ["FAIL", "gpu_count", "node002"]
+    text = " ".join(output.getvalue().split())
+    assert why in text and f"{size} of {size} nodes" in text
+    assert str(tmp_path / f"{'long' * 30}") in output.getvalue(), "the place of the report is one word"

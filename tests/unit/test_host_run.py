@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from pyinfra.api import Config, Inventory, State
+from pyinfra.api.exceptions import PyinfraError
 
 from shakedown.report.summary import HostOutcome
 from shakedown.runner.ending import watch
@@ -105,3 +106,17 @@ def test_a_host_that_pyinfra_fails_outside_an_operation_is_noted_there() -> None
         ("failed", "no such fact"), ("excluded", "not ready"),
     ]  # fmt: skip
     assert [runs[name].fails for name in hosts] == [True, True, False]
+    assert [runs[name].failure for name in hosts] == ["no such fact", "", ""]  # which the record of the run has
+
+
+def test_a_fact_that_no_node_answers_fails_each_with_the_finding_it_was_read_for() -> None:
+    state = State()
+    state.init(Inventory((["n1", "n2"], {})), Config())
+    watch(state)
+    runs = progress(state).hosts
+    for host in state.inventory:
+        state.activate_host(host)
+        runs[host.name].declaring, runs[host.name].message = "clock", "Failed to connect to bus"
+    with pytest.raises(PyinfraError, match="No hosts remaining"):
+        state.fail_hosts(set(state.inventory), activated_count=2)
+    assert {runs[name].failure for name in ("n1", "n2")} == {"clock: Failed to connect to bus"}

@@ -243,7 +243,7 @@ def test_a_model_that_can_never_fit_is_refused() -> None:
 
 
 def test_cpu_ranks_need_memory() -> None:
-    with pytest.raises(PlanError, match=r"memory.available_bytes = 1.0G: expected at least 1.2G for 2 ranks"):
+    with pytest.raises(PlanError, match=r"memory.available_bytes = 1.0GB: expected at least 1.2GB for 2 ranks"):
         plan_of({"a": machine(**{"memory.available_bytes": GIB})}, ranks_per_node=2)
 
 

@@ -75,11 +75,11 @@ def test_one_node_without_rdma_has_nothing_of_it_told() -> None:
 def test_the_memory_of_the_smallest_gpu_counts_and_the_profile_where_one_does_not_tell() -> None:
     assert notes(rack(ONE))["node01: GPU memory"][1].endswith("size as the smallest GPU reports it")
     less = notes(rack(ONE, changes={"node01": {"gpus.5.vram_bytes": 100 * GIB}}))["node01: GPU memory"]
-    assert less[0].endswith(" of 100G")
+    assert less[0].endswith(" of 100GB")
     silent = notes(rack(ONE, changes={"node01": {"gpus.5.vram_bytes": unreadable("failed")}}))["node01: GPU memory"]
     assert silent[1].endswith("size of the profile mi300x")
     (why,) = refused("llama2-70b-bf16-fsdp", changes={"node01": {"gpus.5.vram_bytes": GIB}})
-    assert why.endswith(", sharded") and "node01: gpus.vram_bytes = 1.0G" in why
+    assert why.endswith(", sharded") and "node01: gpus.vram_bytes = 1.0GB" in why
     (why,) = refused(ONE, changes={"node01": {"gpus.5.vram_bytes": GIB}})
     assert "sharded" not in why
 
