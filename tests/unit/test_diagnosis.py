@@ -744,6 +744,9 @@ def test_a_line_that_a_node_repeats_of_another_one_is_no_failure_of_its_own(line
 
     by_another, by_itself = decided("node02"), decided("node01")
     assert (by_another.confidence, by_another.origin) == ("undecided", ())
+    if "ip=" in line:
+        of_logs_alone = of_logs({"node02": read_log([line]), "node03": read_log(["fine"])})
+        assert of_logs_alone is not None and of_logs_alone.origin == (), "nobody says whose address that is"
     assert (by_itself.confidence, by_itself.origin) == ("certain", ("node01",))
 
 

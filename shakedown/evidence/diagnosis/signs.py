@@ -67,8 +67,7 @@ def named(line: str, names: Mapping[str, str], speaker: str | None = None) -> tu
 
 def of_another(line: str, names: Mapping[str, str], speaker: str) -> bool:
     """Return whether a launcher writes here how another node ended, or a node that is not known."""
-    hosts = [host for form in _forms("launcher") for host in form.findall(unprefixed(line))]
-    return any(_node(host, names) != speaker for host in hosts)
+    return any(_node(host, names) != speaker for form in _forms("launcher") for host in form.findall(line))
 
 
 def _words(line: str) -> Iterator[str]:
@@ -77,8 +76,9 @@ def _words(line: str) -> Iterator[str]:
         text = form.sub("", text)
     for found in _ADDRESS.findall(text):
         yield found[0] or found[1]
-    for form in (_HOST, *_forms("launcher")):
-        yield from form.findall(text)
+    yield from _HOST.findall(text)
+    for form in _forms("launcher"):
+        yield from form.findall(line)
 
 
 def _node(word: str, names: Mapping[str, str]) -> str | None:
