@@ -12,7 +12,7 @@ from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.diagnosis.origin import STOOD_STILL
 from shakedown.gates import Gate
 from shakedown.gates.consequences import OF_SOME_NODE, named, split
-from shakedown.hosts import few
+from shakedown.hosts import few, folded
 from shakedown.isolation.tree import result_lines
 from shakedown.logs.metrics import METRICS
 from shakedown.report.causes import FoldedGate, fold_gates
@@ -69,6 +69,7 @@ def next_steps(record: RunRecord) -> list[str]:
     found = _diagnosis(record)
     if record.soak is not None:
         again = f"shakedown soak {shlex.quote(printable(record.inventory))} --resume {record.run_id}"
+        again += _limit(record.soak.nodes)
         return [] if record.soak.over or soak_failed(record) else [f"  next: {again}"]
     left = [finding for finding in record.findings if finding.verdict is Verdict.DRIFT]
     if found is None and record.verdict is Verdict.DRIFT and left and all(finding.pending for finding in left):
@@ -107,9 +108,15 @@ def _again(record: RunRecord, nodes: Sequence[str]) -> str:
     """Return the command that runs the same job again, on these nodes; none: on all."""
     inventory = shlex.quote(printable(record.inventory))
     if record.deploy in ("", "megatron"):
-        return f"shakedown run {inventory}{f' --limit {shlex.quote(few(nodes))}' if nodes else ''}"
+        return f"shakedown run {inventory}{_limit(nodes)}"
     limits = "".join(f" --limit {shlex.quote(node)}" for node in nodes)  # pyinfra reads globs, no ranges
     return f"pyinfra {inventory} deploy/{printable(record.deploy)}.py{limits if len(nodes) <= _LIMITS else ''}"
+
+
+def _limit(nodes: Sequence[str]) -> str:
+    """Return the option that leaves these nodes alone in a command: all of them, however many."""
+    short = few(nodes)
+    return f" --limit {shlex.quote(folded(nodes) if short.endswith(' more') else short)}" if nodes else ""
 
 
 def _suspects(record: RunRecord) -> list[str]:

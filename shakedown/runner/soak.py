@@ -83,8 +83,9 @@ def _begin(current: Session) -> None:
     request, wanted = invocation.soak, _wanted(current)
     desired, states = current.examination.desired, current.examination.states
     try:
-        seconds = seconds_of(request.time or wanted.time)
-        record = record_of(seconds, invocation.only or wanted.only, desired, states)
+        kept = _read(request.resume).soak if request.resume else None  # its time and stages, unless others are given
+        seconds = kept.total_s if kept and not request.time else seconds_of(request.time or wanted.time)
+        record = record_of(seconds, invocation.only or (kept.only if kept else wanted.only), desired, states)
         earlier = None if request.fresh else _earlier(current, record)
     except (OSError, ValueError) as error:
         raise PyinfraError(f"no soak: {error}") from error

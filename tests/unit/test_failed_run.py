@@ -1,6 +1,7 @@
 """The end of a failed run over 64 nodes: one screen, the right sentence on top, and no wrong name."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -116,6 +117,17 @@ def test_the_next_step_is_the_deploy_that_was_run(deploy: str, failed: list[str]
     record.nodes = [RunNode(name=name, verdict=bad[name], part="trained") for name in NAMES]
     record.gates, record.jobs = [gate("tokens", Verdict.FAIL, node=name) for name in failed], [JobRecord()]
     assert next_steps(record) == [f"  next: {command}"]
+
+
+def test_a_command_has_every_node_where_a_sentence_would_shorten_them() -> None:
+    """`--limit 'a, b and 9 more'` is no command."""
+    names = [f"gpu-{number * 7:03d}.rack{number}.site.example" for number in range(1, 13)]
+    record = RunRecord(run_id="r", started_at="x", inventory="rack.py", desired_digest="0", jobs=[JobRecord()])
+    record.nodes = [RunNode(name=name, verdict=Verdict.FAIL, part="trained") for name in names[1:]]
+    record.nodes.append(RunNode(name=names[0], verdict=Verdict.OK, part="trained"))
+    record.gates = [gate("tokens", Verdict.FAIL, node=name) for name in names[1:]]
+    (step,) = next_steps(record)
+    assert shlex.split(step)[1:] == ["shakedown", "run", "rack.py", "--limit", ",".join(names[1:])]
 
 
 def test_the_record_of_a_run_has_the_deploy_of_plain_pyinfra(views: Views, monkeypatch: pytest.MonkeyPatch) -> None:

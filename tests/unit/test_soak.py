@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -663,7 +664,8 @@ def test_a_kernel_fault_ends_a_soak_and_a_stage_without_its_tool_does_not(
 def test_a_soak_that_is_ended_and_one_that_is_only_planned_have_one_verdict(tmp_path: Path) -> None:
     """The last lines say what run.json says, and a plan is no pass. This machine, as most, has no EDAC."""
     shakedown = str(Path(sys.executable).with_name("shakedown"))
-    words = [shakedown, "soak", "@local", "--data", "gpu=cpu", "--only", "cpu", "--for", "10m"]
+    (tmp_path / "site.py").write_text("nodes = (['@local'], {'gpu': 'cpu'})\n")
+    words = [shakedown, "soak", "site.py", "--only", "cpu", "--for", "10m"]
     gently = tmp_path / "bin/stress-ng"  # the rest of the cores is other tests'
     gently.parent.mkdir()
     gently.write_text(f'#!/bin/sh\nexec {shutil.which("stress-ng")} --cpu-load 20 "$@"\n')
@@ -681,6 +683,9 @@ def test_a_soak_that_is_ended_and_one_that_is_only_planned_have_one_verdict(tmp_
         assert process.returncode == 130, text
     assert json.loads(record.read_text())["verdict"] == "unknown", text
     assert "verdict: unknown (interrupted)" in text and "verdict: fail" not in text, text
+    (command,) = re.findall(r"^  next: shakedown (.+)$", text, re.MULTILINE)
+    _code, _out, shown = forks.run([shakedown, *shlex.split(command), "--plan"], tmp_path, os.environ, 300)
+    assert "soak: going on with runs/" in shown and "soak: 10 min under load on @local, in 1 stage" in shown, shown
     if not list(Path("/sys/devices/system/edac/mc").glob("mc*/ue_count")):
         assert "the verdict will be unknown at best: no counter of uncorrectable errors can be read" in " ".join(
             text.split()
