@@ -13,6 +13,7 @@ from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import counted, printable, some
 from shakedown.desired.models import Soak, Trials
 from shakedown.gates import Gate
+from shakedown.gates.nodes import no_kernel_fault
 from shakedown.hosts import folded
 from shakedown.jobs.launch import Event, Job, LaunchPlan
 from shakedown.operations import smoke as smoke_operations
@@ -230,7 +231,7 @@ def _fault(current: Session) -> str:
     for job in record.jobs:
         if job.trials.startswith(f"{KIND}/") and job.name not in seen:
             judged = judge_job(directory, job, current.evidence.get(job.name, Evidence())).gates
-            bad = [gate for gate in judged if gate.name == "no_kernel_fault" and gate.verdict == Verdict.FAIL]
+            bad = [gate for gate in judged if gate.name == no_kernel_fault.__name__ and gate.verdict == Verdict.FAIL]
             seen[job.name] = f"{FAULT}: {bad[0].evidence}" if bad else ""
     return next(filter(None, seen.values()), "")
 

@@ -37,6 +37,7 @@ OPTIONS = {
     "--pids-limit",
     "--time",
     "--mpi",
+    "--mem-fraction-static",  # SGLang's
     "--prefix",  # Open MPI's, with the next four
     "--host",
     "--map-by",
