@@ -43,7 +43,7 @@ _RCCL_NETWORK = re.compile(
     rb"NET/(?!Socket)\w+ ?: Using)"
 )
 _VALIDATION = "validation loss at "
-_NO_NUMBER = re.compile(r":\s{0,8}[-+]?(?:nan|inf)", re.IGNORECASE)
+_NO_NUMBER = re.compile(r": *[-+]?[nNiI][aAnN][nNfF]")
 # Figures of a line that gates of their own read are left out.
 _FIGURE = re.compile(
     r"\|\s*(?!(?:(?:lm[ _-]?|reduced_train_)?loss|grad[ _]norm|[^|:]{0,60}(?:per iteration|GPU|mem )[^|:]{0,60})\s*:)"
