@@ -1,5 +1,6 @@
 """The end of a run that did not pass, for one screen: what failed and where, the next step, the gates, the nodes."""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ _SEARCH = 4  # lines of a search for bad nodes
 _LOGIN = "See UsePAM in the nodes' sshd_config, and pam_limits: a new session did not suffice. Or reboot."
 _REBOOT = 'Reboot the nodes, or have a run do it: "system": {"reboot": "when needed"}.'
 _NOTES = 3  # notes on nodes
+_WORD = 80  # characters of the names of suspects in a command
 _LIMITS = 4  # nodes that a command of pyinfra names
 _WORDS: dict[Verdict, OutcomeKind] = {Verdict.DRIFT: "drift", Verdict.UNKNOWN: "unknown", Verdict.FAIL: "failed"}
 
@@ -114,9 +116,14 @@ def _again(record: RunRecord, nodes: Sequence[str]) -> str:
 
 
 def _limit(nodes: Sequence[str]) -> str:
-    """Return the option that leaves these nodes alone in a command: all of them, however many."""
-    short = few(nodes)
-    return f" --limit {shlex.quote(folded(nodes) if short.endswith(' more') else short)}" if nodes else ""
+    """Return the option that leaves these nodes alone in a command: all of them, however many. Suspects ("!node")
+    whose names fill a line are left out as those of the search."""
+    if not nodes or not nodes[0].startswith("!"):
+        short = few(nodes)
+        return f" --limit {shlex.quote(folded(nodes) if short.endswith(' more') else short)}" if nodes else ""
+    terms = re.findall(r"""(?:"[^"]*"|\[[^]]*\]|[^,])+""", folded(name[1:] for name in nodes))
+    out = ",".join(f"!{term}" for term in terms)
+    return f" --limit {shlex.quote(out)}" if len(out) <= _WORD else " --data smoke.exclude=suspects"
 
 
 def _suspects(record: RunRecord) -> list[str]:

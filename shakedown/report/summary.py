@@ -23,6 +23,7 @@ PAGE = "docs/failed.md"
 KEYS = 3  # new host keys that are shown one by one
 REASONS = 9  # lines for what became of nodes; the others are one line
 _FAULTS = ("failed", "unreached", "fail")
+_COMMAND = re.compile(r"\s*(?:next|then): (?:shakedown|pyinfra) ")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 WHY = 500  # characters of one reason
 
@@ -113,7 +114,7 @@ def _course(summary: Summary, headline: bool) -> Iterator[str]:
 def fitted(lines: Iterable[str], width: int = 0, most: int = LINES) -> Iterator[str]:
     """Yield the lines for a screen, a narrow one too: each wrapped between words, the first on four lines at most and
     the others on three. Where they are too many, the ones before the last are left out, each of them whole. The files
-    and the command of the report are never cut: a person copies them."""
+    of the report and commands are never cut: a person copies them."""
     width = width or max(40, min(WIDTH, shutil.get_terminal_size((WIDTH, LINES)).columns))
     shown: list[list[str]] = []
     where: list[str] = []
@@ -122,7 +123,8 @@ def fitted(lines: Iterable[str], width: int = 0, most: int = LINES) -> Iterator[
             where = [line] if len(line) <= width else line.replace(", evidence: ", "\nevidence: ").split("\n")
             continue
         indent = line[: len(line) - len(line.lstrip())]
-        cut = " ".join(word if len(word) < width - 10 else f"{word[: width - 13]}..." for word in line.split())
+        whole = _COMMAND.match(line)
+        cut = " ".join(w if whole or len(w) < width - 10 else f"{w[: width - 13]}..." for w in line.split())
         wrapped = textwrap.wrap(
             cut,
             width,
@@ -130,7 +132,7 @@ def fitted(lines: Iterable[str], width: int = 0, most: int = LINES) -> Iterator[
             subsequent_indent=" " * 8,
             break_long_words=False,
             break_on_hyphens=False,
-            max_lines=3 if shown else 4,
+            max_lines=None if whole else 3 if shown else 4,
             placeholder=" ...",
         )
         shown.append(wrapped)

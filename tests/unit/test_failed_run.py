@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -13,14 +13,16 @@ from shakedown.cli.commands.report import report
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
 from shakedown.gates.consequences import split, with_origin
+from shakedown.hosts import select
 from shakedown.jobs.launch import job_name
 from shakedown.report import terminal
-from shakedown.report.failure import next_steps, of_run
+from shakedown.report.failure import next_command, next_steps, of_run
 from shakedown.report.outcomes import report as of_record
 from shakedown.report.summary import LINES, WIDTH, fitted, summary_lines
 from shakedown.runner.pyinfra.deploys import Deploy
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runs.directory import JobRecord, RunNode, RunRecord
+from shakedown.runs.isolation import Isolation, Result, Suspect
 from shakedown.state.findings import Finding, Verdict
 from tests.plays import LINE, PHASES, TORCHRUN
 from tests.turns import Script
@@ -298,3 +300,29 @@ def test_a_run_that_failed_before_its_job_ends_on_one_screen_with_its_reason(
     text = " ".join(output.getvalue().split())
     assert why in text and f"{size} of {size} nodes" in text
     assert str(tmp_path / f"{'long' * 30}") in output.getvalue(), "the place of the report is one word"
+
+
+@pytest.mark.parametrize(
+    ("suspects", "words"),
+    [
+        ([5], "--limit '!node005'"),
+        ([19, 37, 40, 49, 64], "--limit '!node[019,037,040,049,064]'"),
+        (range(1, 80, 2), "--data smoke.exclude=suspects"),
+    ],
+)
+def test_the_next_command_leaves_every_suspect_out(suspects: Sequence[int], words: str) -> None:
+    names = [f"node{number:03}" for number in range(1, 513)]
+    record = RunRecord(run_id="r", started_at="x", inventory="rack.py", desired_digest="0", verdict=Verdict.FAIL)
+    record.nodes = [RunNode(name=name, verdict=Verdict.OK, part="trained") for name in names]
+    found = [Suspect(kind="node", nodes=(names[n - 1],), trainings=(), probability=1.0) for n in suspects]
+    record.isolation = Isolation.model_construct(result=Result.model_construct(suspects=found))
+    assert next_command(record) == f"shakedown run rack.py {words}"
+    if option := re.search(r"--limit '(\S+)'", words):
+        assert set(names) - set(select([option[1]], names)) == {names[n - 1] for n in suspects}
+
+
+def test_a_command_is_not_cut_on_a_screen() -> None:
+    nodes = f"node[{','.join(f'{number:03}' for number in range(1, 80, 2))}]"
+    steps = [f"  then: shakedown run rack.py --limit '{nodes}'", f"  next: pyinfra rack.py deploy/x.py --limit {nodes}"]
+    shown = "\n".join(fitted(["verdict: fail", *steps, f"  excluded: {nodes}", "report: r"], 100))
+    assert shown.count(nodes) == 2 and shown.count("...") == 1
