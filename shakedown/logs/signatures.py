@@ -366,10 +366,10 @@ class FailureScanner:
         return self._found(found, line, bool(at_start) and not self._trains)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
-        ends = (it.line_number for it in self.matches if it.name in _DATA["ends"])
-        end = self.lines - next(ends, -_STALE) < _LAST_WORDS
-        if signature.name in (*(_DATA["closes"] if self._through else ()), *(_DATA["crashes"] if end else ())):
-            self._pass_over(f"{signature.name} behind {'MPI_Abort' if end else 'a successful end'}", line)
+        late = [it for it in self.matches if self.lines - it.line_number < _LAST_WORDS]
+        ends = [it.name for it in late if signature.name in _DATA["behind"].get(it.name, ())]
+        if ends or (self._through and signature.name in _DATA["closes"]):
+            self._pass_over(f"{signature.name} behind {ends[0] if ends else 'a successful end'}", line)
             return None
         seen = signature.name in self._seen and not self._every
         return None if seen else self._keep(_match(signature, self.lines, line), handled)

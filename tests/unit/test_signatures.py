@@ -140,6 +140,13 @@ def test_an_exception_without_a_signature_is_a_failure_with_its_own_words():
         ("terminate called after throwing an instance of 'x'", "ncclRemoteError: x", "nccl_remote_error"),
         ("terminate called after throwing an instance of 'x'", "  what():  NCCL failure: x", "nccl_error"),
         ("n1: [5] Aborted (core dumped)", "node7: task 3: Exited with exit code 1", "aborted"),
+        (
+            "*** JOB 42 ON node7 CANCELLED AT x DUE TO TIME LIMIT ***",
+            "srun: error: node7: task 3: Killed",
+            "time_limit",
+        ),
+        ("job 42 DUE TO PREEMPTION", "srun: error: node7: task 3: Killed", "preempted"),
+        ("srun: error: node7: task 3: Killed", "*** JOB 42 CANCELLED DUE TO TIME LIMIT ***", "killed"),
         ("RuntimeError: HIP out of memory", "Memory access fault by GPU node-3", "out_of_memory"),
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "exitcode  : -9", "killed"),
         (
