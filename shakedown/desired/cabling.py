@@ -28,7 +28,7 @@ def read_plan(value: object) -> object:
         return _parse(value, text)
     except OSError as error:
         raise ValueError(f"{value}: {os.strerror(error.errno or 0)}") from None
-    except (RuntimeError, csv.Error) as error:  # no such user's home; a cell that is too long
+    except (RuntimeError, csv.Error, UnicodeDecodeError) as error:  # no such user's home; a cell too long; UTF-16
         raise ValueError(f"{value}: {error}") from None
 
 
@@ -38,8 +38,10 @@ def _parse(file: str, content: bytes) -> Cabling:
     ends: dict[tuple[str, str], str] = {}
     with io.StringIO(content.decode("utf-8-sig"), newline="") as text:
         rows = csv.DictReader(text, skipinitialspace=True)
-        if missing := [column for column in COLUMNS if column not in (rows.fieldnames or [])]:
-            raise ValueError(f"{file}: the first line lacks the columns {', '.join(missing)}")
+        rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or []]
+        if missing := [column for column in COLUMNS if column not in rows.fieldnames]:
+            lacks = f"the first line lacks the columns {', '.join(missing)}"
+            raise ValueError(f"{file}: {lacks}; wanted is {','.join(COLUMNS)}, with commas")
         for row in rows:
             node, port, switch, switch_port = ((row[column] or "").strip() for column in COLUMNS)
             where, end = f"{file}, line {rows.line_num}", (switch.lower(), switch_port.lower())

@@ -200,6 +200,7 @@ def test_a_plan_is_a_file_of_a_bounded_size(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("node,port\nnode01,ens1\n", "lacks the columns switch, switch_port"),
+        (HEADER.replace(",", ";"), "wanted is node,port,switch,switch_port, with commas"),
         (HEADER, "no cable"),
         (HEADER + "node01,ens1,leaf1,\n", "line 2: a cell is empty"),
         (HEADER + "node01,ens1,leaf1,1\nnode01,ens1,leaf1,2\n", "line 3: node01 ens1 stands there twice"),
@@ -212,6 +213,15 @@ def test_a_plan_that_cannot_be_used_is_refused_by_its_line(tmp_path: Path, text:
         resolved(rdma={"cabling": str(tmp_path / "plan.csv")})
     with pytest.raises(DesiredStateError, match="No such file"):
         resolved(rdma={"cabling": str(tmp_path / "none.csv")})
+
+
+def test_a_plan_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.csv"
+    plan.write_bytes("\ufeffNode, Port ,Switch,switch_port,Note\r\nnode01,ens1,leaf1,Ethernet1/1,\r\n".encode())
+    assert resolved(rdma={"cabling": str(plan)}).rdma.cabling == {"node01": {"ens1": ["leaf1", "Ethernet1/1"]}}
+    plan.write_text(HEADER + "node01,ens1,leaf1,1\n", "utf-16")
+    with pytest.raises(DesiredStateError, match=r"plan\.csv: .*can't decode"):
+        resolved(rdma={"cabling": str(plan)})
 
 
 # -------------------------------------------------------------------------------------------------- a real lldpd
