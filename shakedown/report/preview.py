@@ -10,7 +10,7 @@ from shakedown.common.lists import grouped
 from shakedown.common.text import counted, duration, printable
 from shakedown.hosts import few, folded
 from shakedown.jobs.launch import LaunchPlan
-from shakedown.jobs.plan.render import render, sizes_of, words_of
+from shakedown.jobs.plan.render import brief, render, sizes_of, words_of
 from shakedown.report.formats import Plans
 from shakedown.report.terminal import shown_values
 from shakedown.state.findings import Finding
@@ -87,7 +87,8 @@ def changes_of(findings: Sequence[Finding]) -> list[Change]:
 
 def plans(document: Plans) -> Iterator[str]:
     """Yield each launch plan in plain lines."""
-    yield from (render(plan, name) for name, plan in document.plans.items())
+    show = render if document.whole else brief
+    yield from (show(plan, name) for name, plan in document.plans.items())
 
 
 def lines(preview: Preview, nodes: int, dry: str = "dry run: nothing is changed", whole: bool = False) -> Iterator[str]:

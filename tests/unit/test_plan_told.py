@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import PlanError, make_plan, render
 from shakedown.jobs.plan.container import host_files
 from shakedown.jobs.plan.network import rendezvous_of
+from shakedown.jobs.plan.render import brief
 from tests.plans import DIGEST, IMAGE, RUN_ID, draft, rack, small
 from tests.states import GIB, bare, desired, healthy, image, interface, unreadable, with_
 
@@ -236,3 +239,23 @@ def test_errors_are_counted() -> None:
         rack(TWO, 2, changes={f"node0{n}": {"gpus.5.vram_bytes": n * GIB} for n in (1, 2)})
     with pytest.raises(PlanError, match=r"\b1 error:\n  node01, node02: "):
         rack(TWO, 2, changes={f"node0{n}": {"gpus.5.vram_bytes": GIB} for n in (1, 2)})
+
+
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_a_plan_on_a_screen_has_a_line_for_each_other_node(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    plan = rack("llama3.1-8b-fp8", size)
+    text = brief(plan)
+    lines = text.splitlines()
+    assert all(len(line) <= 100 or " " not in line.strip().removesuffix(" \\") for line in lines), (
+        "a word is not broken"
+    )
+    titles = [line for line in lines if re.match(r"node\d+: ranks ", line)]
+    assert len(titles) == size and len(lines) < 115 + size
+    assert [f", with NODE_RANK={rank}" in title for rank, title in enumerate(titles)] == [False] + [True] * (size - 1)
+    own = text[text.index("  command ") : text.index("each node's whole command")].partition("\nnode")[0]
+    assert shlex.split(own.partition("command")[2].replace("\\\n", " ")) == plan.nodes[0].command
+    changed = plan.nodes[-1].model_copy(update={"environment": {**plan.nodes[-1].environment, "NCCL_IB_HCA": "odd"}})
+    assert size == 1 or "with NCCL_IB_HCA=odd, " in brief(
+        plan.model_copy(update={"nodes": [*plan.nodes[:-1], changed]})
+    )

@@ -17,7 +17,8 @@ SECTION = "Prepare"
 @over_inventory
 @format_of(Plans)
 def plan(target: Target, form: str) -> None:
-    """Show the smoke run as it would start now: ranks, addresses, devices, and the command of each node, job by job.
+    """Show the smoke run as it would start now: ranks, addresses, devices, and the command of the first node and how
+    the others differ (-v: of each), job by job.
 
     With --format json it is one plan, or an object of plans by the jobs' names where smoke.scope asks for several.
     Reads the nodes and starts nothing. What cannot be derived or does not fit is listed, all of it, with exit code 1;
@@ -41,5 +42,6 @@ def plan(target: Target, form: str) -> None:
             examine.show_screen(examination)
             progress(state).shown = True
         keep(examination, *(f"no launch plan for {', '.join(names)}: see above" for names in errors.values()))
-    write(Plans(plans, {name: error for error, names in errors.items() for name in names}), form)
+    problems = {name: error for error, names in errors.items() for name in names}
+    write(Plans(plans, problems, whole=bool(target.verbose)), form)
     sys.exit(1 if errors else 0)

@@ -1,8 +1,9 @@
 """The plan as plain text: the job, every derived value with its reason, and each node's exact command."""
 
 import shlex
+from collections.abc import Iterator
 
-from shakedown.common.text import counted
+from shakedown.common.text import columns, counted, wrapped
 from shakedown.desired.models import TOGETHER
 from shakedown.desired.values import format_size
 from shakedown.hosts import folded
@@ -11,7 +12,54 @@ from shakedown.jobs.plan.runtimes import ARGUMENTS
 
 
 def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
-    """Text for a terminal or a file, without colours. `job` is the name of a job that is not the only one."""
+    """Text for a file, without colours. `job` is the name of a job that is not the only one."""
+    lines = _head(plan, job)
+    for node in plan.nodes:
+        lines += ["", *_node(node)]
+    return "\n".join(lines) + "\n"
+
+
+def brief(plan: LaunchPlan, job: str = TOGETHER) -> str:
+    """Return the same for a screen: the first node's environment and command, and what differs on each other one."""
+    width, (first, *others) = columns(), plan.nodes
+    lines = [part for line in _head(plan, job) for part in wrapped(line, width, "      ")] + [""]
+    for line in _node(first):
+        words = line.lstrip().partition(" ")[0]
+        if words == "command":
+            lines += _continued(first, width)
+        elif words not in ("before", "afterwards") and (not line or line[0] == " " or line == _title(first)):
+            lines += wrapped(line, width, " " * 15)
+    for node in others:
+        entries = ", ".join(_differing(first, node, plan.run_id))
+        lines += wrapped(f"{_title(node)}: as {first.name}{f', with {entries}' if entries else ''}", width)
+    lines += ["", "each node's whole command, and what runs before and after it: -v"]
+    return "\n".join(lines) + "\n"
+
+
+def _differing(first: NodePlan, node: NodePlan, run_id: str) -> Iterator[str]:
+    """Yield what a node's command and environment have other than the first node's, but for the names of the run."""
+    before = ""
+    for word in (*node.command, *node.files.get(ARGUMENTS, "").splitlines()):
+        if word not in (*first.command, *first.files.get(ARGUMENTS, "").splitlines()) and run_id not in word:
+            yield f"{before} {shlex.quote(word)}" if before.startswith("-") else shlex.quote(word)
+        before = word
+    for name, value in sorted(node.environment.items()):
+        if first.environment.get(name) != value:
+            yield f"{name}={shlex.quote(value)}"
+
+
+def _continued(node: NodePlan, width: int) -> Iterator[str]:
+    """Yield a command as a shell takes it, over several lines."""
+    line = "  command      "
+    for word in map(shlex.quote, node.command):
+        if line.strip() not in ("", "command") and len(line) + len(word) > width - 2:
+            yield f"{line.rstrip()} \\"
+            line = " " * 15
+        line += f"{word} "
+    yield line.rstrip()
+
+
+def _head(plan: LaunchPlan, job: str) -> list[str]:
     nodes = counted(len(plan.nodes), "node")
     figures = ", ".join(f"{metric} {bound:g}" for metric, bound in plan.expect.items()) or "no figures"
     lines = [
@@ -27,9 +75,7 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
         width = max(len(name) for name, _, _ in folded)
         lines += ["", "derived"]
         lines += [f"  {name:{width}}  {value}  ({reason})" for name, value, reason in folded]
-    for node in plan.nodes:
-        lines += ["", *_node(node)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def sizes_of(plan: LaunchPlan) -> list[tuple[str, str]]:
@@ -50,12 +96,13 @@ def sizes_of(plan: LaunchPlan) -> list[tuple[str, str]]:
 
 def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
     """Return the derived values. What is the same on several nodes is one line, with the nodes as a range."""
-    names = {node.name for node in plan.nodes}
+    names = {node.name: node.address for node in plan.nodes}
     groups: dict[tuple[str, str, str], list[str]] = {}
     for item in plan.derived:
         node, _, what = item.name.partition(": ")
-        if node in names:
-            groups.setdefault((what, item.value, item.why), []).append(node)
+        if node in names:  # its address stands with its name below
+            value = item.value.removesuffix(f" {names[node]}")
+            groups.setdefault((what, value, item.why), []).append(node)
         else:
             groups[item.name, item.value, item.why] = []
     return [
@@ -81,10 +128,14 @@ def words_of(need: Need) -> str:
     return words.get(need.kind, need.path)
 
 
-def _node(node: NodePlan) -> list[str]:
+def _title(node: NodePlan) -> str:
     first = node.node_rank * node.ranks
     ranks = f"rank {first}" if node.ranks == 1 else f"ranks {first} to {first + node.ranks - 1}"
-    lines = [f"{node.name}: {ranks}, {node.address} on {node.interface}" if node.ranks else f"{node.name}:"]
+    return f"{node.name}: {ranks}, {node.address} on {node.interface}" if node.ranks else f"{node.name}:"
+
+
+def _node(node: NodePlan) -> list[str]:
+    lines = [_title(node)]
     lines += [f"  needs        {words_of(need)}" for need in node.needs]
     lines += [f"  before       {shlex.join(argv)}" for argv in node.setup]
     lines += [f"  environment  {name}={shlex.quote(value)}" for name, value in sorted(node.environment.items())]

@@ -102,6 +102,7 @@ class Plans:
 
     plans: Mapping[str, LaunchPlan]
     problems: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False  # each node's command
 
 
 @dataclass(frozen=True)
