@@ -26,7 +26,7 @@ from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, desired_digest
 from shakedown.runs.folder import own, run_ids
-from shakedown.runs.judging import judge_job, judge_soak, soak_failed, throttled
+from shakedown.runs.judging import any_failed, judge_job, judge_soak, soak_failed, throttled
 from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict
 from shakedown.trials.plan import plan_between, schedule
@@ -317,7 +317,7 @@ def _judge_all(current: Session) -> None:
             job.telemetry = judgement.telemetry
             of_jobs.append(judgement)
             made += judgement.gates
-    made += soak_gates(soak, throttled(of_jobs))
+    made += soak_gates(soak, throttled(of_jobs), any_failed(record, made))
     record.gates = [*(gate for gate in record.gates if not gate.job.startswith(KIND)), *made]
     if current.notes:
         current.notes.gates(made)

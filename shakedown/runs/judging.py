@@ -33,7 +33,7 @@ def judge_run(
     judged = [gate for judgement in of_jobs for gate in judgement.gates]
     judged += trial_gates(trials, record.inventory) if (trials := judge_trials(directory, record, evidence)) else []
     soak = judge_soak(directory, record, evidence)
-    return [*judged, *(soak_gates(soak, throttled(of_jobs)) if soak else [])]
+    return [*judged, *(soak_gates(soak, throttled(of_jobs), any_failed(record, judged)) if soak else [])]
 
 
 def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Judgement]:
@@ -90,11 +90,14 @@ def judge_soak(directory: RunDirectory, record: RunRecord, evidence: Mapping[str
 
 
 def soak_failed(record: RunRecord) -> bool:
-    """Return whether a soak found what rules out going on with it. A job that never began has found nothing: another
-    run held a node."""
+    """Return whether a soak found what rules out going on with it."""
+    return any_failed(record, record.gates) or bool(record.soak and broken(record.soak))
+
+
+def any_failed(record: RunRecord, judged: Sequence[Gate]) -> bool:
+    """Return whether a gate failed. A job that never began has found nothing: another run held a node."""
     empty = {job.name for job in record.jobs if not job.logs}
-    failed = [gate for gate in record.gates if gate.verdict == Verdict.FAIL and gate.job not in empty]
-    return bool(failed or (record.soak and broken(record.soak)))
+    return any(gate.verdict == Verdict.FAIL and gate.job not in empty for gate in judged)
 
 
 def throttled(judgements: Sequence[Judgement]) -> dict[str, dict[str, float]]:

@@ -160,10 +160,9 @@ def _figures(name: str, node: _Node) -> Iterator[Figure]:
         )
 
 
-def soak_gates(record: SoakRecord, throttled: Mapping[str, Mapping[str, float]]) -> list[Gate]:
-    """Make the gates of a judged soak. `throttled`: node -> reason -> seconds."""
-    return [
-        _time(record),
+def soak_gates(record: SoakRecord, throttled: Mapping[str, Mapping[str, float]], failed: bool = False) -> list[Gate]:
+    """Make the gates of a judged soak. `throttled`: node -> reason -> seconds. `failed`: a gate of one of its jobs."""
+    gates = [
         _stressed(record),
         *_uncorrectable(record),
         *_correctable(record),
@@ -171,6 +170,8 @@ def soak_gates(record: SoakRecord, throttled: Mapping[str, Mapping[str, float]])
         *_throughput(record),
         *_heat(record, throttled),
     ]
+    failed |= broken(record) or any(gate.verdict == Verdict.FAIL for gate in gates)
+    return [_time(record, failed), *gates]
 
 
 def _gate(name: str, verdict: Verdict, wanted: Any, actual: Any, evidence: str, remedy: str, node: str = "") -> Gate:
@@ -205,7 +206,7 @@ def gaps(record: SoakRecord) -> list[str]:
     return [f"{stage}: not run on {some([*nodes])}" for stage, nodes in missing.items()]
 
 
-def _time(record: SoakRecord) -> Gate:
+def _time(record: SoakRecord, failed: bool) -> Gate:
     wanted, done = length(record.total_s), length(record.done_s)
     stages = some([f"{stage.name} {length(stage.done_s)} of {length(stage.wanted_s)}" for stage in record.stages])
     without = [f"{name} ({why})" for name, why in record.left_out.items()]
@@ -214,8 +215,8 @@ def _time(record: SoakRecord) -> Gate:
     left += f"; {record.ended}" if record.ended else ""
     first = "do first what soak_stressed says, then " if gaps(record) else ""
     remedy = f"{first}give the same command again: the soak goes on where it ended"
-    if broken(record):
-        remedy = "repair the part, then begin a new soak"
+    if failed:
+        remedy = "repair what has failed, then begin a new soak"
     verdict = Verdict.OK if record.over else Verdict.UNKNOWN
     return _gate("time", verdict, wanted, wanted if record.over else f"unfinished: {done}", f"{stages}{left}", remedy)
 

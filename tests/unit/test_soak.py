@@ -29,7 +29,7 @@ from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.report.failure import next_steps
 from shakedown.runner import soak as burning
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord
-from shakedown.runs.judging import soak_failed
+from shakedown.runs.judging import any_failed, soak_failed
 from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Verdict
 from shakedown.trials import soak
@@ -424,7 +424,7 @@ def test_a_wrong_result_fails_and_a_failed_tool_is_unknown() -> None:
         "n2": log(600.0, {"failed": "cpu", "text": "code 1"}),
     }
     _, gates = judged(record("20m", ("cpu",)), ("cpu", texts))
-    assert gates["time"].remedy == "repair the part, then begin a new soak"
+    assert gates["time"].remedy == "repair what has failed, then begin a new soak"
     assert (gates["results"].verdict, gates["results"].node) == (Verdict.FAIL, "n1")
     found, _ = judged(record("10m", ("cpu",)), ("cpu", texts))
     assert [gate.verdict for gate in soak_gates(found, {}) if gate.node == "n2"] == [Verdict.UNKNOWN]
@@ -604,7 +604,8 @@ def test_what_is_shown_as_the_next_command_is_not_refused(ended: str, gate: Gate
     run.jobs = [JobRecord(trials="soak/cpu-1", logs={"n1": ["x"]}), JobRecord(trials="soak/look-2")]
     run.gates = [gate] if gate else []
     assert soak_failed(run) is not goes_on and bool(next_steps(run)) is goes_on
-    assert ("new soak" in str(soak_gates(run.soak, {})[0].remedy)) is ended.startswith(FAULT)
+    (time_gate,) = [gate for gate in soak_gates(run.soak, {}, any_failed(run, run.gates)) if gate.name == "soak_time"]
+    assert ("same command again" in str(time_gate.remedy)) is goes_on
 
 
 KERNEL = """# begin monotonic=1.0 wall=1.0 source=kmsg
