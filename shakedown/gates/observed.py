@@ -74,6 +74,7 @@ class NodeLog(Frozen):
     measured: Measured = Measured()  # what ranks say of their own time
     form: str = ""  # the program whose log it is; empty: none that is known
     mlperf: MlperfRun | None = None  # what MLPerf's own lines say
+    hosts: frozenset[str] = frozenset()  # before its lines, as pdsh puts them there
     rccl_speaks: bool = False  # whether any line is RCCL's own
     rccl_network: bool = False  # whether one of them shows a network that is no socket
     end: LogEnd = LogEnd()  # what stands behind the last iteration
@@ -188,6 +189,7 @@ class LogReading:
             measured=self._windows.measured(),
             form=self._form.form(),
             mlperf=self._mlperf.run(),
+            hosts=failure.hosts.names(),
             rccl_speaks=self._speaks,
             rccl_network=self._network,
             end=self._ending.end(failure.hosts),

@@ -11,6 +11,7 @@ from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from shakedown.common.data import pattern_texts, read_toml
 from shakedown.common.expression import Expression
+from shakedown.common.lists import grouped
 from shakedown.common.text import unhidden
 
 MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory
@@ -161,6 +162,7 @@ def _begin(line: str) -> str:
 
 _NAMED = re.compile(r"([A-Za-z0-9][\w.-]{0,80}): ")
 _LOGGERS = frozenset(read_toml("shakedown.logs", "signatures.toml")["loggers"])
+_DIGITS = re.compile(r"\d+")
 _FIRST, _MOST = 50, 1024  # lines; names
 
 
@@ -172,16 +174,33 @@ class Hosts:
         self._lines = self._named = 0
         self._proven: bool | None = None
         self._names: set[str] = set()  # that begin lines of tracebacks
+        self._first: set[str] = set()  # that begin the first lines
 
     def block(self, block: bytes) -> None:
         """Take the beginning of a log, in blocks."""
         if self._lines < _FIRST:
             lines = [line for line in as_text(block[: 1 << 14]).split("\n")[:_FIRST] if line.strip()]
-            self._lines, self._named = self._lines + len(lines), self._named + sum(map(_is_named, lines))
+            names = [found[1] for line in lines if _is_named(line) and (found := _NAMED.match(line))]
+            self._lines, self._named = self._lines + len(lines), self._named + len(names)
+            self._first.update(names)
 
     def iteration(self, line: str) -> None:
         """Take a line of an iteration."""
         self._proven = _is_named(line)
+
+    @property
+    def _are_named(self) -> bool:
+        return self._named > 0.8 * self._lines if self._proven is None else self._proven
+
+    def host(self, line: str) -> str:
+        """Return the host that a line begins with; empty: lines do not begin with hosts."""
+        found = _NAMED.match(line) if self._are_named else None
+        return found[1] if found else ""
+
+    def names(self) -> frozenset[str]:
+        """Return the hosts whose lines come first, where lines begin with several that differ in their numbers."""
+        numbered = grouped((_DIGITS.sub("#", name), name) for name in self._first if self._are_named)
+        return frozenset(name for form, names in numbered.items() for name in names if "#" in form and len(names) > 1)
 
     def own(self, line: str) -> str:
         """Return a line without the name of its host."""
@@ -190,8 +209,7 @@ class Hosts:
         host = _HOST.match(line)
         if host and host[1] not in _LOGGERS and len(self._names) < _MOST and ('File "' in line or not is_text(line)):
             self._names.add(host[1])
-        named = self._named > 0.8 * self._lines if self._proven is None else self._proven
-        return line[found.end() :] if named or found[1] in self._names else line
+        return line[found.end() :] if self._are_named or found[1] in self._names else line
 
     def rank(self, line: str) -> str:
         """Return the prefix that the lines of one rank have in common."""

@@ -169,7 +169,7 @@ class FailureScanner:
         for found in (self._read, self._warned):
             for match in within:
                 found.pop(match.name, None)
-        self._seen -= {match.name for match in within}
+        self._seen -= {self._key(match) for match in within}
         if (trace := self._pending.get(rank)) and trace.began in lines:
             del self._pending[rank]
         if within:
@@ -233,7 +233,7 @@ class FailureScanner:
 
     def _survive(self) -> None:
         for match in self._held:
-            self._seen.discard(match.name)
+            self._seen.discard(self._key(match))
             self._pass_over(f"{match.name}, which the program has handled", match.line)
         for found in (self._held, self._read, self._warned):
             found.clear()
@@ -371,15 +371,18 @@ class FailureScanner:
         if ends or (self._through and signature.name in _DATA["closes"]):
             self._pass_over(f"{signature.name} behind {ends[0] if ends else 'a successful end'}", line)
             return None
-        seen = signature.name in self._seen and not self._every
-        return None if seen else self._keep(_match(signature, self.lines, line), handled)
+        match = _match(signature, self.lines, line)
+        return None if self._key(match) in self._seen and not self._every else self._keep(match, handled)
+
+    def _key(self, match: Match) -> str:  # of each kind the first counts, of each host of a merged log
+        return f"{match.name} {self.hosts.host(match.line)}"
 
     def _keep(self, match: Match, handled: bool = False) -> Match | None:
         if self._every:
             return match
-        if match.name in self._seen:
+        if self._key(match) in self._seen or len(self.matches) >= _MAX_PENDING:
             return self._confirm()
-        self._seen.add(match.name)
+        self._seen.add(self._key(match))
         if handled:
             self.optional.add(match.name)
             self._held.append(match)

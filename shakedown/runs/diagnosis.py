@@ -168,18 +168,25 @@ def ranks_left(
 def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis | None:
     """Diagnose logs from anywhere, without an order in time. `nodes`: of the job, which may have more than logs."""
     names = _speakers(logs)
-    signs = [of_match(match, name, name, names) for name, match in _shown(logs)]
+    signs = [of_match(match, _host(match, logs[name]) or name, name, names) for name, match in _shown(logs)]
     missing = [f"{_UNSEEN} {number}" for number in range(len(logs) + 1, (nodes or 0) + 1)]
     unexplained = {*_silent(logs), *([_UNSEEN] if missing else [])}
-    return decide(signs, nodes=[*logs, *missing], unexplained=unexplained)
+    nodes_of = [node for name, log in logs.items() for node in sorted(log.hosts) or [name]]
+    return decide(signs, nodes=[*nodes_of, *missing], unexplained=unexplained)
+
+
+def _host(match: Match, log: NodeLog) -> str:
+    """Return the host whose line it is in a log with the lines of several; empty: it is not known."""
+    return next((host for host in log.hosts if match.line.startswith(f"{host}: ")), "")
 
 
 def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
-    """Return the log of each host, by the log's or folder's name, or by RCCL's lines in one log alone."""
+    """Return the log of each host, by the log's or folder's name, or by RCCL's lines in one log alone. Hosts that share
+    a log stand for themselves."""
     return known_names(
-        (host, name)
+        (host, host if host in log.hosts else name)
         for name, log in logs.items()
-        for host in {*log.shape.hosts, name, PurePath(name).stem, *PurePath(name).parts}
+        for host in {*log.shape.hosts, *log.hosts, name, PurePath(name).stem, *PurePath(name).parts}
     )
 
 

@@ -750,6 +750,27 @@ def test_a_line_that_a_node_repeats_of_another_one_is_no_failure_of_its_own(line
     assert (by_itself.confidence, by_itself.origin) == ("certain", ("node01",))
 
 
+MERGED = [f"node{number:02d}: fine\n" for number in range(1, 5)]
+OWN_FAULT = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB\n"
+
+
+def test_in_a_log_with_the_lines_of_several_hosts_a_host_is_named_and_not_the_log() -> None:
+    lost = ["node01: Traceback (most recent call last):\n", f"node01: {CLOSED.format(2)}\n"]
+    for logs in (
+        {"train.log": [*MERGED, f"node02: {OWN_FAULT}", *lost]},
+        {"train.log": [*MERGED, f"node02: {OWN_FAULT}"], "other.log": ["fine\n"]},
+    ):
+        found = of_logs({name: read_log(lines) for name, lines in logs.items()})
+        assert found is not None and (found.confidence, found.origin) == ("certain", ("node02",))
+    missing = ["Traceback (most recent call last):\n", "ModuleNotFoundError: No module named 'torch'\n"]
+    everywhere = [f"node{number:02d}: {line}" for number in range(1, 5) for line in missing]
+    shared = of_logs({"train.log": read_log([*MERGED, *everywhere])})
+    assert shared is not None and (shared.origin, len(shared.common)) == ((), 4), "a common fault is no node's"
+    labels = ["loading: fine\n", "model: fine\n", f"trainer: {OWN_FAULT}"]
+    plain = of_logs({"train.log": read_log(labels)})
+    assert plain is not None and plain.origin == ("train.log",), "what only looks like hosts is none"
+
+
 def test_the_evidence_is_the_cause_then_what_its_nodes_show_of_their_own_and_then_the_echoes() -> None:
     found = diagnosed(
         failure("out_of_memory", node="node2", line_number=3), lost(2, 3, 0.1), lost(1, 2, 0.2),
