@@ -368,6 +368,7 @@ class FailureScanner:
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
         late = [it for it in self.matches if self.lines - it.line_number < _LAST_WORDS]
         ends = [it.name for it in late if signature.name in _DATA["behind"].get(it.name, ())]
+        ends += [it.name for it in self.matches if signature.name in _DATA["script"] and it.name != signature.name]
         if ends or (self._through and signature.name in _DATA["closes"]):
             self._pass_over(f"{signature.name} behind {ends[0] if ends else 'a successful end'}", line)
             return None

@@ -459,6 +459,15 @@ def test_a_crash_behind_the_programs_own_end_is_no_root_and_one_before_it_is(end
 
 
 @pytest.mark.parametrize(
+    "words", ["cp: cannot stat '/a': No such file or directory", "run.sh: line 9: jq: command not found"]
+)
+def test_what_a_jobs_script_misses_behind_a_failure_is_no_root_and_before_it_is(words: str) -> None:
+    lost = "n1:8:9 [0] NCCL WARN Net : Connection closed by remote peer"
+    assert scanned(lines_of("", lost, words), [], trains=False).root.name == "rccl_peer_closed"
+    assert scanned(lines_of("", words, lost), [], trains=False).root.name in ("file_tool", "command_not_found")
+
+
+@pytest.mark.parametrize(
     ("words", "place", "name"),
     [
         ("ValueError: num_pieces must be positive", "triton/language/core.py", "compiler_refused"),
