@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 
 from shakedown.common.text import columns, counted, wrapped
 from shakedown.desired.models import TOGETHER
@@ -49,14 +50,19 @@ def _differing(first: NodePlan, node: NodePlan, run_id: str) -> Iterator[str]:
 
 
 def _continued(node: NodePlan, width: int) -> Iterator[str]:
-    """Yield a command as a shell takes it, over several lines."""
-    line = "  command      "
-    for word in map(shlex.quote, node.command):
-        if line.strip() not in ("", "command") and len(line) + len(word) > width - 2:
-            yield f"{line.rstrip()} \\"
-            line = " " * 15
-        line += f"{word} "
-    yield line.rstrip()
+    """Yield a command as a shell takes it, over several lines; an option and its value stand together."""
+    parts: list[str] = []
+    for before, word in pairwise(["", *node.command]):
+        pair = before.startswith("--") and "=" not in before and not word.startswith("-")
+        parts[-1:] = [f"{parts[-1]} {shlex.quote(word)}"] if pair else [*parts[-1:], shlex.quote(word)]
+    line = f"  command      {parts[0]}"
+    for part in parts[1:]:
+        if len(line) + len(part) > width - 3:
+            yield f"{line} \\"
+            line = f"{'':15}{part}"
+        else:
+            line += f" {part}"
+    yield line
 
 
 def _head(plan: LaunchPlan, job: str) -> list[str]:
