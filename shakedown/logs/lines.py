@@ -163,6 +163,10 @@ def _begin(line: str) -> str:
 _NAMED = re.compile(r"([A-Za-z0-9][\w.-]{0,80}): ")
 _LOGGERS = frozenset(read_toml("shakedown.logs", "signatures.toml")["loggers"])
 _DIGITS = re.compile(r"\d+")
+_COUNTED = re.compile(  # a number behind one of these, or alone as of `srun -l`, is no host's
+    r"(?:(?:local_?|global_?)?rank|gpu|task|process|step|epoch|iter\w*|stage|layer|sample|test|batch|line)?[-_.]?#",
+    re.IGNORECASE,
+)
 _FIRST, _MOST = 50, 1024  # lines; names
 
 
@@ -200,7 +204,8 @@ class Hosts:
     def names(self) -> frozenset[str]:
         """Return the hosts whose lines come first, where lines begin with several that differ in their numbers."""
         numbered = grouped((_DIGITS.sub("#", name), name) for name in self._first if self._are_named)
-        return frozenset(name for form, names in numbered.items() for name in names if "#" in form and len(names) > 1)
+        hosts = (names for form, names in numbered.items() if "#" in form and not _COUNTED.fullmatch(form))
+        return frozenset(name for names in hosts if len(names) > 1 for name in names)
 
     def own(self, line: str) -> str:
         """Return a line without the name of its host."""

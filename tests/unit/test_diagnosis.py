@@ -766,9 +766,10 @@ def test_in_a_log_with_the_lines_of_several_hosts_a_host_is_named_and_not_the_lo
     everywhere = [f"node{number:02d}: {line}" for number in range(1, 5) for line in missing]
     shared = of_logs({"train.log": read_log([*MERGED, *everywhere])})
     assert shared is not None and (shared.origin, len(shared.common)) == ((), 4), "a common fault is no node's"
-    labels = ["loading: fine\n", "model: fine\n", f"trainer: {OWN_FAULT}"]
-    plain = of_logs({"train.log": read_log(labels)})
-    assert plain is not None and plain.origin == ("train.log",), "what only looks like hosts is none"
+    for labels in (["loading", "model", "trainer"], ["0", "1", "3"], ["rank0", "rank1", "rank3"], ["GPU-1", "GPU-2"]):
+        lines = [*(f"{word}: fine\n" for word in labels), f"{labels[-1]}: {OWN_FAULT}"]
+        plain = of_logs({"train.log": read_log(lines)})
+        assert plain is not None and plain.origin == ("train.log",), "what only looks like hosts is none"
 
 
 def test_the_evidence_is_the_cause_then_what_its_nodes_show_of_their_own_and_then_the_echoes() -> None:
