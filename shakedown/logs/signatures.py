@@ -112,8 +112,7 @@ class FailureScanner:
         self._every = every
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
-        self._marks = marks_of(*marks()[:2])
-        self._texts = Texts()
+        self._marks, self._texts, self.hosts = marks_of(*marks()[:2]), Texts(), Hosts()
         self._cites: str | None = None  # prefix of a line behind which RCCL's own words follow
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
@@ -121,7 +120,6 @@ class FailureScanner:
         self._read: dict[str, Match] = {}  # kinds that no text of theirs showed, but a call and an error
         self._warned: dict[str, Match] = {}  # kinds that a program may outlive: where they stood last
         self._trains = self._through = False
-        self.hosts = Hosts()
         self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
         # rank prefix -> where a line said that the next exception ends no process, and whether Python ignores it
         self._background: dict[str, tuple[int, bool]] = {}
