@@ -237,8 +237,7 @@ Held = tuple[str, str | None]  # a node, and a set of parts that it had
 
 
 def _exposure(connection: Connection, since: datetime | None) -> tuple[dict[Held, float], dict[Held, tuple[int, int]]]:
-    """Return the hours of each node with each set of parts, and when its first and its last run with them began, checks
-    too. What others sent is left out: its names have a slash."""
+    """Return the hours of each node with each set of parts, and their first and last begin; no others' runs."""
     runs, nodes = schema.runs, schema.nodes
     loaded = and_(nodes.c.part.in_(("trained", "measured")), runs.c.finished.is_not(None))
     spent = func.sum(case((loaded, runs.c.finished - runs.c.started)))

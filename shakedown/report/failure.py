@@ -132,8 +132,7 @@ def _suspects(record: RunRecord) -> list[str]:
 
 
 def _diagnosis(record: RunRecord) -> Diagnosis | None:
-    """Return the diagnosis; where a search names nodes and the diagnosis none, as far as it is of these nodes: what
-    another node has shown is not their cause."""
+    """Return the diagnosis; where a search alone names nodes, what of the diagnosis is of these nodes."""
     found, suspects = record.diagnosis, _suspects(record)
     if found is None or found.origin or found.common or not suspects:
         return found
@@ -173,8 +172,7 @@ def of_run(record: RunRecord, directory: Path | None) -> Summary:
 
 
 def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: str = "") -> Summary:
-    """Return the summary with what the record shows of a job that did not pass. `run`: how a command names the run,
-    where it is not the latest one."""
+    """Return the summary with what is shown of a job that did not pass. `run`: its name in a command."""
     found, shown = record.diagnosis, _diagnosis(record)
     result = record.isolation.result if record.isolation else None
     searched = [f"  search: {line}" for line in result_lines(result)][:_SEARCH] if result else []

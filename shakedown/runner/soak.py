@@ -124,8 +124,7 @@ def _show_plan(current: Session, record: SoakRecord) -> None:
 
 
 def _earlier(current: Session, record: SoakRecord) -> tuple[Path, RunRecord] | None:
-    """Return the run that this soak goes on with: the one that is asked for, or the newest of the same command that was
-    ended and found nothing. Raises ValueError, OSError for one that is asked for and cannot go on."""
+    """Return the run that this soak goes on with, asked for or the newest. Raises ValueError, OSError."""
     if invocation.soak.resume:
         path = invocation.soak.resume
         if not _same(current, earlier := _read(path), record):

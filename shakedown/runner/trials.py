@@ -60,8 +60,7 @@ class _Stage:
 
 
 def measure(always: bool = False) -> None:
-    """Measure every node alone, and nodes in pairs, where the desired state has a section `trials`, or `always`.
-    A node whose findings keep it out of the smoke run is measured all the same: only one that did not answer is not."""
+    """Measure nodes, alone and in pairs, where there is a section `trials`, or `always`; all that answered."""
     current = session()
     name = current_host.name
     if current.examination.state_of(name) is None:

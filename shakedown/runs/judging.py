@@ -117,8 +117,7 @@ def past_by_node(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[st
 
 
 def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
-    """Return what a run comes to by its gates, as they are judged now, and by what its record says of the nodes. One
-    that took no part, and a run that nobody finished, are never better than unknown."""
+    """Return what a run comes to. A node that took no part, and an unfinished run, leave it unknown at best."""
     verdicts = [finding.verdict for finding in record.findings] + [gate.verdict for gate in judged]
     verdicts += [Verdict.UNKNOWN for node in record.nodes if node.part in ("excluded", "unreached")]
     if record.finished_at is None or not judged:

@@ -114,8 +114,7 @@ def metric(trial: str, figure: str, part: str) -> str:
 
 
 def judge_record(record: TrialsRecord, pasts: Mapping[str, Past] | None = None) -> TrialsRecord:
-    """Judge a record's figures against peers, earlier runs of the node (`pasts`), floors and ceilings; with `confirm`,
-    named figures against the fresh run."""
+    """Judge figures against peers, earlier runs (`pasts`), floors, ceilings; with `confirm`, the fresh run."""
     first = [reading for reading in record.readings if not reading.fresh]
     fresh = [reading for reading in record.readings if reading.fresh]
     figures, matrices = _figures(record, first, pasts or {}), _matrices(record, first, record.places)

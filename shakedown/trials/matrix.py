@@ -111,8 +111,7 @@ def read(
 def _worse(
     rates: Mapping[Cell, Sequence[float]], centres: Mapping[Cell, float], slower: float
 ) -> tuple[float, list[Cell], list[Cell]]:
-    """Return the usual rate, the cells worse by the naming fraction, and those surely slow: every repetition clear of
-    the scatter, or at a third of the usual rate."""
+    """Return the usual rate, the cells that are worse by the naming fraction, and those that are surely slow."""
     centre, scale = _usual(list(centres.values()))
     scale = max(scale, scatter_of(rates, centres) * centre)
     bound = (1 - slower) * centre

@@ -91,8 +91,7 @@ def between_nodes(names: Sequence[str]) -> list[str]:
 
 
 def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails: Mapping[str, int]) -> float:
-    """Estimate seconds where nothing is slow. Nodes measure at once: only rounds and `rails` between them add up. A
-    start of torch counts 10 s for each kind of part."""
+    """Estimate seconds where nothing is slow. Nodes measure at once; rounds and `rails` between them add up."""
     registered, pairs = trials(), between_nodes(names)
     alone = sum(registered[name].seconds for name in names if name not in pairs) * repetitions
     starts = len({registered[name].on for name in names})

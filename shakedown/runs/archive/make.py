@@ -49,11 +49,7 @@ def make(
     pseudonyms: bool = False,
     sign: Callable[[RunDirectory], None] = lambda copy: None,
 ) -> Made:
-    """Pack a run; then call `sign` with the copy of it that was packed.
-
-    Raises ValueError for a run that cannot be read, or that would be judged otherwise without the names in it; OSError,
-    FileExistsError too: nothing is overwritten.
-    """
+    """Pack a run, then call `sign` with the packed copy. Raises ValueError, OSError; nothing is overwritten."""
     record = directory.load()
     files = [name for name in _files(directory.path) if not (pseudonyms and name.startswith(f"{SIGNATURES}/"))]
     states = [read_document(directory.path / name) for name in files if name.startswith("states/")]
@@ -102,11 +98,7 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _secrets(folder: Path, files: list[str], own: Collection[str]) -> set[str]:
-    """Return the secrets that are known: those of this environment, and whatever a file of the run gives away by its
-    name.
-
-    What a log calls a secret, and consists of words that documents and logs are read by, is masked there alone.
-    """
+    """Return the known secrets. What a log calls one, and documents and logs are read by, is masked there alone."""
     known: set[str] = set()
     for name in files:
         with copies.inside(folder, name).open("rb") as file:
@@ -148,8 +140,7 @@ def _redacted(path: Path, document: Any, redactor: Redactor) -> bytes:
 
 
 def _document(source: Path, name: str) -> Any:
-    """Return a file of JSON; None where it is none. What a node has written so named is taken for a log where it is
-    not."""
+    """Return a file of JSON; None where it is none. A node's file of that name is a log where it is no JSON."""
     if not name.endswith(".json"):
         return None
     try:
@@ -161,8 +152,7 @@ def _document(source: Path, name: str) -> Any:
 
 
 def _renew(source: Path, value: Any, logs: Mapping[str, Written]) -> None:
-    """Make evidence.json say of each copy in the archive what it says of the log. One that is not as it was fetched
-    keeps what is said of it: nobody's change becomes right by packing it."""
+    """Make evidence.json say of each copy what it says of the log; one that was changed keeps what is said of it."""
     if isinstance(value, dict) and value.keys() >= {"path", "kept", "sha256"} and value.keys() <= _KEPT:
         kept = KeptLog.model_validate(value)
         written = logs.get(kept.path)

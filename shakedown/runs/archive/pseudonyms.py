@@ -90,11 +90,7 @@ class Pseudonyms:
         self._signs = Signs(["/home/", *(name for name in self._known if name and not re.search(r"\s", name))])
 
     def text(self, text: str) -> str:
-        """Return the text with every one replaced.
-
-        No form goes over a space, and a log repeats its words: each piece between spaces that may hold one is worked
-        out once.
-        """
+        """Return the text with every one replaced. No form goes over a space: each piece is worked out once."""
         if self._spaced is None:
             return self._of_pieces(text)
         parts = self._spaced.split(text)  # a name and what is between two, in turn
@@ -149,10 +145,7 @@ class Pseudonyms:
         return word if len(parts) == 1 else self._of_parts(parts)
 
     def _of_parts(self, parts: list[str]) -> str:
-        """Return a word with dots or dashes in it, with the longest stretches that are names replaced.
-
-        No stretch is longer than the longest name, so that the work grows with the word's length alone.
-        """
+        """Return a word with dots or dashes, its longest names replaced; the work grows with its length alone."""
         pieces, at = [], 0
         while at < len(parts):
             for end in range(min(len(parts), at + self._most), at, -1):
@@ -224,8 +217,7 @@ class Pseudonyms:
 
 
 def _stands_as_a_name(found: re.Match[str]) -> bool:
-    """Whether a word that may mean something else is a name here: behind an at, or a slash of a path that is not the
-    system's; a very short one in front of a colon, too."""
+    """Whether a word that may mean something else is a name here: behind an at, a path's slash, before a colon."""
     text, word = found.string, found[0]
     before, after = text[max(found.start() - 1, 0) : found.start()], text[found.end() : found.end() + 1]
     in_path = before == "/" and not SYSTEM.match(text)
@@ -282,10 +274,7 @@ def with_names_in(documents: Iterable[Any], found: dict[str, str]) -> dict[str, 
 
 
 def own_words(documents: Iterable[Any]) -> set[str]:
-    """Return the keys of a run's own documents, and the names in them (of gates, findings, nodes, metrics).
-
-    A log that says "cache key: exit_codes" makes none of them a secret.
-    """
+    """Return the keys of a run's own documents and the names in them, of which no log makes a secret."""
     found: set[str] = set()
     for document in documents:
         found.update(keys(document))

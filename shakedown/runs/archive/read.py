@@ -53,8 +53,7 @@ class OpenedRun:
 
 @contextmanager
 def opened(path: Path) -> Iterator[OpenedRun]:
-    """Unpack an archive for as long as it is used. Raises Refused (a ValueError) for one that is hostile, damaged or
-    not ours, and OSError."""
+    """Unpack an archive for as long as it is used. Raises Refused (a ValueError) and OSError."""
     with tempfile.TemporaryDirectory(prefix="shakedown-") as folder:
         yield _unpack(path, Path(folder))
 

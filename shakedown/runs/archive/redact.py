@@ -49,8 +49,7 @@ class Redactor:
         return "/".join(self._names.value(part) for part in path.split("/")) if self._names else path
 
     def document(self, value: Any, key: str = "") -> Any:
-        """Redact a document of JSON: its keys and texts; of a key that says that it holds a secret, the whole of the
-        text."""
+        """Redact a document of JSON: keys and texts; of a key with a secret's name, the whole text."""
         if isinstance(value, dict):
             return {self._word(name): self.document(inner, name) for name, inner in value.items()}
         if isinstance(value, list):
@@ -106,8 +105,7 @@ def blocks(source: BinaryIO) -> Iterator[bytes]:
 
 
 def _open_key(text: bytes) -> int | None:
-    """Where the line stands that begins a private key whose end is not there yet; None: there is none, or it would be
-    too long for a key."""
+    """Where the line stands that begins a private key without an end yet; None: there is none, or it is too long."""
     at = text.rfind(b"PRIVATE KEY")
     line = text.rfind(b"\n", 0, at) + 1
     is_begin = at >= 0 and b"BEGIN " in text[line:at]

@@ -224,8 +224,7 @@ def _check_reading(directory: RunDirectory, node: str, signed: dict[str, Any]) -
 
 
 def _check_time(record: RunRecord, epoch_s: Any) -> None:
-    """Raise ValueError where a node did not sign while the run lasted. It may answer late, as in a later batch; the
-    begin is in the run's id, which the node signed with the nonce."""
+    """Raise ValueError where a node did not sign while the run lasted, from the moment in its id to its end."""
     id_begins = re.match(r"\d{8}T\d{6}-", record.run_id)
     begins = f"{id_begins[0][:-1]}Z" if id_begins else record.started_at
     times = (begins, record.started_at, record.finished_at or record.started_at)
