@@ -28,7 +28,7 @@ from shakedown.report import failure, screen, telemetry, trials
 from shakedown.report.causes import FoldedGate, causes, fold_gates
 from shakedown.report.formats import Findings, Judged, Run
 from shakedown.report.summary import LINES, fitted, summary_lines
-from shakedown.report.terminal import COLOURS, safe, table, value_text, verdict_text
+from shakedown.report.terminal import COLOURS, Line, safe, table, value_text, verdict_text
 from shakedown.report.trials import of_trials
 from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.state.findings import Verdict, worst
@@ -212,7 +212,7 @@ def judged(document: Judged) -> Iterator[Any]:
         for figure in document.recorded
     ]
     if document.verdict.passes or document.show_all:
-        yield from (escape(line) for line in diagnosis_lines(found))
+        yield from map(Line, diagnosis_lines(found))
         yield from judgement(document.gates, show_all=document.show_all, folded_when_ok=False)
         yield from map(safe, [*recorded, *document.notes])
         yield f"\n{verdict_text(document.verdict)}"
@@ -249,7 +249,7 @@ def report(record: RunRecord, show_all: bool = False, directory: Path | None = N
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(_span(record))}  {safe(record.inventory)}"
     if record.ended_by:
         yield safe(f"ended by {record.ended_by}")
-    yield from (escape(line) for line in diagnosis_lines(record.diagnosis))
+    yield from map(Line, diagnosis_lines(record.diagnosis))
     if record.rolling is not None:
         yield safe(record.rolling.words())
     yield _run_nodes(record.nodes, show_all)
