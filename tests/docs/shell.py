@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from shakedown.cli import main
 from tests.docs.commands import every
 
 ROOT = Path(__file__).parents[2]
@@ -80,7 +81,8 @@ def _wrong_shakedown(arguments: list[str]) -> str:
     if name not in every():
         return f"no command {name}"
     try:
-        every()[name].make_context(name, list(rest))
+        parent = click.Context(main, info_name="shakedown", **main.context_settings)  # click keeps its help option
+        every()[name].make_context(name, list(rest), parent=parent)
     except click.exceptions.Exit:
         return ""  # its help, or a version
     except click.MissingParameter:
