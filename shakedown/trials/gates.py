@@ -11,7 +11,7 @@ from shakedown.gates import Gate
 from shakedown.state.findings import Verdict
 from shakedown.trials.models import NODES, PAIRS, Judged, Matrix, TrialsRecord
 from shakedown.trials.workload.registry import PAIRS as ON_PAIRS
-from shakedown.trials.workload.registry import TOOL, trials
+from shakedown.trials.workload.registry import trials
 
 
 def gates(record: TrialsRecord, inventory: str = "") -> list[Gate]:
@@ -19,8 +19,6 @@ def gates(record: TrialsRecord, inventory: str = "") -> list[Gate]:
     where = shlex.quote(printable(inventory)) if inventory else "INVENTORY"
     makers = [(name, _pairs if trials()[name].on == ON_PAIRS else _nodes) for name in record.asked]
     made = [gate for name, make in makers for gate in make(record, name)]
-    if record.readings and not made:
-        made = [_not_taken(record, name, NODES) for name in record.asked[:1]]
     remedies = [gate.remedy and gate.remedy.replace(" INVENTORY ", f" {where} ") for gate in made]
     return [gate.model_copy(update={"remedy": remedy}) for gate, remedy in zip(made, remedies, strict=True)]
 
@@ -44,7 +42,7 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
         yield Gate(**same, verdict=Verdict.FAIL, wanted="as its peers", remedy=remedy, node=node)
     absent = (reading for reading in record.readings if reading.trial == name and not reading.figure)
     if not figures and any(reading.state == "absent" for reading in absent):
-        if trials()[name].on == TOOL:  # it was asked for by its name
+        if _by_name(record, name):
             yield _not_taken(record, name, NODES)
         return  # no node has the parts that this trial measures
     rest = [judged for judged in figures if judged.node not in named]
@@ -64,6 +62,12 @@ def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
         alone = sum(judged.of_peers is None for judged in rest)
         text += f"; {alone} by floors or earlier runs, without peers" if alone else ""
         yield Gate(name=name, verdict=Verdict.OK, wanted="as usual", actual="as usual", evidence=text, job=NODES)
+
+
+def _by_name(record: TrialsRecord, name: str) -> bool:
+    """Return whether a trial was asked for by its name, and not as one of all that any node may have parts for."""
+    usual = {trial.name for trial in trials().values() if not trial.by_name}
+    return trials()[name].by_name or not usual <= set(record.asked)
 
 
 def _not_taken(record: TrialsRecord, name: str, job: str) -> Gate:
@@ -122,7 +126,7 @@ def _pairs(record: TrialsRecord, name: str) -> Iterator[Gate]:
     matrices = [matrix for matrix in record.matrices if matrix.trial == name]
     unsure = _absent(record, name)
     if not matrices and record.readings and len(unsure) >= len(record.places):
-        if not trials()[name].needs_torch:
+        if _by_name(record, name):
             yield _not_taken(record, name, PAIRS)
         return  # no node can take this trial
     for matrix in matrices:

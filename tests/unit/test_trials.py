@@ -145,7 +145,9 @@ def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
     assert [verdict for _, _, verdict in verdicts(below)] == [Verdict.FAIL, Verdict.FAIL]
 
 
-@pytest.mark.parametrize("asked", [["dataset_read"], ["rvs_gst"], ["perftest"], ["transfer"], ["gemm", "rccl_tests"]])
+@pytest.mark.parametrize(
+    "asked", [["dataset_read"], ["rvs_gst"], ["perftest"], ["transfer"], ["gemm", "rccl_tests"], ["gemm", "transfer"]]
+)
 def test_a_trial_that_no_node_can_take_is_not_passed(asked: list[str]) -> None:
     """Its gate was absent, and so a run of this trial alone was ok."""
     name, note = asked[-1], "the tool is not installed"
@@ -156,6 +158,9 @@ def test_a_trial_that_no_node_can_take_is_not_passed(asked: list[str]) -> None:
     (gate,) = [gate for gate in found if gate.name == name]
     assert gate.verdict == Verdict.UNKNOWN and gate.evidence == f"a: {note}, b: {note}" and gate.node is None
     assert f"--only {name} again" in str(gate.remedy)
+    usual = [trial.name for trial in trials().values() if not trial.by_name]
+    every = gates.gates(record(EVEN, asked=usual, readings=readings))
+    assert name not in [gate.name for gate in every], "where all are measured, nodes without GPUs lack nothing"
 
 
 def test_a_node_that_lacks_the_tool_of_others_is_named_with_the_reason() -> None:
