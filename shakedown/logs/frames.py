@@ -8,6 +8,7 @@ from functools import lru_cache
 from shakedown.catalogue import Entry, entries
 from shakedown.catalogue.model import holds
 from shakedown.common.data import read_toml
+from shakedown.logs.known import known_line
 from shakedown.logs.lines import FORMS
 
 FRAME = '", line '  # what each frame of Python holds
@@ -16,7 +17,7 @@ _FRAME = re.compile(
     r"\u2502 (\S{1,300}\.py):\d{1,9} in( \w{1,80})?|"
     r"(?:File )?(\S{1,300}\.py)(?::\d{1,9},)? in (?:\w{1,60}\.){0,4}(\w{1,80})\("  # of a notebook
 )
-_ASSERTS = re.compile(r"\s{1,40}(assert .{1,300})")
+_ASSERTS = re.compile(r"(?:-{2,12}> ?\d{1,6}|\u2502 \u2771 ?\d{1,6} \u2502)?\s{1,60}(assert .{1,300})")
 _PASSING: list[str] = read_toml("shakedown.logs", "signatures.toml")["passing"]
 _DRAWN = ("\u2502", "\u256d", "\u2570")  # rich draws a frame around its tracebacks
 _BARE = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception):\s*$")
@@ -44,6 +45,7 @@ class Traceback:
         """Keep the place of a frame, "path:function"; return whether the line is one of a traceback."""
         if frame := _FRAME.match(text):
             path, function = frame[1] or frame[3] or frame[5], frame[2] or frame[4] or frame[6] or ""
+            path = path.replace("\\", "/")  # of Windows
             self.places.append(f"/{path}:{function.rpartition(' ')[2]}")
         elif asserts := _ASSERTS.match(text):
             self.asserted = asserts[1]
@@ -60,8 +62,8 @@ class Traceback:
 
     def words(self, exception: str) -> str:
         """Return the words of the exception; those of an assertion without any are in the source."""
-        bare = exception.strip() == "AssertionError" and self.asserted
-        return f"{exception.strip()}: {self.asserted}" if bare else exception
+        bare = exception.strip().rstrip(":") == "AssertionError" and self.asserted
+        return f"AssertionError: {self.asserted}" if bare else exception
 
 
 def begins(text: str) -> bool:
@@ -88,6 +90,13 @@ def entry_of(traceback: Traceback, exception: str) -> Entry | None:
             if not entry.refuses(exception):
                 return entry
     return None
+
+
+def cut_entry(traceback: Traceback) -> Entry | None:
+    """Return the entry of a traceback whose exception is not in the log: an assertion has its words in the source."""
+    words = f"AssertionError: {traceback.asserted}" if traceback.asserted else ""
+    found = known_line(words) if words else None
+    return entry_of(traceback, words) or found if found is None or found.general else found
 
 
 @lru_cache(1024)  # the tracebacks of all ranks pass the same places

@@ -247,6 +247,15 @@ def unprefixed(line: str) -> str:
     return line[len(prefix(line)) :]
 
 
+def unfolded(line: str, head: str) -> list[str]:
+    """Return the lines of a traceback that stands on one line, escaped, behind its head; none where it does not."""
+    _, found, rest = line.partition(head)
+    if not found or "\\n  File " not in rest:
+        return []
+    inner = (part.replace('\\"', '"').replace("\\'", "'") for part in rest.rstrip("'\"\n").split("\\n"))
+    return [f"{prefix(line)}{part}\n" for part in (head + next(inner), *inner) if part]
+
+
 class Marks:
     """Texts of which a line must hold one, exactly so, to be looked at, in `groups`. None of them holds a line end.
 

@@ -7,9 +7,9 @@ from shakedown.catalogue import Entry, calls, entries, entry
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
-from shakedown.logs.frames import FRAME, Traceback, begins, entry_of, wrapped
+from shakedown.logs.frames import FRAME, Traceback, begins, cut_entry, entry_of, wrapped
 from shakedown.logs.known import known_line, marks_of, texts_of
-from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_text, prefix, shown, unprefixed
+from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_text, prefix, shown, unfolded, unprefixed
 from shakedown.logs.texts import MARKS, Texts
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
@@ -180,6 +180,8 @@ class FailureScanner:
             self._pending, self._cites = {}, None
             return None
         line = shown(line)
+        if parts := unfolded(line, _TRACEBACK):
+            return [*map(self._line, parts)][-1]
         cites, self._cites = self._cites, prefix(line) if line.rstrip().endswith(_CITES) else None
         if cites is not None and line.startswith(cites) and FRAME not in line and _TRACEBACK not in line:
             return self._settle(line, _CITED)
@@ -219,7 +221,7 @@ class FailureScanner:
         if not cut or self.matches or (self._late() and not self._trains):  # a place alone proves less than any line
             return self._confirm()
         first = min(cut, key=lambda trace: trace.began)
-        return self._keep(_match(entry_of(first, "") or unknown_exception(), first.began, first.line))
+        return self._keep(_match(cut_entry(first) or unknown_exception(), first.began, first.line))
 
     def went_on(self, through: bool = False) -> None:
         """Take what is held back for handled: the program trains. `through`: all runs of the log ended with success, so

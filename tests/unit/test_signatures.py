@@ -558,6 +558,7 @@ def test_a_traceback_that_rich_draws_is_read_as_any_other() -> None:
     [
         "/usr/lib/python3.10/dist-packages/datasets/builder.py in _prepare_split_single(self, fpath)",
         "File ~/venv/lib/python3.10/site-packages/datasets/builder.py:1925, in ArrowBasedBuilder._prepare(self, fpath)",
+        r'  File "C:\venv\lib\site-packages\datasets\builder.py", line 1925, in _prepare',
     ],
 )
 def test_a_notebooks_frames_are_read_as_any_others(frame: str) -> None:
@@ -574,6 +575,17 @@ def test_an_assertion_without_words_is_read_by_its_source() -> None:
     frames = ['  File "/home/u/model.py", line 3, in __init__', "    assert heads % tp_size == 0"]
     assert first_failure(failed_in(*frames, exception="AssertionError")).name == "parallel_sizes"
     assert first_failure(failed_in(*frames, exception="AssertionError: why")).name != "parallel_sizes"
+    assert read_scanner(lines_of("", "Traceback (most recent call last):", *frames)) == "parallel_sizes"
+    noted = [*failed_in(frames[0], exception="")[:-1], "--> 3     assert heads % tp_size == 0", "AssertionError: "]
+    assert read_scanner(noted) == "parallel_sizes"
+
+
+@pytest.mark.parametrize(("quote", "rank"), [("'", ""), ('"', "[rank3]: ")])
+def test_a_traceback_on_one_line_is_read_as_any_other(quote: str, rank: str) -> None:
+    """Workers of older data loaders hand it on as their exception's words; loggers write it into JSON."""
+    inner = r"  File \"/opt/x/site-packages/datasets/builder.py\", line 7, in _prepare\n    x[7]\nKeyError: 7\n"
+    found = first_failure([f"{rank}KeyError: {quote}Traceback (most recent call last):\\n{inner}{quote}"])
+    assert (found.name, found.line_number) == ("data_refused", 1)
 
 
 @pytest.mark.parametrize("after", ["iteration 1/3", "ValueError raised and handled", "done"])
