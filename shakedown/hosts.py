@@ -246,7 +246,7 @@ class _Choice:
         found = {name: list(self._matching(name, glob)) for name, glob in wanted}
         if missing := [name for name, hosts in found.items() if not hosts]:
             self.problems.append(f"{term if len(missing) == len(found) else folded(missing)}: {self._nearest(missing)}")
-        several = {name: hosts for name, hosts in found.items() if len(hosts) > 1 and "*" not in name}
+        several = {n: hosts for n, hosts in found.items() if len(hosts) > 1 and "*" not in n and n not in self._groups}
         if several:
             longer = named(host for hosts in several.values() for host in hosts)
             short = folded(several)
@@ -258,7 +258,7 @@ class _Choice:
             return filter(glob.fullmatch, self._names)
         if name in self._names:
             return [name]
-        return self._beginnings.get(name, [])
+        return self._groups.get(name) or self._beginnings.get(name, [])
 
     @functools.cached_property
     def _beginnings(self) -> dict[str, list[str]]:

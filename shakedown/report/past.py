@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,8 +13,7 @@ from shakedown.common.text import counted, decimal, printable, short
 from shakedown.hosts import few, named
 from shakedown.logs.metrics import METRICS
 from shakedown.report.formats import Calibrated, Compared, InService, Reliable, Remembered, Waivers
-from shakedown.report.screen import COLUMNS
-from shakedown.report.terminal import CELL, COLOURS, table
+from shakedown.report.terminal import CELL, COLOURS, Line, table
 from shakedown.service.marks import step_line, when
 from shakedown.service.model import NodeService
 from shakedown.state.findings import Verdict
@@ -178,15 +176,12 @@ def board(document: InService) -> Iterator[RenderableType]:
         alike.setdefault((*row, node.node if show_all else ""), []).append(node)
     for (first, *others, _), nodes in alike.items():
         yield Text(few(node.node for node in nodes), style=_STYLES[nodes[0].standing])
-        for text in filter(None, (first, *others)):
-            yield Text(
-                textwrap.indent(textwrap.fill(printable(text, CELL), COLUMNS - 4, break_on_hyphens=False), "    ")
-            )
+        yield from (Line(f"    {printable(text, CELL)}") for text in (first, *others) if text)
     if well:
         yield Text(f"in service: {few(node.node for node in well)}")
     for node in rest if show_all else ():
         yield from _history(node)
-    yield from (_filled(str(text)) for text in (*found.marks, *found.notes))
+    yield from (Line(printable(str(text), CELL)) for text in (*found.marks, *found.notes))
     numbers = Counter(node.standing for node in found.nodes)
     counts = ", ".join(f"{count} {standing}" for standing, count in numbers.items())
     yield Text(f"{counted(len(found.nodes), 'node')}: {counts}")
@@ -198,13 +193,7 @@ def _history(node: NodeService) -> Iterator[RenderableType]:
     yield Text(f"\n{node.node}")
     evidence = [f"evidence: {', '.join(node.evidence)}"] if node.evidence else []
     parts = (f"part: {part}" for part in node.parts)
-    yield from (_filled(text, "  ") for text in (*map(step_line, node.steps), *parts, *evidence))
-
-
-def _filled(text: str, indent: str = "") -> Text:
-    """Return a text on lines of at most COLUMNS; no command or name is broken."""
-    made = textwrap.TextWrapper(COLUMNS, indent, indent, break_on_hyphens=False, break_long_words=False)
-    return Text(made.fill(printable(text, CELL)))
+    yield from (Line(f"  {printable(text, CELL)}") for text in (*map(step_line, node.steps), *parts, *evidence))
 
 
 def waivers(document: Waivers) -> Iterator[RenderableType]:

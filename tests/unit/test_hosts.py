@@ -33,7 +33,7 @@ def test_groups_of_clustershell_are_not_asked_for():
 
 NODES = nodes("node[01-64]")
 RACKS = nodes("node[01-08].rack7", "node[05-12].rack8")
-GROUPS = {"gpu": NODES[:3], "node01": NODES}
+GROUPS = {"gpu": NODES[:3], "node01": NODES, "rack7": NODES[:32], "rack8": NODES[32:]}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,8 @@ GROUPS = {"gpu": NODES[:3], "node01": NODES}
         ("node*,!node[10-60]", "node[01-09,61-64]"),
         ("!node17", "node[01-16,18-64]"),
         ("gpu,!node02", "node[01,03]"),
+        ("rack[7-8],!rack8", "node[01-32]"),
+        ("rack[7,8],!node[01-60]", "node[61-64]"),
         ("all,!gpu", "node[04-64]"),
         ("node01", "node01"),
         ('"node02"', "node02"),
