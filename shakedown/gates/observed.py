@@ -39,14 +39,17 @@ _RCCL = re.compile(
     re.MULTILINE,
 )
 _RCCL_NETWORK = re.compile(
-    rb"NCCL INFO [^\n]{0,200}?(?:(?:Using network|NET plugin) (?!Socket)\S|via NET/(?!Socket)|"
-    rb"NET/(?!Socket)\w+ ?: Using)"
+    rb"NCCL INFO [^\n]{0,200}?(?:(?:Using network|(?:Initialized|Assigned) NET plugin) (?!Socket)\S|"
+    rb"via NET/(?!Socket)|NET/(?!Socket)\w+ ?: Using \[\d)"
 )
 _VALIDATION = "validation loss at "
 _NO_NUMBER = re.compile(r": *[-+]?[nNiI][aAnN][nNfF]")
-# Figures of a line that gates of their own read are left out.
+# Figures of a line that gates of their own read are left out, and rates, times and the best so far, which may be
+# infinite before anything was measured.
 _FIGURE = re.compile(
-    r"\|\s*(?!(?:(?:lm[ _-]?|reduced_train_)?loss|grad[ _]norm|[^|:]{0,60}(?:per iteration|GPU|mem )[^|:]{0,60})\s*:)"
+    r"\|\s*+(?!(?:(?:lm[ _-]?|reduced_train_)?loss|grad[ _]norm)\s*:|"
+    r"[^|:]{0,60}(?:\bper (?!token|sample|step)|GPU|mem(?:ory)?\b|/s(?:ec)?\b|"
+    r"\b(?:second|speed|throughput|t?flops|mfu|eta|elapsed|time|left|remaining|best)\b))"
     r"([a-z][^|:]{0,40}?)\s*:\s*([-+]?(?:nan|inf(?:inity)?))\s*(?=\||$)",
     re.IGNORECASE,
 )

@@ -27,7 +27,7 @@ _HIDING = re.compile("[\0\x1b]")
 _TRACEBACK = "Traceback (most recent call last)"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")
 _WROTE = FORMS["wrote"].pattern
-_UNKNOWN_PREFIX = re.compile(r"[^\w\s,;.'\"`(]\s*|\d\s+")  # where it may end
+_UNKNOWN_PREFIX = re.compile(r"[^\w\s,;.'\"`(]\s*|(?<![a-z] )\b[\d.]+\s+")  # where it may end
 _EXIT_BARRIER = "] Error waiting on exit barrier"
 
 
@@ -83,8 +83,9 @@ def ended_badly(line: str, sure: bool = True) -> str:
 
 def _behind_a_prefix(line: str) -> bool:
     """Return whether a bad end may stand behind a prefix that is not known, in a line's first characters."""
-    begins = (match.end() for match in _UNKNOWN_PREFIX.finditer(line, 0, _LONGEST_PREFIX))
-    return any(ended_badly(line[begin:]) or ended_badly(line[begin:], sure=False) for begin in begins)
+    ends = (match.end() for match in _UNKNOWN_PREFIX.finditer(line, 0, _LONGEST_PREFIX))
+    own = (line[end : end + _QUOTED] for end in ends)  # what need not begin a line was searched in all of it
+    return any(ended_badly(words) or ended_badly(words, sure=False) for words in own)
 
 
 class EndReader:

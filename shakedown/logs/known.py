@@ -5,11 +5,20 @@ from functools import cache, lru_cache, reduce
 from operator import or_
 
 from shakedown.catalogue import Entry, entries
+from shakedown.common.data import read_toml
 from shakedown.logs.lines import Marks
+
+LAST_WORDS = 100  # lines behind a warning or an end: after more, a program goes on
+_DATA = read_toml("shakedown.logs", "signatures.toml")
 
 
 def texts_of(signatures: Iterable[Entry]) -> tuple[str, ...]:
     return tuple(text for signature in signatures for text in signature.anchors)
+
+
+def follows(name: str, end: str, lines: int) -> bool:
+    """Return whether a kind of failure is no cause so many lines behind one of another kind."""
+    return (lines < LAST_WORDS and name in _DATA["behind"].get(end, ())) or (name in _DATA["script"] and name != end)
 
 
 marks_of = cache(Marks)  # made once: each scanner of a job looks for the same texts

@@ -163,8 +163,13 @@ def _begin(line: str) -> str:
 _NAMED = re.compile(r"([A-Za-z0-9][\w.-]{0,80}): ")
 _LOGGERS = frozenset(read_toml("shakedown.logs", "signatures.toml")["loggers"])
 _DIGITS = re.compile(r"\d+")
-_COUNTED = re.compile(  # a number behind one of these, or alone as of `srun -l`, is no host's
-    r"(?:(?:local_?|global_?)?rank|gpu|task|process|step|epoch|iter\w*|stage|layer|sample|test|batch|line)?[-_.]?#",
+# A number behind one of these words, alone as of `srun -l`, or after the last dot but in an address, is no host's, and
+# no host has "_" in its name.
+_COUNTED = re.compile(
+    r"(?!#\.#\.#\.#$)(?:.*_.*|(?:.*\.)?[-#]+|(?:.*[.-])?(?:rank|gpu|hip|cuda|dev(?:ice)?|mlx|thread|core|cpu|socket|numa|"
+    r"proc(?:ess)?|pid|task|step|epoch|iter\w*|stage|phase|layer|block|module|sample|test|batch|line|chunk|shard|part|"
+    r"fold|split|bucket|expert|head|group|slot|replica|attempt|try|retry|round|trial|seed|run|job|env|loader|reader|"
+    r"actor|agent|rollout|file|model|v|[tpdecs]p)[-.]?#.*)",
     re.IGNORECASE,
 )
 _FIRST, _MOST = 50, 1024  # lines; names

@@ -8,7 +8,7 @@ from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.logs.frames import FRAME, Traceback, begins, cut_entry, entry_of, wrapped
-from shakedown.logs.known import known_line, marks_of, texts_of
+from shakedown.logs.known import LAST_WORDS, follows, known_line, marks_of, texts_of
 from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_text, prefix, shown, unfolded, unprefixed
 from shakedown.logs.texts import MARKS, Texts
 
@@ -69,7 +69,7 @@ _TRACEBACK, _EXIT_BARRIER, _CITES, _CITED = (_DATA[key] for key in ("traceback",
 _IGNORED, _OF_BACKGROUND, _CHAINED = (tuple(_DATA[key]) for key in ("ignored", "background", "chained"))
 _OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, *_IGNORED, *_OF_BACKGROUND, *_CHAINED)
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
-_MAX_PREFIX, _LAST_WORDS = 200, 100  # characters before a line; lines behind a warning: after more, a program goes on
+_MAX_PREFIX = 200  # characters before a line
 MOST_LINES = 100_000  # that may show a failure; where all differ each takes 0.25 ms
 _STALE, _MAX_PENDING = 4096, 1024  # lines; tracebacks of as many ranks at once: no node has a tenth of them
 
@@ -136,7 +136,6 @@ class FailureScanner:
         return bool(self._pending) or self._cites is not None
 
     def batch(self, lines: Sequence[str]) -> None:
-        """Read many lines; `matches` tells what was found."""
         for line in lines:
             self.line(line)
 
@@ -210,7 +209,7 @@ class FailureScanner:
         return ended
 
     def _late(self) -> list[Match]:
-        return [match for match in self._warned.values() if self.lines - match.line_number < _LAST_WORDS]
+        return [match for match in self._warned.values() if self.lines - match.line_number < LAST_WORDS]
 
     def _close(self) -> Match | None:
         for rank in [rank for rank, trace in self._pending.items() if trace.exception]:
@@ -366,22 +365,25 @@ class FailureScanner:
         return self._found(found, line, bool(at_start) and not self._trains)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
-        late = [it for it in self.matches if self.lines - it.line_number < _LAST_WORDS]
-        ends = [it.name for it in late if signature.name in _DATA["behind"].get(it.name, ())]
-        ends += [it.name for it in self.matches if signature.name in _DATA["script"] and it.name != signature.name]
-        if ends or (self._through and signature.name in _DATA["closes"]):
-            self._pass_over(f"{signature.name} behind {ends[0] if ends else 'a successful end'}", line)
-            return None
         match = _match(signature, self.lines, line)
-        return None if self._key(match) in self._seen and not self._every else self._keep(match, handled)
+        if self._key(match) in self._seen and not self._every:
+            return None
+        end = "a successful end" if self._through and match.name in _DATA["closes"] else ""
+        if end := next(
+            (it.name for it in self.matches if follows(match.name, it.name, self.lines - it.line_number)), end
+        ):
+            self._pass_over(f"{match.name} behind {end}", line)
+        return None if end else self._keep(match, handled)
 
-    def _key(self, match: Match) -> str:  # of each kind the first counts, of each host of a merged log
-        return f"{match.name} {self.hosts.host(match.line)}"
+    def _key(
+        self, match: Match
+    ) -> str:  # of each kind the first counts; while few differ, of each host of a merged log
+        return f"{match.name} {self.hosts.host(match.line) if len(self.matches) < _MAX_PENDING else ''}"
 
     def _keep(self, match: Match, handled: bool = False) -> Match | None:
         if self._every:
             return match
-        if self._key(match) in self._seen or len(self.matches) >= _MAX_PENDING:
+        if self._key(match) in self._seen:
             return self._confirm()
         self._seen.add(self._key(match))
         if handled:

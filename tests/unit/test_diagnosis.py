@@ -766,7 +766,12 @@ def test_in_a_log_with_the_lines_of_several_hosts_a_host_is_named_and_not_the_lo
     everywhere = [f"node{number:02d}: {line}" for number in range(1, 5) for line in missing]
     shared = of_logs({"train.log": read_log([*MERGED, *everywhere])})
     assert shared is not None and (shared.origin, len(shared.common)) == ((), 4), "a common fault is no node's"
-    for labels in (["loading", "model", "trainer"], ["0", "1", "3"], ["rank0", "rank1", "rank3"], ["GPU-1", "GPU-2"]):
+    for form in ("10.0.0.{}", "gpu-node{}.site", "trainer-{}", "tp-rack{}"):
+        lines = [*(f"{form.format(n)}: fine\n" for n in "123"), f"{form.format(2)}: {OWN_FAULT}"]
+        hosts = of_logs({"train.log": read_log(lines)})
+        assert hosts is not None and hosts.origin == (form.format(2),)
+    numbered = ("{}", "rank{}", "GPU-{}", "mlx5_{}", "module.layers.{}", "env{}", "device-{}", "v1.{}.3", "2026-11-{}")
+    for labels in (["loading", "model", "trainer"], *([form.format(n) for n in "013"] for form in numbered)):
         lines = [*(f"{word}: fine\n" for word in labels), f"{labels[-1]}: {OWN_FAULT}"]
         plain = of_logs({"train.log": read_log(lines)})
         assert plain is not None and plain.origin == ("train.log",), "what only looks like hosts is none"

@@ -236,6 +236,9 @@ def test_no_figure_of_a_line_is_anything_but_a_number(figure, words):
     assert finite(re.sub("(?i)-?(nan|inf)", "1.0", figure)).verdict is OK
     if not figure.endswith("\n"):
         assert words not in finite(figure, skipped=1).evidence, "a skipped iteration's figures count nowhere"
+    for rate in ("MFU: nan |", "samples per second: inf |", "tokens/s: inf |", "best val loss: inf |", "eta: inf |"):
+        assert finite(rate).verdict is OK, "a rate, a time or the best may lack a measurement"
+    assert finite("loss per token: nan |").verdict is FAIL
 
 
 def test_a_line_that_two_handlers_print_counts_once():

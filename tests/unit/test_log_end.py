@@ -380,7 +380,8 @@ UNKNOWN_PREFIXES = [
     *("run-77> ", "worker3| ", "<node7> ", "(main) ", "job.0.out:", "{node7} ", "#7 12.3 ", "a.sh[42]: ", "== "),
 ]
 DEATHS = [
-    *("rc=1", "exit 1", "Killed", "zsh: killed     python train.py", "[1]    4242 killed     python train.py"),
+    *("rc=1", "rc=-9", "exit 1", "exited: 137", "train.py was killed", "ExitCode=0:9"),
+    *("Killed", "zsh: killed     python train.py", "[1]    4242 killed     python train.py"),
     *("AssertionError", "KeyboardInterrupt", "RuntimeError: boom", "bash: line 1: 31337 Bus error  python train.py"),
 ]
 
@@ -389,6 +390,7 @@ DEATHS = [
 def test_no_prefix_that_is_not_known_makes_a_death_good(before: str) -> None:
     for death in DEATHS:
         assert ended(before + death).verdict is not OK, death
+    assert ended("episode 17 ret: 112", "avg ret: 12", "backup status: FAIL-SAFE").verdict is OK
     handled = [f"{before}{line}" for line in ("Traceback (most recent call last):", '  File "a.py"', "xError: handled")]
     assert ended(*handled, "frobnicator: ERROR: the flux is out of bounds").verdict is UNKNOWN
 

@@ -203,6 +203,9 @@ def test_without_a_line_of_rccl_nothing_shows_that_rdma_was_used(line: str) -> N
         "[3] NCCL version 2.21.5",
         "n1:1:1 [0] NCCL WARN NET/Plugin: Could not find: librccl-net.so",
         "n1:1:1 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.",
+        "n1:1:1 [0] NCCL INFO NET/Plugin: Using internal network plugin.",
+        "n1:1:1 [0] NCCL INFO Failed to initialize NET plugin IB",
+        "n1:1:1 [0] NCCL INFO NET/IB : Using [RO]; OOB eth0:10.0.0.1<0>",
         "the answer is: Using network IB, says NCCL ",
     ],
 )

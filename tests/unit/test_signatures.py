@@ -458,6 +458,12 @@ def test_a_crash_behind_the_programs_own_end_is_no_root_and_one_before_it_is(end
     assert scanned(lines_of("", end, *["step"] * 200, crash), [], trains=False).root.name != name
 
 
+def test_echoes_of_many_hosts_hide_no_other_kind_of_failure() -> None:
+    echoes = [f"n{n}: n{n}:8:9 [0] NCCL WARN Net : Connection closed by remote peer\n" for n in range(2000)]
+    log = read_log([*echoes, "n7: torch.OutOfMemoryError: HIP out of memory.\n"])
+    assert log.failure is not None and log.failure.name == "out_of_memory" and len(log.failures) < 1100
+
+
 @pytest.mark.parametrize(
     "words", ["cp: cannot stat '/a': No such file or directory", "run.sh: line 9: jq: command not found"]
 )
