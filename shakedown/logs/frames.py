@@ -17,7 +17,7 @@ _FRAME = re.compile(
     r"\u2502 (\S{1,300}\.py):\d{1,9} in( \w{1,80})?|"
     r"(?:File )?(\S{1,300}\.py)(?::\d{1,9},)? in (?:\w{1,60}\.){0,4}(\w{1,80})\("  # of a notebook
 )
-_ASSERTS = re.compile(r"(?:-{2,12}> ?\d{1,6}|\u2502 \u2771 ?\d{1,6} \u2502)?\s{1,60}(assert .{1,300})")
+_SOURCE = re.compile(r"(-{2,12}> ?\d{1,6}|\u2502 \u2771 ?\d{1,6} \u2502)?\s{1,60}([A-Za-z_(\[*].{1,300})")
 _PASSING: list[str] = read_toml("shakedown.logs", "signatures.toml")["passing"]
 _DRAWN = ("\u2502", "\u256d", "\u2570")  # rich draws a frame around its tracebacks
 _BARE = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}(?:Error|Exception):\s*$")
@@ -38,7 +38,7 @@ class Traceback:
     headless: bool = False
     of_text: bool = False  # what a model wrote: its head stands behind the label of a text
     places: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    asserted: str = ""
+    source: str = ""  # of the innermost frame
     exception: str = ""  # a class whose words begin on the next line
 
     def take(self, text: str) -> bool:
@@ -47,8 +47,9 @@ class Traceback:
             path, function = frame[1] or frame[3] or frame[5], frame[2] or frame[4] or frame[6] or ""
             path = path.replace("\\", "/")  # of Windows
             self.places.append(f"/{path}:{function.rpartition(' ')[2]}")
-        elif asserts := _ASSERTS.match(text):
-            self.asserted = asserts[1]
+            self.source = ""
+        elif (source := _SOURCE.match(text)) and (source[1] or not self.source):
+            self.source = source[2].rstrip(_DRAWN[0] + " \n")
         return frame is not None or text[:1].isspace() or text.startswith(_DRAWN)
 
     def holds_back(self, text: str) -> bool:
@@ -62,8 +63,8 @@ class Traceback:
 
     def words(self, exception: str) -> str:
         """Return the words of the exception; those of an assertion without any are in the source."""
-        bare = exception.strip().rstrip(":") == "AssertionError" and self.asserted
-        return f"AssertionError: {self.asserted}" if bare else exception
+        bare = exception.strip().rstrip(":") == "AssertionError" and self.source.startswith("assert ")
+        return f"AssertionError: {self.source}" if bare else exception
 
 
 def begins(text: str) -> bool:
@@ -84,9 +85,11 @@ def wrapped(words: str) -> str | None:
 
 
 def entry_of(traceback: Traceback, exception: str) -> Entry | None:
-    """Return the entry that knows the innermost frame that any knows: of those around it, none that only passes on."""
-    for depth, place in enumerate(reversed(traceback.places)):
-        for entry in _entries_at(place, depth > 0):
+    """Return the entry that knows the innermost frame, its source, or else the innermost frame that any knows: of those
+    around it, none that only passes on."""
+    own, *around = reversed(traceback.places) if traceback.places else ("",)
+    for depth, place in enumerate([own, f"> {traceback.source} <", *around]):
+        for entry in _entries_at(place, depth > 1):
             if not entry.refuses(exception):
                 return entry
     return None
@@ -94,7 +97,7 @@ def entry_of(traceback: Traceback, exception: str) -> Entry | None:
 
 def cut_entry(traceback: Traceback) -> Entry | None:
     """Return the entry of a traceback whose exception is not in the log: an assertion has its words in the source."""
-    words = f"AssertionError: {traceback.asserted}" if traceback.asserted else ""
+    words = traceback.words("AssertionError").removesuffix("AssertionError")
     found = known_line(words) if words else None
     return entry_of(traceback, words) or found if found is None or found.general else found
 

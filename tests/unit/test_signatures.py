@@ -586,6 +586,26 @@ def test_an_assertion_without_words_is_read_by_its_source() -> None:
     assert read_scanner(noted) == "parallel_sizes"
 
 
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("    for a, b, c in train_loader:", "data_refused"),
+        ("    weights = ckpt['model'] + 7", "checkpoint_refused"),
+        ("--> 9     width = config['width']", "configuration_refused"),
+        ("    folder = sys.argv[7]  # of the pieces", "arguments_refused"),
+        ("    x = pieces(7)", "value_refused"),
+    ],
+)
+def test_the_line_that_failed_says_what_it_was_about(source: str, name: str) -> None:
+    frames = [
+        '  File "/home/u/a.py", line 9, in go',
+        "    go(sys.argv[1])",
+        '  File "/home/u/b.py", line 9, in go',
+        source,
+    ]
+    assert first_failure(failed_in(*frames, exception="ValueError: 7 pieces")).name == name
+
+
 @pytest.mark.parametrize(("quote", "rank"), [("'", ""), ('"', "[rank3]: ")])
 def test_a_traceback_on_one_line_is_read_as_any_other(quote: str, rank: str) -> None:
     """Workers of older data loaders hand it on as their exception's words; loggers write it into JSON."""
