@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shakedown.catalogue.model import Entry, entry
 from shakedown.common.data import kept_toml, read_patterns
@@ -25,6 +25,7 @@ class Call(NamedTuple):
     says: re.Pattern[str] | None = None
     errors: frozenset[str] = frozenset()
     weak: bool = False
+    values: bool = False
     shows: tuple[str, ...] = ()
     shows_not: tuple[str, ...] = ()
 
@@ -32,18 +33,10 @@ class Call(NamedTuple):
 @cache
 def calls() -> tuple[Call, ...]:
     """Return the rows in the order in which they are tried."""
-    return tuple(
-        Call(
-            row["entry"],
-            re.compile(row["about"], re.IGNORECASE),
-            re.compile(row["says"], re.IGNORECASE) if "says" in row else None,
-            frozenset(row.get("errors", ())),
-            row.get("weak", False),
-            tuple(row["shows"]),
-            tuple(row.get("shows_not", ())),
-        )
-        for row in _data()["call"]
-    )
+    pattern = partial(re.compile, flags=re.IGNORECASE)
+    made: dict[str, Callable[[Any], Any]] = {"about": pattern, "says": pattern, "errors": frozenset}
+    made |= {"shows": tuple, "shows_not": tuple}
+    return tuple(Call(**{key: made.get(key, lambda kept: kept)(row[key]) for key in row}) for row in _data()["call"])
 
 
 @lru_cache(128)  # a storm repeats its lines
@@ -70,14 +63,17 @@ def _named() -> Callable[[str], list[str]]:
 @lru_cache(4096)
 def _read(words: str) -> Call | None:
     forms = _forms()
-    errors = _errors(words)
-    if not (errors or forms["fails"].search(words)) or forms["harmless"].search(words):
+    if not (_errors(words) or forms["fails"].search(words)) or forms["harmless"].search(words):
         return None
+    # The whole line first: a row without errors reads it; one with errors reads the clauses that have them.
+    whole, *clauses = [(part, forms["values"].sub(" ", part)) for part in (words, *forms["ends"].split(words))]
+    caused = [(_errors(part), (part, plain)) for part, plain in clauses]
     for call in calls():
         if call.weak and not forms["raised"].search(words):
             continue
         failed = call.says.search(words) is not None if call.says else not call.errors
-        if (failed or errors & call.errors) and call.about.search(words):
+        texts = [whole] * failed + [texts for errors, texts in caused if errors & call.errors]
+        if any(call.about.search(raw if call.values else plain) for raw, plain in texts):
             return call
     return None
 

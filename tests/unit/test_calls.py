@@ -32,6 +32,9 @@ def test_the_lines_of_a_row_lead_to_its_entry(call: calls.Call) -> None:
         assert found and found.name == call.entry, text
         assert any(mark in text for mark in calls.marks()), text
         assert (calls.read_call(text, weak=False) is None) == call.weak
+    for text in call.shows_not:
+        other = calls.read_call(text, weak=True)
+        assert other is None or other.name != call.entry, text
     assert not _UNBOUNDED.search(call.about.pattern + (call.says.pattern if call.says else ""))
 
 
@@ -96,6 +99,46 @@ def test_a_line_that_says_that_the_program_goes_on_is_none(line: str) -> None:
 )
 def test_a_number_a_guess_or_a_topic_alone_is_none(line: str) -> None:
     assert calls.read_call(line, weak=True) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR: reading /opt/{}/pieces.yaml failed",
+        "ValueError: invalid literal for int() with base 10: '{}'",
+        "error: the option --{} is invalid",
+        "worker: error: the pieces of kind={} are missing",
+        "worker: error: invalid value of TRACK_KIND={}",
+        "RuntimeError: the step on {}-7 failed",
+        "error: the pin {}==4.5.1 failed the check",
+        "error: the mail to {}@example.org failed",
+        "ValueError: unknown kind, must be one of a, {}, b",
+        "ERROR: the pieces failed. Try {} at once.",
+        "ERROR: the pieces failed (if you use {}, raise the limit)",
+    ],
+)
+@pytest.mark.parametrize("topic", ["redis", "wandb", "hipcc", "podman", "rdma", "prted", "libfabric", "raylet"])
+def test_a_topic_that_is_only_mentioned_is_none(line: str, topic: str) -> None:
+    assert calls.read_call(line.format(topic), weak=True) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("open('/data/gloo/x'): Permission denied. The sudo rule was kept.", "file_permission"),
+        ("open('/a/b'): No such file or directory; the tokenizer was read", "file_missing"),
+        ("ls: cannot access '/data/mount': Input/output error", "io_error"),
+        ("error: open /work/chown/x: operation not permitted", "file_permission"),
+        ("error: write /data/gloo/x: broken pipe", None),
+        ("error: the read of 7 pieces: Connection timed out. The master went on.", None),
+        ("worker: connect() to the master failed. Reason: Connection refused", "master_unreachable"),
+        ("/opt/redis/bin/redis-server: error: cannot start", "database_failed"),
+        ("/opt/rocm/bin/hipcc: error: invalid pieces", "gpu_compile"),
+    ],
+)
+def test_an_error_and_its_topic_stand_in_one_clause(line: str, name: str | None) -> None:
+    found = calls.read_call(line, weak=True)
+    assert (found.name if found else None) == name
 
 
 def test_a_reading_respects_what_speaks_against_its_entry() -> None:
