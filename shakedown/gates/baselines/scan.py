@@ -101,7 +101,7 @@ def _tail_to_density(value: float, freedom: float) -> float:
 # together with _HEAVY they keep the whole under 1 % in noise with heavier tails (bench/baselines.py).
 _ONLY = 0.0078  # of the last run, as long as there are too few runs for any other comparison
 _LAST = 0.0028
-_FEW = 0.0018
+_FEW = 0.0008  # at 0.0018 correlated noise (daily offsets, a season) failed 2.1 % of healthy runs
 _MANY = 0.0002
 _HEAVY = 14  # degrees of freedom that one run is never given more of: its noise has tails that no few runs show
 _CLIP = 2.6  # standard deviations: so much a single run among several may add to their loss
