@@ -127,9 +127,11 @@ def short(value: float) -> str:
 
 def wrapped(text: str, width: int, indent: str = "    ") -> list[str]:
     """Return a text as lines that end between words, all but the first set in. A list of names that is longer than a
-    line ends behind a comma."""
-    words = (word if len(word) <= width - len(indent) else word.replace(",", ", ") for word in text.split(" "))
-    return textwrap.wrap(" ".join(words), width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    line ends behind a comma; a path is whole, however long."""
+    lists = {word for word in text.split(" ") if len(word) > width - len(indent) and ("/" not in word or ",/" in word)}
+    words = " ".join(word.replace(",", ", ") if word in lists else word for word in text.split(" "))
+    options = {"break_on_hyphens": False, "break_long_words": "/" not in text}
+    return textwrap.wrap(words, width, subsequent_indent=indent, **options) or [""]  # type: ignore[arg-type]
 
 
 def columns() -> int:

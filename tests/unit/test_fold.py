@@ -11,6 +11,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shakedown.common.text import complaint
 from shakedown.gates import Gate
 from shakedown.hosts import folded, nodes
 from shakedown.report import formats, terminal
@@ -168,6 +169,15 @@ def test_a_line_of_evidence_is_folded_between_words() -> None:
     first, *others = output.getvalue().splitlines()
     assert others and len(first) <= 100 and all(len(text) <= 100 and text.startswith("    ") for text in others)
     assert all(f"{name}," in output.getvalue() for name in NAMES)
+
+
+def test_a_refusal_is_folded_and_its_path_and_command_s_words_are_whole() -> None:
+    path = f"/mnt/{'x' * 60}/{'y' * 60}/a,b/run.json"
+    lines = complaint(f"{path}: there is none: {'say more ' * 20}").split("\n")
+    assert f"{path}:" in lines[0] + lines[1] and max(map(len, lines[2:])) <= 100 and len(lines) > 3
+    named = complaint(f"no launch plan for {','.join(NAMES * 5)}").split("\n")
+    assert max(map(len, named)) <= 100 and all(f"{name}, " in " ".join(named) for name in NAMES[1:])
+    assert max(map(len, complaint(",".join([path.replace(",", "")] * 3)).split("\n"))) < 2 * len(path)
 
 
 def test_a_run_of_many_nodes_names_those_that_are_alike_once(capsys: pytest.CaptureFixture[str]):

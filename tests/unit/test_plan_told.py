@@ -258,3 +258,20 @@ def test_a_plan_on_a_screen_has_a_line_for_each_other_node(size: int, monkeypatc
     assert size == 1 or "with NCCL_IB_HCA=odd, " in brief(
         plan.model_copy(update={"nodes": [*plan.nodes[:-1], changed]})
     )
+
+
+def test_a_node_that_differs_by_a_word_of_another_option_or_lacks_one_is_not_called_alike() -> None:
+    plan = rack("llama3.1-8b-fp8", 2)
+    first, other = plan.nodes
+
+    def shown(mine: list[str], theirs: list[str], lacks: str = "") -> str:
+        environment = {name: value for name, value in other.environment.items() if name != lacks}
+        own = first.model_copy(update={"command": [*first.command, *mine]})
+        of_other = {"command": [*first.command, *theirs], "environment": environment}
+        return " ".join(brief(plan.model_copy(update={"nodes": [own, other.model_copy(update=of_other)]})).split())
+
+    ranks = (["--nnodes", "1", "--node-rank", "0"], ["--nnodes", "1", "--node-rank", "1"])
+    assert "with --node-rank 1" in shown(*ranks)
+    devices = ["--device", "/dev/x", "--device", "/dev/y"]
+    assert "no --device /dev/y" in shown(devices, devices[:2])
+    assert "no MASTER_ADDR" in shown([], [], lacks="MASTER_ADDR")

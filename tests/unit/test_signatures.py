@@ -458,6 +458,11 @@ def test_a_crash_behind_the_programs_own_end_is_no_root_and_one_before_it_is(end
     assert scanned(lines_of("", end, *["step"] * 200, crash), [], trains=False).root.name != name
 
 
+def test_no_loggers_word_before_a_death_of_the_gpu_hides_it() -> None:
+    for before in ("debug1: ", "[node7] srun: debug: ", "[WARNING] ", "W1130 20:11 ", "/opt/a.py:7: UserWarning: ", ""):
+        assert first_failure([f"{before}x Memory access fault by GPU node-3"]).name == "gpu_memory_fault", before
+
+
 def test_echoes_of_many_hosts_hide_no_other_kind_of_failure() -> None:
     echoes = [f"n{n}: n{n}:8:9 [0] NCCL WARN Net : Connection closed by remote peer\n" for n in range(2000)]
     log = read_log([*echoes, "n7: torch.OutOfMemoryError: HIP out of memory.\n"])

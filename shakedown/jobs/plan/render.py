@@ -39,14 +39,20 @@ def brief(plan: LaunchPlan, job: str = TOGETHER) -> str:
 
 def _differing(first: NodePlan, node: NodePlan, run_id: str) -> Iterator[str]:
     """Yield what a node's command and environment have other than the first node's, but for the names of the run."""
-    before = ""
-    for word in (*node.command, *node.files.get(ARGUMENTS, "").splitlines()):
-        if word not in (*first.command, *first.files.get(ARGUMENTS, "").splitlines()) and run_id not in word:
-            yield f"{before} {shlex.quote(word)}" if before.startswith("-") else shlex.quote(word)
-        before = word
+    own, known = _words(node), _words(first)
+    yield from (word for word in own if word not in known and run_id not in word)
+    if len(own) < len(known):
+        yield from (f"no {word}" for word in known if word not in own and run_id not in word)
+    yield from (f"no {name}" for name in sorted(first.environment.keys() - node.environment.keys()))
     for name, value in sorted(node.environment.items()):
         if first.environment.get(name) != value:
             yield f"{name}={shlex.quote(value)}"
+
+
+def _words(node: NodePlan) -> list[str]:
+    """Return the words of a command as a shell takes them, an option's value behind it."""
+    words = pairwise(["", *node.command, *node.files.get(ARGUMENTS, "").splitlines()])
+    return [f"{before} {shlex.quote(word)}" if before.startswith("-") else shlex.quote(word) for before, word in words]
 
 
 def _continued(node: NodePlan, width: int) -> Iterator[str]:
