@@ -164,6 +164,10 @@ def test_405b_divides_its_layers_by_hand() -> None:
     plan = rack("primus-llama3.1-405b-bf16", 9, options={"pipeline_model_parallel_size": 9})
     assert argument(plan, "decoder_first_pipeline_num_layers") is None
     assert "a multiple of 64 (tensor 8 x pipeline 8 x context 1 parallel)" in refused("primus-llama3.1-405b-bf16", 4)
+    plan = rack("primus-llama3.1-405b-bf16", 16, min_nodes=7)
+    (warning,) = (entry for entry in plan.derived if entry.name == "warning: min_nodes")
+    assert warning.why == "no job fits 7, 9-15 nodes: the parallel sizes need a multiple of 64 ranks"
+    assert not [entry for entry in rack("primus-llama3.1-8b-fp8", 3, min_nodes=1).derived if "min_nodes" in entry.name]
     text = refused("primus-mixtral-8x22b-fp8")
     assert "expected a multiple of 32 (tensor 1 x pipeline 4 x expert 8 parallel)" in text
 

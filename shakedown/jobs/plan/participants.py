@@ -1,10 +1,11 @@
 """Who takes part, how the ranks divide the work, and whether recipe and memory are made for so many nodes and GPUs."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shakedown.common.lists import grouped
-from shakedown.common.text import counted
+from shakedown.common.text import counted, ranges
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.desired.values import format_size
@@ -155,6 +156,11 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
     parts = f"tensor {sizes.tensor} x pipeline {sizes.pipeline} x context {sizes.context}"
     draft.note("data parallel", sizes.data, f"world size / ({parts})")
     draft.note("global batch", sizes.global_batch, _batch_reason(chosen, sizes))
+    unit = math.lcm(model_parallel(chosen), sizes.tensor * sizes.pipeline * chosen.role("expert_parallel"))
+    least = draft.smoke.min_nodes or nodes
+    if fit_not := [count for count in range(least, nodes) if count * ranks % unit]:
+        reason = f"no job fits {ranges(fit_not)} nodes: the parallel sizes need a multiple of {unit} ranks"
+        draft.note("warning: min_nodes", least, reason)
     if sizes.tensor > ranks:
         draft.note(
             "tensor parallel",
