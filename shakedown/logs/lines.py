@@ -242,6 +242,13 @@ def is_text(line: str) -> bool:
     return bool(FORMS["answered"].search(before) or FORMS["code"].match(line[len(before) :]))
 
 
+@lru_cache(128)
+def is_mild(line: str) -> bool:
+    """Return whether a logger marks the line as one that stopped nothing."""
+    mark = FORMS["mild"].match(line)
+    return mark is not None and not FORMS["severe"].search(FORMS["file"].pattern.sub("", mark[0]))
+
+
 def _is_named(line: str) -> bool:
     found = _NAMED.match(line)
     return found is not None and found[1].lower() not in _LOGGERS

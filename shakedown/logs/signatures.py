@@ -1,7 +1,7 @@
 """Lines that mean failure in training logs and of RCCL: those of `shakedown.catalogue`."""
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 
 from shakedown.catalogue import Entry, calls, entries, entry
 from shakedown.common.data import read_toml
@@ -9,7 +9,7 @@ from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.logs.frames import FRAME, Traceback, begins, cut_entry, entry_of, wrapped
 from shakedown.logs.known import LAST_WORDS, follows, known_line, marks_of, texts_of
-from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_text, prefix, shown, unfolded, unprefixed
+from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_mild, is_text, prefix, shown, unfolded, unprefixed
 from shakedown.logs.texts import MARKS, Texts
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
@@ -72,13 +72,6 @@ _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
 _MAX_PREFIX = 200  # characters before a line
 MOST_LINES = 100_000  # that may show a failure; where all differ each takes 0.25 ms
 _STALE, _MAX_PENDING = 4096, 1024  # lines; tracebacks of as many ranks at once: no node has a tenth of them
-
-
-@lru_cache(128)
-def _mild(line: str) -> bool:
-    """Return whether a logger marks the line as one that stopped nothing."""
-    mark = FORMS["mild"].match(line)
-    return mark is not None and not FORMS["severe"].search(FORMS["file"].pattern.sub("", mark[0]))
 
 
 def _rank(match: Match) -> tuple[int, int]:
@@ -244,7 +237,7 @@ class FailureScanner:
 
     def _in_traceback(self, line: str) -> Match | None:
         rank, text = self.hosts.split(line)
-        rank = "" if _mild(rank) else rank  # a logger's level, which frames have not
+        rank = "" if is_mild(rank) else rank  # a logger's level, which frames have not
         if self.lines % _STALE == 0:  # a stack that a rank printed as its last words ends nowhere
             stale = self.lines - _STALE
             self._pending = {by: held for by, held in self._pending.items() if not held.headless or held.began > stale}
@@ -300,7 +293,7 @@ class FailureScanner:
         """Begin a traceback: at its head, or at a frame whose head is not in the log."""
         words = text.partition(_TRACEBACK)[0].strip(_NO_WORDS).removeprefix("Original") if _TRACEBACK in text else None
         of_text = words is not None and is_text(self.hosts.own(line))
-        self._pending[rank] = Traceback(self.lines, quoted(line), bool(words) or _mild(line), words is None, of_text)
+        self._pending[rank] = Traceback(self.lines, quoted(line), bool(words) or is_mild(line), words is None, of_text)
         self._pending[rank].take(text)
         return self._close() if len(self._pending) > _MAX_PENDING else None
 
@@ -344,7 +337,7 @@ class FailureScanner:
             found = inner
         if found is not None and (found.symptom or not (found.general or found.frames)):
             return found
-        read = None if _mild(line) else calls.read_call(own, weak=found is None)
+        read = None if is_mild(line) else calls.read_call(own, weak=found is None)
         if read is None or self._every:
             return read or found
         self._read.setdefault(read.name, _match(read, self.lines, line))
@@ -356,7 +349,7 @@ class FailureScanner:
         passing = found and (found.warns or FORMS["handled"].search(own))
         if found and not self._every and (passing or (FORMS["indented"].match(line) and not found.matches(line))):
             self._warned[found.name], found = _match(found, self.lines, line), None
-        if not found or _mild(line) or _mild(own):
+        if not found or is_mild(line) or is_mild(own):
             return None
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)
