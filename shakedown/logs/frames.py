@@ -39,6 +39,7 @@ class Traceback:
     of_text: bool = False  # what a model wrote: its head stands behind the label of a text
     places: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
     source: str = ""  # of the innermost frame
+    flush: bool = False  # the text has lost its indents
     exception: str = ""  # a class whose words begin on the next line
 
     def take(self, text: str) -> bool:
@@ -47,9 +48,12 @@ class Traceback:
             path, function = frame[1] or frame[3] or frame[5], frame[2] or frame[4] or frame[6] or ""
             path = path.replace("\\", "/")  # of Windows
             self.places.append(f"/{path}:{function.rpartition(' ')[2]}")
-            self.source = ""
+            self.source, self.flush = "", text.startswith("File ")
         elif (source := _SOURCE.match(text)) and (source[1] or not self.source):
             self.source = source[2].rstrip(_DRAWN[0] + " \n")
+        elif self.flush and not self.source and text.strip() and not FORMS["exception"].match(text):
+            self.source = text.strip()
+            return True
         return frame is not None or text[:1].isspace() or text.startswith(_DRAWN)
 
     def holds_back(self, text: str) -> bool:

@@ -609,6 +609,8 @@ def test_the_line_that_failed_says_what_it_was_about(source: str, name: str) -> 
         source,
     ]
     assert first_failure(failed_in(*frames, exception="ValueError: 7 pieces")).name == name
+    flush = [line.strip().removeprefix("--> 9").strip() for line in frames]
+    assert first_failure([*flush, "ValueError: 7 pieces"]).name == name, "without its head and its indents"
 
 
 @pytest.mark.parametrize(("quote", "rank"), [("'", ""), ('"', "[rank3]: ")])
