@@ -463,6 +463,13 @@ def test_no_loggers_word_before_a_death_of_the_gpu_hides_it() -> None:
         assert first_failure([f"{before}x Memory access fault by GPU node-3"]).name == "gpu_memory_fault", before
 
 
+def test_a_library_s_report_that_a_program_handles_fails_no_training() -> None:
+    report = "HDF5-DIAG: Error detected in HDF5 (1.14.0) MPI-process 14:"
+    assert read_log([*lines_of("", report), *STEPS]).failure is None
+    alone = read_log(lines_of("", report)).failure
+    assert alone is not None and alone.name == "hdf5_failed"
+
+
 def test_echoes_of_many_hosts_hide_no_other_kind_of_failure() -> None:
     echoes = [f"n{n}: n{n}:8:9 [0] NCCL WARN Net : Connection closed by remote peer\n" for n in range(2000)]
     log = read_log([*echoes, "n7: torch.OutOfMemoryError: HIP out of memory.\n"])
