@@ -92,7 +92,8 @@ def entry_of(traceback: Traceback, exception: str) -> Entry | None:
     """Return the entry that knows the innermost frame, its source, or else the innermost frame that any knows: of those
     around it, none that only passes on."""
     own, *around = reversed(traceback.places) if traceback.places else ("",)
-    for depth, place in enumerate([own, f"> {traceback.source} <", *around]):
+    source = traceback.source.partition("  # ")[0]
+    for depth, place in enumerate([own, f"> {source} <", *around]):
         for entry in _entries_at(place, depth > 1):
             if not entry.refuses(exception):
                 return entry

@@ -605,7 +605,7 @@ def test_an_assertion_without_words_is_read_by_its_source() -> None:
         ("    weights = ckpt['model'] + 7", "checkpoint_refused"),
         ("--> 9     width = config['width']", "configuration_refused"),
         ("    folder = sys.argv[7]  # of the pieces", "arguments_refused"),
-        ("    x = pieces(7)", "value_refused"),
+        ("    x = pieces(7)  # of config['pieces']", "value_refused"),
     ],
 )
 def test_the_line_that_failed_says_what_it_was_about(source: str, name: str) -> None:
