@@ -65,15 +65,19 @@ def _read(words: str) -> Call | None:
     forms = _forms()
     if not (_errors(words) or forms["fails"].search(words)) or forms["harmless"].search(words):
         return None
-    # The whole line first: a row without errors reads it; one with errors reads the clauses that have them.
-    whole, *clauses = [(part, forms["values"].sub(" ", part)) for part in (words, *forms["ends"].split(words))]
-    caused = [(_errors(part), (part, plain)) for part, plain in clauses]
+    parts = forms["ends"].split(words)
+    while parts[1:] and not (_errors(parts[-1]) or forms["fails"].search(parts[-1])):
+        parts.pop()
+    # Errors are read with their clause, what a row says and values anywhere, other topics up to the last failure.
+    texts = [(part, forms["values"].sub(" ", part)) for part in (words, " ".join(parts), *parts)]
+    caused = [(_errors(own), (own, plain)) for own, plain in texts[2:]]
     for call in calls():
         if call.weak and not forms["raised"].search(words):
             continue
         failed = call.says.search(words) is not None if call.says else not call.errors
-        texts = [whole] * failed + [texts for errors, texts in caused if errors & call.errors]
-        if any(call.about.search(raw if call.values else plain) for raw, plain in texts):
+        found = [texts[not (call.says or call.values)]] if failed else []
+        found += [clause for errors, clause in caused if errors & call.errors]
+        if any(call.about.search(own if call.values else plain) for own, plain in found):
             return call
     return None
 
