@@ -107,7 +107,7 @@ def test_a_run_that_others_could_have_put_there_is_not_this_site_s_own(run: RunD
     with opened_run(run.path.name) as found:
         assert found.origin(run.path.name).startswith("folder:")
     done = CliRunner().invoke(main, ["report", run.path.name])
-    assert "others could have written it: " in done.output
+    assert "others could have written it:" in done.output
 
 
 def test_no_inventory_is_taken_from_a_run_that_others_could_have_written(run: RunDirectory) -> None:
