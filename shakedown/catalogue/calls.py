@@ -13,7 +13,7 @@ _data = partial(kept_toml, "shakedown.catalogue", "calls.toml")
 _forms = cache(partial(read_patterns, "shakedown.catalogue", "calls.toml"))
 # What tells the lines of a storm apart, and the folder of a script that speaks: neither says what failed.
 _CHANGING = re.compile(
-    r"0x[0-9a-fA-F]{1,16}|\d{4,40}|(?<=^/)\S*(?=/\S+: line \d|/\w[\w.-]*(?:script|\.(?:\w*sh|SC)|\d): )"
+    r"0x[0-9a-fA-F]{1,16}|\d{4,40}|(?<=^/)\S{0,200}(?=/\S{1,80}: line \d|/\w[\w.-]*(?:script|\.(?:\w*sh|SC)|\d): )"
 )
 
 

@@ -181,6 +181,7 @@ class Hosts:
 
     def __init__(self) -> None:
         self._lines = self._named = 0
+        self._differ = False  # or one word without a number begins them: a program's name
         self._proven: bool | None = None
         self._names: set[str] = set()  # that begin lines of tracebacks
         self._first: set[str] = set()  # that begin the first lines
@@ -192,6 +193,7 @@ class Hosts:
             names = [found[1] for line in lines if _is_named(line) and (found := _NAMED.match(line))]
             self._lines, self._named = self._lines + len(lines), self._named + len(names)
             self._first.update(names)
+            self._differ = len(self._first) > 1 or any(map(_DIGITS.search, self._first))
 
     def iteration(self, line: str) -> None:
         """Take a line of an iteration."""
@@ -199,7 +201,7 @@ class Hosts:
 
     @property
     def _are_named(self) -> bool:
-        return self._named > 0.8 * self._lines if self._proven is None else self._proven
+        return self._differ and self._named > 0.8 * self._lines if self._proven is None else self._proven
 
     def host(self, line: str) -> str:
         """Return the host that a line begins with; empty: lines do not begin with hosts."""

@@ -470,6 +470,15 @@ def test_a_library_s_report_that_a_program_handles_fails_no_training() -> None:
     assert alone is not None and alone.name == "hdf5_failed"
 
 
+def test_a_program_that_begins_all_lines_with_its_name_is_no_host() -> None:
+    for line in (
+        "gcsfuse: mounting failed: SetUpBucket: bucket does not exist",
+        "qmgr: Syntax error - x must be a number",
+    ):
+        names = {read_log([f"{before}{line}\n"] * 3).failure for before in ("", "node7: ")}
+        assert len({match and match.name for match in names}) == 1 and None not in names, line
+
+
 def test_echoes_of_many_hosts_hide_no_other_kind_of_failure() -> None:
     echoes = [f"n{n}: n{n}:8:9 [0] NCCL WARN Net : Connection closed by remote peer\n" for n in range(2000)]
     log = read_log([*echoes, "n7: torch.OutOfMemoryError: HIP out of memory.\n"])
