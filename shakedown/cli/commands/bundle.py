@@ -71,7 +71,7 @@ def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> 
     except ValueError as error:
         unusable(str(error))
     if record.finished_at is None:
-        click.echo(complaint(f"{printable(unfinished(directory.path))}"), err=True)
+        click.echo(complaint(printable(unfinished(directory.path))), err=True)
     if why := directory.lacking(record):
         click.echo(complaint(why), err=True)
     size = made.path.stat().st_size
