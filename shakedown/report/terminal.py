@@ -72,6 +72,8 @@ class Rows(Table):
         ]
         spare = options.max_width - 2 * len(columns) - sum(least)
         if spare < 0:
+            if " " in columns[0][0].plain:  # it says more than what the first cells are
+                yield Text(columns[0][0].plain, style="bold")
             for row in list(zip(*columns, strict=True))[1:]:
                 yield from _paragraph(console, [column[0].plain for column in columns], row, options.max_width)
             return

@@ -205,6 +205,7 @@ def test_no_range_is_broken_whatever_the_width(columns: int) -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert len(re.findall(r"\(\S+\.\.\S+\)", text)) == text.count("(") == len(names) * len(nodes)
     assert max(map(len, text.splitlines())) <= columns
+    assert text.startswith("telemetry of steady")
     console = Console(file=io.StringIO(), width=1000)  # as of a pipe
     console.print(constrained(table(nodes)))
     assert max(map(len, console.file.getvalue().splitlines())) <= 100  # type: ignore[attr-defined]
