@@ -36,10 +36,10 @@ docs: setup  ## write what is generated in docs/: keys, findings, recipes, comma
 
 # pyinfra's test package patches its own process with gevent, which no other test can live with. What fails is tried once
 # more by itself at the end (tests/twice.py). What is marked long (the table of faults among it) is in `make lab` alone,
-# so that this takes 22 minutes on two idle cores, and more where a test is tried again.
+# so that this takes 14 minutes on two idle cores, and more where a test is tried again.
 test: system setup  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target check beside
-	$(BIN)/python -m tests.twice -q -n 4 --dist worksteal -m 'not long' tests/unit tests/property
+	$(BIN)/python -m tests.twice -q -n 6 --dist worksteal -m 'not long' tests/unit tests/property
 	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"
 
 # What one process does while mypy has the other core. Collecting compiles the tests once for all workers that follow,

@@ -28,6 +28,7 @@ def every() -> dict[str, click.Command]:
 def help_of(name: str, command: click.Command) -> str:
     """What `shakedown NAME --help` prints, at a width of its own."""
     parent = click.Context(main, info_name="shakedown", **main.context_settings)
+    command._help_option = None  # click keeps that of the first context, which had no parent where a test called it
     with click.Context(
         command, info_name=name, parent=parent, max_content_width=_WIDTH, terminal_width=_WIDTH
     ) as context:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from shakedown.desired import profiles
@@ -29,6 +30,14 @@ _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 def test_what_is_generated_is_new(path: Path) -> None:
     text = path.read_text("utf-8") if path.is_file() else ""
     assert text == WANTED[path](), "old: run make docs, and read what has changed"
+
+
+def test_a_command_s_help_is_the_same_whoever_called_it_first() -> None:
+    command = commands.every()["judge"]
+    wanted = commands.help_of("judge", command)
+    command._help_option = None
+    command.get_help(click.Context(command))
+    assert commands.help_of("judge", command) == wanted and "-h, --help" in wanted
 
 
 def test_every_block_stands_in_a_page() -> None:
