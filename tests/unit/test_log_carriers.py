@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.gates import read_log
-from shakedown.logs.lines import MAX_LINE, Unpacker
+from shakedown.logs.lines import MAX_LINE, Hosts, Unpacker
 from tests.unit.test_hostile_logs import assert_linear
 
 LOGS = Path(__file__).resolve().parents[1] / "data" / "logs"
@@ -93,3 +93,10 @@ def test_parts_without_an_end_take_time_in_proportion_and_no_more_than_a_line() 
     reader = Unpacker()
     reader.take(part * (MAX_LINE // 50))
     assert len(reader.rest()) == MAX_LINE
+
+
+def test_a_line_s_host_is_read_only_where_lines_begin_with_hosts() -> None:
+    hosts, plain = Hosts(), Hosts()
+    hosts.block(b"node1: starting\nnode2: starting\nnode1: ready\n")
+    plain.block(b"starting\nvalue: 3\nready\n")
+    assert [hosts.host("node2: killed"), plain.host("value: 4")] == ["node2", ""]
