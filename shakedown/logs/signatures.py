@@ -354,8 +354,8 @@ class FailureScanner:
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)
             return None
-        at_start = FORMS["tool"].match(own) or (_CITED in line and FORMS["rccl_start"].search(own))
-        return self._found(found, line, bool(at_start) and not self._trains)
+        at_start = found.survivable or FORMS["tool"].match(own) or (_CITED in line and FORMS["rccl_start"].search(own))
+        return self._found(found, line, bool(FORMS["aside"].match(own) or (at_start and not self._trains)))
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
         match = _match(signature, self.lines, line)

@@ -744,7 +744,8 @@ def test_a_thread_that_meets_a_fault_of_the_gpu_is_a_failure() -> None:
     "line",
     [
         "srun: error: node2: task 0: Exited with exit code 1\n",  # training_results_v4.0, a step before the run
-        "rm: cannot remove '/usr/local/cuda/compat/lib': Read-only file system\n",  # training_results_v0.7
+        "srun: error: Unable to create step for job 7: More processors requested than permitted\n",
+        "bash: line 8: 4242 Killed  python warm.py\n",
         "Failed to get IB devices list: Function not implemented\n",  # training_results_v3.1, of one node
         "node1:8:9 [0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed\n",  # NVIDIA/nccl#451: sockets
     ],
@@ -753,6 +754,30 @@ def test_what_a_tool_said_before_the_training_was_handled(line: str) -> None:
     assert not scanned([line], []).matches
     assert scanned([line], [], trains=False).matches
     assert scanned([], [line]).matches
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm: cannot remove '/usr/local/cuda/compat/lib': Read-only file system\n",  # training_results_v0.7
+        "wandb: ERROR Error while calling W&B API: permission denied\n",
+        "Error response from daemon: No such container: smoke\n",
+        "curl: (28) Connection timed out after 10001 milliseconds\n",
+        "flock: failed to get lock\n",
+        "Open MPI detected an inbound MPI TCP connection request from a peer\n",
+        "[2026-11-30 20:11:03][HIPBLASLT][7][Error][rocblaslt_matmul_desc_set_pieces] invalid buf size 4\n",
+    ],
+)
+def test_what_no_training_says_of_its_own_ends_none_that_goes_on(line: str) -> None:
+    for before in (False, True):  # the first iteration, or between two
+        scanner = FailureScanner()
+        if not before:
+            scanner.went_on()
+        scanner.line(line)
+        scanner.went_on()
+        scanner.close()
+        assert not scanner.matches
+    assert scanned([line], [], trains=False).matches
 
 
 @pytest.mark.parametrize(
