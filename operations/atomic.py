@@ -80,11 +80,6 @@ def safe(path: str) -> FunctionCommand:
     return command("folder", path=path)
 
 
-def place(source: str, path: str) -> FunctionCommand:
-    """Put a file of the controller in its place: its content travels on standard input, past no temporary file."""
-    return FunctionCommand(placed, (source, path), {})
-
-
 def command(do: str, **rest: Any) -> FunctionCommand:
     """Return a command for assets/files.py."""
     return FunctionCommand(on_node, ({"do": do, **rest},), {})
@@ -106,6 +101,7 @@ def last_words(output: CommandOutput) -> str:
 
 
 def placed(state: State, host: Host, source: str, path: str) -> bool:
+    """Put a file of the controller in its place: its content travels on standard input, past no temporary file."""
     content = base64.b64encode(Path(source).read_bytes()).decode()
     return on_node(state, host, {"do": "write", "path": path, "content": content, "mode": "0644"})
 

@@ -78,7 +78,10 @@ def make(wanted: Mapping[str, str]) -> Commands:
     kept = parse_settings(lines)
     later = {key: value for key, value in wanted.items() if systemd and kept.get(key) != value}
     script = list(_install(SCRIPT, program(), files, "0755")) if systemd or now else []
-    unit = list(_install_unit(files)) if systemd else []
+    service = (_NODE / "assets" / "shakedown-boot.service").read_text().splitlines()
+    unit = list(_install(UNIT, service, files, "0644")) if systemd else []
+    if systemd and (unit or ENABLED not in files):
+        unit.append(StringCommand("systemctl daemon-reload && systemctl enable shakedown-boot.service"))
     if not (now or later or script or unit):
         host.noop(f"{listed(wanted)}: so now, {'and at boot' if systemd else _NO_SYSTEMD}")
         return
@@ -115,14 +118,6 @@ def program() -> list[str]:
 def _install(path: str, lines: list[str], files: Mapping[str, list[str] | None], mode: str) -> Commands:
     if files.get(path) != lines:
         yield atomic.write(path, lines, mode)
-
-
-def _install_unit(files: Mapping[str, list[str] | None]) -> Commands:
-    lines = (_NODE / "assets" / "shakedown-boot.service").read_text().splitlines()
-    written = list(_install(UNIT, lines, files, "0644"))
-    yield from written
-    if written or ENABLED not in files:
-        yield StringCommand("systemctl daemon-reload && systemctl enable shakedown-boot.service")
 
 
 def _wrong(wanted: Mapping[str, str], systemd: bool) -> str | None:

@@ -45,8 +45,7 @@ def git(url: str, path: str, commit: str) -> Commands:
         yield refuse(f"{path}: {commit!r} is not a full commit hash (40 hexadecimal digits)")
         return
     now = host.get_fact(Checkout, path=path, commit=commit)
-    problem = _obstacle(path, now)
-    if problem:
+    if problem := _obstacle(path, now):
         yield refuse(problem)
         return
     if now["head"] == commit:

@@ -68,15 +68,8 @@ def download(
     if not _lacking(folder, wanted):
         host.noop(f"{folder} has {', '.join(names)}")
         return
-    document = {
-        "folder": folder,
-        "files": wanted,
-        "tries": tries,
-        "stall_s": stall_s,
-        "timeout_s": timeout_s,
-        "room_bytes": room_bytes,
-    }
-    yield FunctionCommand(_download, (document,), {})
+    limits = {"tries": tries, "stall_s": stall_s, "timeout_s": timeout_s, "room_bytes": room_bytes}
+    yield FunctionCommand(_download, ({"folder": folder, "files": wanted, **limits},), {})
 
     def wrong() -> str | None:
         lacking = _lacking(folder, wanted)
@@ -97,13 +90,12 @@ def _lacking(folder: str, wanted: list[dict[str, Any]]) -> list[str]:
 
 def _download(state: State, host: Host, document: dict[str, Any]) -> bool:
     done, output = run_script(host, "download.py", document, show=True, limit_s=document["timeout_s"] + SLACK_S)
-    if not done:
-        kind, _, words = (output.stderr_lines[-1] if output.stderr_lines else "").partition(": ")
-        message = printable(words if kind in ADVICE else " ".join(output.stderr_lines)[-500:])
-        return refused(
-            state, host, f"{document['folder']}: {message}" + (f": {ADVICE[kind]}" if kind in ADVICE else "")
-        )
-    return True
+    if done:
+        return True
+    kind, _, words = (output.stderr_lines[-1] if output.stderr_lines else "").partition(": ")
+    message = printable(words if kind in ADVICE else " ".join(output.stderr_lines)[-500:])
+    advice = f": {ADVICE[kind]}" if kind in ADVICE else ""
+    return refused(state, host, f"{document['folder']}: {message}{advice}")
 
 
 @operation()

@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+from pyinfra.api.command import FunctionCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
@@ -14,7 +15,6 @@ from shakedown.operations.atomic import FOLDER, Step, remember
 from shakedown.operations.commands import Commands, refuse, verify
 
 KEPT = f"{FOLDER}/files"
-_ELF_X86_64 = (b"\x7fELF\x02\x01", 18, b"\x3e\x00")  # magic of 64-bit little-endian, offset and value of the machine
 
 
 @operation()
@@ -36,8 +36,7 @@ def library(source: str, path: str) -> Commands:
             path="/usr/local/lib/libbnxt_re-rdmav34.so",
         )
     """
-    problem = _unfit(Path(source))
-    if problem:
+    if problem := _unfit(Path(source)):
         yield refuse(problem)
         return
     wanted = hashlib.sha256(Path(source).read_bytes()).hexdigest()
@@ -46,7 +45,7 @@ def library(source: str, path: str) -> Commands:
         host.noop(f"{path} is {source} already (sha256 {wanted[:12]})")
         return
     yield from _keep("provider.library", path, path in there)
-    yield atomic.place(source, path)
+    yield FunctionCommand(atomic.placed, (source, path), {})
 
     def wrong() -> str | None:
         now = host.get_fact(Digests, paths=[path]).get(path, "nothing")
@@ -96,11 +95,10 @@ def _keep(setting: str, path: str, exists: bool) -> Commands:
 
 def _unfit(source: Path) -> str | None:
     """Return why a file of the controller is no library for a node, if it is none."""
-    magic, offset, machine = _ELF_X86_64
     try:
         with source.open("rb") as handle:
             head = handle.read(64)
     except OSError as error:
         return f"{source} cannot be read on the controller: {error.strerror}"
-    right = head.startswith(magic) and head[offset : offset + 2] == machine
+    right = head.startswith(b"\x7fELF\x02\x01") and head[18:20] == b"\x3e\x00"  # 64-bit, little-endian; the machine
     return None if right else f"{source} is no x86-64 library (ELF)"

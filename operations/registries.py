@@ -23,6 +23,7 @@ from shakedown.common.secret_file import read_secret
 from shakedown.common.text import load_json, printable
 from shakedown.desired.values import format_size
 from shakedown.operations.atomic import ASSETS, run_script
+from shakedown.operations.commands import refused
 from shakedown.state.images import Reference
 from shakedown.transport.program import program
 
@@ -180,27 +181,18 @@ class Wish:
 
 def fetch(state: State, host: Host, wish: Wish, looks: bool = False) -> bool:
     """Have the image, by the inventory's or the registry's digest. `looks`: only say whether it and room are there."""
-    answer = ask(state, host, wish.image, wish.image.digest, wish.sources)
-    if isinstance(answer, str):
-        if wish.image.digest is None or looks:
-            problem = f"{wish.image.tagged}: no digest: {answer}"
-            host.log_styled(problem, fg="red", log_func=logger.error)
-            return False
-        answer = Manifest(wish.image.digest, 0)
-    return _pull(state, host, wish, answer, looks)
-
-
-def _pull(state: State, host: Host, wish: Wish, manifest: Manifest, looks: bool = False) -> bool:
-    """Pull from the first source that answers. A source that gives something else than the digest ends the pull."""
     image = wish.image
+    manifest = ask(state, host, image, image.digest, wish.sources)
+    if isinstance(manifest, str):
+        if image.digest is None or looks:
+            return refused(state, host, f"{image.tagged}: no digest: {manifest}")
+        manifest = Manifest(image.digest, 0)
+    # The first source that answers. A source that gives something else than the digest ends the pull.
     for source in wish.sources:
         own = source.registry == image.registry and source.repository == image.repository
         document = {
             **asdict(source),
-            "engine": wish.engine,
-            "tries": wish.tries,
-            "timeout_s": wish.timeout_s,
-            "stall_s": wish.stall_s,
+            **{key: getattr(wish, key) for key in ("engine", "tries", "timeout_s", "stall_s")},
             "name": f"{source.registry}/{source.repository}",
             "tagged": image.tagged if image.tag else None,
             "digest": manifest.digest,

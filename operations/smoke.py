@@ -41,7 +41,7 @@ def run(jobs: Sequence[Job], where: Allocation | None = None) -> Generator[Funct
     Declare it on all participants on one line of the deploy. The first of them in the inventory's order that is still
     active drives the jobs, so that one Ctrl-C ends all; the others do not wait. A job that fails leaves the other jobs
     alone. The operation succeeds whenever there is a record of each job, `job.result` or `job.error`, so that evidence
-    can still be read on every node: `smoke.require` judges it.
+    can still be read on every node.
 
     **Example:**
 
@@ -49,7 +49,6 @@ def run(jobs: Sequence[Job], where: Allocation | None = None) -> Generator[Funct
 
         job = Job(make_plan=lambda: make(...), log_dir=run.folder / "logs")
         smoke.run(name="Train together", jobs=[job])
-        smoke.require(name="The job must have completed", job=job)
     """
     if sys.stderr.isatty():
         os.environ["PYINFRA_PROGRESS"] = "off"  # its spinner and the job's live line would overwrite each other
@@ -74,24 +73,6 @@ def rounds(
         smoke.rounds(name="Search for bad nodes", work=search)
     """
     yield FunctionCommand(_rounds, [work, where], {})
-
-
-@operation(is_idempotent=False)
-def require(job: Job) -> Generator[FunctionCommand, None, None]:
-    """
-    Fail every host on which this is declared unless the job has completed on all nodes.
-
-    + job: what was given to `smoke.run`, whose example has this operation too; one that never ran has not completed
-    """
-    yield FunctionCommand(_require, [job], {})
-
-
-def _require(state: State, host: Host, job: Job) -> bool:
-    if job.result is not None and job.result.completed:
-        return True
-    reason = job.result.reason if job.result else job.error or "the job was never run"
-    host.log_styled(f"smoke run: {reason}", fg="red", log_func=logger.error)
-    return False
 
 
 def _drive(state: State, host: Host, jobs: Sequence[Job], where: Allocation | None) -> bool:
@@ -133,7 +114,12 @@ def _rounds(
 
 def carry_out(jobs: Sequence[Job], where: Allocation, interrupted: Interrupted) -> None:
     """Run the jobs at the same time, each to its own end, on nodes that are allocated once for all of them."""
-    planned = [job for job in jobs if _is_planned(job)]
+    for job in jobs:
+        try:
+            job.plan = job.make_plan()
+        except Exception as error:
+            _note_error(job, error)
+    planned = [job for job in jobs if job.plan is not None]
     if not planned:
         return
     nodes = list(dict.fromkeys(node.name for job in planned if job.plan for node in job.plan.nodes))
@@ -145,15 +131,6 @@ def carry_out(jobs: Sequence[Job], where: Allocation, interrupted: Interrupted) 
             _note_error(job, error)
         return
     gevent.joinall([gevent.spawn(_carry_out, job, where, interrupted) for job in planned])
-
-
-def _is_planned(job: Job) -> bool:
-    try:
-        job.plan = job.make_plan()
-    except Exception as error:
-        _note_error(job, error)
-        return False
-    return True
 
 
 def _carry_out(job: Job, where: Allocation, interrupted: Interrupted) -> None:
@@ -191,7 +168,7 @@ class Remote:
         host = self._hosts[node]
         try:
             with gevent.Timeout(timeout + _SLACK_S, TimeoutError(f"no answer within {timeout:g} s")):
-                if _connection_is_gone(host):
+                if connection_is_gone(host):
                     connect_again(host)
                 ok, output = host.run_shell_command(
                     command,
@@ -206,7 +183,7 @@ class Remote:
         return ok, output.stdout_lines, output.stderr_lines
 
 
-def _connection_is_gone(host: Host) -> bool:
+def connection_is_gone(host: Host) -> bool:
     """Tell whether an SSH connection was there and is none any more: the node or the way to it went down."""
     client = getattr(host.connector, "client", None)
     transport = client.get_transport() if client is not None else None

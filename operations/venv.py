@@ -69,8 +69,7 @@ def install(
     except OperationValueError as error:
         yield refuse(str(error))
         return
-    problem = _problem(path, [file for file in files if file not in contents], now)
-    if problem:
+    if problem := _problem(path, [file for file in files if file not in contents], now):
         yield refuse(problem)
         return
     wanted = request_digest(steps, contents, editable, python)

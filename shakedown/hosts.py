@@ -87,7 +87,7 @@ def scheduled(scheduler: str, *conditions: str, allow_allocated: bool = False, *
     """
     call = f"{scheduler}({', '.join(map(repr, conditions))})"
     try:
-        reasons = registry.connect(scheduler, settings).choose(conditions, allow_allocated)
+        reasons = registry.find(scheduler)(settings).choose(conditions, allow_allocated)
     except (SchedulerError, ValueError) as error:
         raise ValueError(f"{call}: {error}") from error
     left_out = grouped((reason, name) for name, reason in reasons.items() if reason)

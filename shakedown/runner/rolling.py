@@ -20,6 +20,7 @@ from pyinfra.api.state import StateStage
 from shakedown.common.text import counted
 from shakedown.desired.models import Rolling as Wanted
 from shakedown.hosts import named
+from shakedown.operations.smoke import connection_is_gone
 from shakedown.runner import engine
 from shakedown.runner.examine import reread
 from shakedown.runner.inventory import desired_states, hosts_in_limit
@@ -112,7 +113,7 @@ class Callers:
     def answering(self) -> list[str]:
         """Return the connected hosts. A host whose connection has ended since is called again."""
         for host in hosts_in_limit(self._state):
-            if host.connected and _is_lost(host):
+            if host.connected and connection_is_gone(host):
                 self.again(host)
         return [host.name for host in hosts_in_limit(self._state) if host.connected]
 
@@ -126,12 +127,6 @@ class Callers:
     def stop(self) -> None:
         """Give up on those that are still being called."""
         gevent.killall(list(self.calling.values()))
-
-
-def _is_lost(host: Host) -> bool:
-    client = getattr(host.connector, "client", None)
-    transport = client.get_transport() if client is not None else None
-    return transport is not None and not transport.is_active()
 
 
 def run(state: State, request: Request, callers: Callers, smoke: bool) -> None:

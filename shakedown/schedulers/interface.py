@@ -1,5 +1,6 @@
 """What this package asks of whoever owns the nodes of a site. Each folder beside this module is one scheduler."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -7,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from shakedown.common.text import incoming
 
+Say = Callable[[str], None]
 Interrupted = Callable[[], str | None]
 Answer = tuple[int | None, list[str], list[str]]
 """Of a command: its exit code, and the lines of its output and errors; None: the node did not answer."""
@@ -58,6 +60,13 @@ that does not answer: that is (False, [], [reason]) within about as many seconds
 """
 
 
+def pause(seconds: float, interrupted: Interrupted) -> None:
+    """Wait, at most until a person stops the run."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not interrupted():
+        time.sleep(0.1)
+
+
 def lines_of(text: str) -> list[str]:
     """Return what a command printed as safe lines. Raise ValueError for more of them than any command means."""
     if text.count("\n") > LINES:
@@ -83,7 +92,7 @@ class Commands(ABC):
 class Allocation:
     """Nodes to run jobs on. As it stands, there is nothing to wait for and nothing to give back."""
 
-    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
+    def allocate(self, among: Sequence[str], say: Say, interrupted: Interrupted) -> None:
         """Have these nodes, by their names in the inventory. Nodes that are here already cost nothing. The call may
         wait, and reports what for. Raise an error that a person can read where the nodes are refused."""
 

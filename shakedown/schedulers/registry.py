@@ -11,9 +11,8 @@ desired state. Nothing has to be registered elsewhere.
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from shakedown.common.nearest import there_are
 from shakedown.common.section import Section
@@ -50,8 +49,3 @@ def find(name: str) -> type[Scheduler]:
         raise ValueError(f"{name!r}: no such scheduler; {there_are(name, names())}")
     importlib.import_module(f"{_PACKAGE}.{name}.scheduler")
     return _classes[name]
-
-
-def connect(name: str, settings: Mapping[str, Any] | None = None) -> Scheduler:
-    """Return the scheduler of that name, with the values of its section. Raise ValueError as `find`."""
-    return find(name)(settings)

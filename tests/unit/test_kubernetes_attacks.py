@@ -81,7 +81,7 @@ TAKEN = [
 def test_a_pod_that_was_taken_away_ends_the_job_as_nobody_s_fault(
     pods: Pods, server: Cluster, parts: dict[str, Any], why: str
 ) -> None:
-    pods.allocate(["a", "b"])
+    pods.allocate(["a", "b"], print, lambda: None)
     with pods.start("smoke", ["a", "b"]) as remote:
         assert remote("a", ["true"], None, 60)[0] and pods.lost() is None
         changed(server, pods, "a", **parts)
@@ -92,7 +92,7 @@ def test_a_pod_that_was_taken_away_ends_the_job_as_nobody_s_fault(
 
 
 def test_a_pod_that_somebody_deletes_ends_the_job_at_its_next_silence(pods: Pods, server: Cluster) -> None:
-    pods.allocate(["a", "b"])
+    pods.allocate(["a", "b"], print, lambda: None)
     with pods.start("smoke", ["a", "b"]) as remote:
         pods._server.ask("delete_namespaced_pod", pods._pods["b"], "jobs")
         assert remote("a", ["true"], None, 60)[0] and pods.lost() is None
@@ -104,10 +104,10 @@ def test_a_pod_that_somebody_deletes_ends_the_job_at_its_next_silence(pods: Pods
 def test_a_pod_that_was_taken_away_gets_no_command_of_the_next_job(
     pods: Pods, server: Cluster, parts: dict[str, Any], why: str
 ) -> None:
-    pods.allocate(["a", "b"])
+    pods.allocate(["a", "b"], print, lambda: None)
     before = dict(pods._pods)
     changed(server, pods, "a", **parts)
-    pods.allocate(["a", "b"])
+    pods.allocate(["a", "b"], print, lambda: None)
     assert not set(before.values()) & set(pods._pods.values())
     left = {pod["metadata"]["name"] for pod in server.all("v1/pods")}
     assert left == {*pods._pods.values(), *([before["a"]] if "another" in str(parts) else [])}, "theirs is theirs"
@@ -123,7 +123,7 @@ def test_a_pod_that_is_taken_away_while_it_waits_is_not_waited_for(
         changed(server, pods, "a", **parts)
 
     with pytest.raises(KubernetesError) as error:
-        pods.allocate(["a"], say)
+        pods.allocate(["a"], say, lambda: None)
     assert f"-0 on n1 ended before it began: {why}" in str(error.value) and "the pod jobs/run1-" in str(error.value)
 
 
@@ -151,7 +151,7 @@ def test_a_pod_that_can_never_begin_is_not_waited_for(
     monkeypatch.setattr(waiting, "_STUCK", {word: (0.0, text) for word, (_, text) in waiting._STUCK.items()})
     server.running = False
     with pytest.raises(KubernetesError) as error:
-        pods.allocate(["a"], lambda text: changed(server, pods, "a", **held(reason, of)))
+        pods.allocate(["a"], lambda text: changed(server, pods, "a", **held(reason, of)), lambda: None)
     words = str(error.value)
     assert words.startswith("the pod jobs/run1-") and f"-0 on n1 cannot begin: {reason} said so; " in words
     assert remedy in words and server.all("v1/pods") == []
@@ -166,7 +166,7 @@ def test_what_a_kubelet_tries_again_is_waited_for(pods: Pods, server: Cluster, r
         told.append(text)
         changed(server, pods, "a", **(held(reason) if len(told) == 1 else {"status": {"phase": "Running"}}))
 
-    pods.allocate(["a"], say)
+    pods.allocate(["a"], say, lambda: None)
     assert f"1 of 1 pods wait, for 0 s: {reason} said so" in told and "a pod runs on each of 1 node" in told[-1]
 
 
@@ -196,14 +196,14 @@ def test_a_reason_that_a_kubelet_got_over_in_between_counts_anew(
         return asked()
 
     monkeypatch.setattr(pods, "_states", states_)
-    pods.allocate(["a"])
+    pods.allocate(["a"], print, lambda: None)
     assert not states and clock[0] == 201
 
 
 def test_a_pod_that_another_user_put_in_place_of_ours_gets_no_command(
     pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pods.allocate(["a"])
+    pods.allocate(["a"], print, lambda: None)
     ran: list[Any] = []
     with pods.start("smoke", ["a"]) as remote:
         changed(server, pods, "a", metadata={"uid": "another"})
@@ -216,7 +216,7 @@ def test_a_pod_that_another_user_put_in_place_of_ours_gets_no_command(
 def test_an_answer_of_a_pod_that_was_replaced_meanwhile_is_none(
     pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pods.allocate(["a"])
+    pods.allocate(["a"], print, lambda: None)
     with pods.start("smoke", ["a"]) as remote:
         (way,) = pods._ways
         run = way._exec
@@ -231,7 +231,7 @@ def test_an_answer_of_a_pod_that_was_replaced_meanwhile_is_none(
 
 
 def test_a_silent_node_with_its_pod_is_its_own_silence(pods: Pods, server: Cluster) -> None:
-    pods.allocate(["a", "b"])
+    pods.allocate(["a", "b"], print, lambda: None)
     with pods.start("smoke", ["a", "b"]) as remote:
         server.mute = True
         waiting_s = waiting.SLACK_S
@@ -249,7 +249,7 @@ def test_a_server_that_answers_nobody_blames_no_node(
     pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "_DEAF_S", 0.3)
-    pods.allocate(["a", "b"])
+    pods.allocate(["a", "b"], print, lambda: None)
     host = pods._server._api.api_client.configuration.host
     with pods.start("smoke", ["a", "b"]) as remote:
         pods._server._api.api_client.configuration.host = "http://127.0.0.1:1"
@@ -288,7 +288,7 @@ def test_what_a_node_says_costs_little_and_is_no_success(
     pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch, said: list[bytes], why: str
 ) -> None:
     monkeypatch.setattr(waiting, "SLACK_S", 3.0)
-    pods.allocate(["a"])
+    pods.allocate(["a"], print, lambda: None)
     server.said = said
     with pods.start("smoke", ["a"]) as remote:
         done, out, words = remote("a", ["true"], None, 3)
@@ -299,7 +299,7 @@ def test_what_a_node_says_costs_little_and_is_no_success(
 def test_a_pod_that_is_not_there_is_named_without_the_server_s_headers(
     pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pods.allocate(["a"])
+    pods.allocate(["a"], print, lambda: None)
     name = pods._pods["a"]
     pods._server.ask("delete_namespaced_pod", name, "jobs")
     with pods.start("smoke", ["a"]) as remote:
@@ -313,12 +313,12 @@ def test_a_pod_that_is_not_there_is_named_without_the_server_s_headers(
 def test_pods_are_deleted_though_the_server_has_trouble_and_what_stays_is_told(
     pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pods.allocate(["a", "b"])
+    pods.allocate(["a", "b"], print, lambda: None)
     server.refusals = [500, 503, 429, 500]
     pods.end(cancel=True)
     assert server.all("v1/pods") == [] and server.refusals == []
     told: list[str] = []
-    pods.allocate(["a"], told.append)
+    pods.allocate(["a"], told.append, lambda: None)
     name = pods._pods["a"]
     monkeypatch.setattr(waiting, "_GRACE_S", 1)
     server.refusals = [403] * 10_000
@@ -331,7 +331,7 @@ def test_pods_are_deleted_though_the_server_has_trouble_and_what_stays_is_told(
 def test_a_second_ctrl_c_while_pods_are_deleted_leaves_the_rest_to_the_end(
     pods: Pods, server: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pods.allocate(["a", "b"])
+    pods.allocate(["a", "b"], print, lambda: None)
     ask, asked = pods._server.ask, []
 
     def stopped(method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
@@ -364,12 +364,12 @@ def test_a_queue_outlives_a_moment_s_trouble_and_a_refusal_ends_it(
 
     monkeypatch.setattr(pods._server, "items", troubled)
     told: list[str] = []
-    pods.allocate(["a"], told.append)
+    pods.allocate(["a"], told.append, lambda: None)
     assert "trouble 500" in told[0] and "a pod runs on each of 1 node" in told[-1]
     pods.end()
     answers[:] = [403]
     with pytest.raises(KubernetesError, match="trouble 403"):
-        pods.allocate(["a"])
+        pods.allocate(["a"], print, lambda: None)
     assert server.all("v1/pods") == []
 
 

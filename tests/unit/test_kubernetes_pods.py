@@ -41,8 +41,8 @@ def pods(server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Po
 
 def test_each_node_has_its_pod_and_commands_run_there(pods: Pods, server: Cluster) -> None:
     told: list[str] = []
-    pods.allocate(["node1.rack", "node2.rack"], told.append)
-    pods.allocate(["node2.rack"], told.append)
+    pods.allocate(["node1.rack", "node2.rack"], told.append, lambda: None)
+    pods.allocate(["node2.rack"], told.append, lambda: None)
     assert len(told) == 1 and "a pod runs on each of 2 nodes (shakedown-run-1-" in told[0]
     made = server.all("v1/pods")
     assert len(made) == 2
@@ -81,7 +81,7 @@ def test_pods_are_made_as_the_desired_state_says_and_what_none_can_be_is_refused
         return allocation_of({"node1.rack": one, "n2": two}, "kubernetes", "run")
 
     made = of()
-    made.allocate(["node1.rack", "n2"])
+    made.allocate(["node1.rack", "n2"], print, lambda: None)
     specs = [pod["spec"] for pod in server.all("v1/pods")]
     assert {spec["containers"][0]["image"] for spec in specs} == {"registry.lab/small:1"}
     terms = [spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] for spec in specs]
@@ -102,7 +102,7 @@ def test_pods_are_made_as_the_desired_state_says_and_what_none_can_be_is_refused
 
 def test_a_node_that_others_keep_out_gets_none_and_nothing_is_left(pods: Pods, server: Cluster) -> None:
     with pytest.raises(KubernetesError, match="no pod would come to these nodes: n3: cordoned"):
-        pods.allocate(["node1.rack", "node3.rack"])
+        pods.allocate(["node1.rack", "node3.rack"], print, lambda: None)
     assert server.all("v1/pods") == []
     with pytest.raises(KubernetesError, match=r"no pod on node1\.rack"), pods.start("smoke", ["node1.rack"]):
         pass
@@ -110,7 +110,7 @@ def test_a_node_that_others_keep_out_gets_none_and_nothing_is_left(pods: Pods, s
 
 def test_a_node_that_is_out_by_us_is_tried_again(pods: Pods, server: Cluster) -> None:
     drain(Server(), "n1", "shakedown:r1 gpu_count 7 of 8")
-    pods.allocate(["node1.rack"])
+    pods.allocate(["node1.rack"], print, lambda: None)
     assert {"key": "shakedown/out", "operator": "Exists"} in server.all("v1/pods")[0]["spec"]["tolerations"]
     pods.end(cancel=True)
 
@@ -136,7 +136,7 @@ def test_pods_that_wait_for_the_same_reason_are_told_once(
 
 
 def test_a_server_that_is_gone_is_no_answer(pods: Pods, server: Cluster) -> None:
-    pods.allocate(["node1.rack"])
+    pods.allocate(["node1.rack"], print, lambda: None)
     with pods.start("smoke", ["node1.rack"]) as remote:
         pods._server._api.api_client.configuration.host = "http://127.0.0.1:1"
         done, out, why = remote("node1.rack", ["true"], None, 5)

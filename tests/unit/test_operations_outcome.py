@@ -1,4 +1,4 @@
-"""What fails a host, and the words for it: a job that has not completed, a change that is not there afterwards."""
+"""What fails a host, and the words for it: a change that is not there afterwards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +16,7 @@ from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
-from shakedown.evidence.results import JobResult, Outcome
-from shakedown.jobs.launch import Event, Job
+from shakedown.jobs.launch import Event
 from shakedown.operations import atomic, checkout, dataset, driver, images, reboot, registries, rollback, smoke, venv
 from shakedown.operations.atomic import Step
 from shakedown.operations.commands import show_change, verify
@@ -55,41 +53,6 @@ class Node:
     def run(self, command: FunctionCommand) -> bool:
         with ctx_state.use(FakeState()), ctx_host.use(self.host):
             return bool(command.function(None, self.host, *command.args))
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(make_plan=lambda: pytest.fail("it is not run"), log_dir=tmp_path)
-
-
-def result(outcome: Outcome) -> JobResult:
-    return JobResult(
-        run_id="r", outcome=outcome, reason="node02: exit code 1", first_failure=None, failures=[], nodes=[],
-        last_iteration=None, started_at=None, finished_at=datetime(2026, 11, 28, tzinfo=UTC),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("outcome", ["failed", "interrupted", "not started"])
-def test_a_job_that_has_not_completed_fails_the_host_with_its_reason(job: Job, outcome: Outcome) -> None:
-    job.result = result(outcome)
-    node = Node({})
-    assert not node.passes(smoke.require, job=job)
-    assert node.said == ["smoke run: node02: exit code 1"]
-
-
-def test_a_job_that_never_ran_fails_the_host(job: Job) -> None:
-    node = Node({})
-    assert not node.passes(smoke.require, job=job)
-    job.error = "no port is free"
-    assert not node.passes(smoke.require, job=job)
-    assert node.said == ["smoke run: the job was never run", "smoke run: no port is free"]
-
-
-def test_a_job_that_has_completed_passes_the_host(job: Job) -> None:
-    job.result = result("completed")
-    node = Node({})
-    assert node.passes(smoke.require, job=job)
-    assert not node.said
 
 
 def test_a_host_fails_only_where_something_is_wrong_after_the_change() -> None:
@@ -425,7 +388,7 @@ def test_a_command_of_a_job_has_its_limit_and_some_slack(monkeypatch: pytest.Mon
 )
 def test_only_a_connection_that_was_there_can_be_gone(connector: Any, gone: bool) -> None:
     host: Any = SimpleNamespace(connector=connector)
-    assert smoke._connection_is_gone(host) == gone
+    assert smoke.connection_is_gone(host) == gone
 
 
 @pytest.mark.parametrize(
@@ -519,19 +482,20 @@ def test_a_source_is_passed_by_only_where_it_is_not_there_or_has_not_the_image(
         return kind is None, SimpleNamespace(stderr_lines=[f"{kind}: words"])
 
     monkeypatch.setattr(registries, "run_script", run_script)
+    monkeypatch.setattr(registries, "ask", lambda *_: registries.Manifest(DIGEST, 10))
     image = parse(f"registry.lab/train{tag}@{DIGEST}")
     sources = [registries.Registry("mirror.lab", "train"), registries.Registry("registry.lab", "train")]
     wish = registries.Wish(image, sources, "docker", None, 3, 7000, 60, None)
     host: Any = SimpleNamespace(log_styled=lambda _words, fg, log_func: styles.append(fg))
     state: Any = State()
-    assert registries._pull(state, host, wish, registries.Manifest(DIGEST, 10), looks) == passed
+    assert registries.fetch(state, host, wish, looks) == passed
     assert "".join(document["registry"][0] for document in sent) == pulled
     assert styles == logged
     assert {(one["room_bytes"], one["compressed_bytes"], one["looks"]) for one in sent} == {(40, 10, looks)}
     assert {one["tagged"] for one in sent} == {image.tagged if image.tag else None}
     large = registries.Wish(image, sources, "docker", 100, 3, 7000, 60, None)
     sent.clear()
-    registries._pull(state, host, large, registries.Manifest(DIGEST, 10), looks)
+    registries.fetch(state, host, large, looks)
     assert sent[0]["room_bytes"] == 110
 
 

@@ -17,6 +17,6 @@ def test_each_folder_is_a_scheduler() -> None:
 
 
 def test_a_name_without_a_folder_is_refused_with_those_that_there_are() -> None:
-    for refused in (registry.find, registry.connect, hosts.scheduled):
+    for refused in (registry.find, hosts.scheduled):
         with pytest.raises(ValueError, match="'lsf': no such scheduler; there are kubernetes, slurm"):
             refused("lsf")

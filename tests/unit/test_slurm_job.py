@@ -54,8 +54,8 @@ def test_one_job_is_asked_for_with_what_the_desired_state_says(slurm):
     (slurm.folder / "home/state").write_text("RUNNING|None\n")
     told: list[str] = []
     held = allocation(partition="mi300x", reservation="sd", account="a", time_min=90, options=["--qos=high"])
-    held.allocate(["node1.rack", "node2.rack"], told.append)
-    held.allocate(["node2.rack"], told.append)
+    held.allocate(["node1.rack", "node2.rack"], told.append, lambda: None)
+    held.allocate(["node2.rack"], told.append, lambda: None)
     (asked,) = [line for line in slurm.asked() if line.startswith("sbatch")]
     for word in ("n[1-2]", "--nodes=2", "--exclusive", "--partition=mi300x", "--reservation=sd", "--account=a"):
         assert word in asked
@@ -87,7 +87,7 @@ def test_the_reason_of_the_queue_is_told_once_until_it_changes(slurm, monkeypatc
     monkeypatch.setattr(jobs, "_ASK_S", (0.0, 0.0))
     monkeypatch.setattr(jobs, "_REPORT_S", report_s)
     told: list[str] = []
-    allocation().allocate(["node1.rack"], told.append)
+    allocation().allocate(["node1.rack"], told.append, lambda: None)
     assert [line.split("(")[1].split(")")[0] for line in told[:-1]] == reasons and "runs on" in told[-1]
 
 
@@ -95,14 +95,14 @@ def test_the_reason_of_the_queue_is_told_once_until_it_changes(slurm, monkeypatc
 def test_a_job_that_does_not_begin_is_no_allocation(slurm, state, why):
     (slurm.folder / "home/state").write_text(state)
     with pytest.raises(SlurmError, match=why):
-        allocation().allocate(["node1.rack"])
+        allocation().allocate(["node1.rack"], print, lambda: None)
     with pytest.raises(SlurmError, match="no allocation"), allocation().start("x", ["node1.rack"]):
         pass
 
 
 def test_a_job_that_stays_in_the_queue_is_cancelled(slurm):
     with pytest.raises(SlurmError, match=r"did not begin within \d+ s in the queue: PENDING \(Resources\)"):
-        allocation(queue_s=0).allocate(["node1.rack"])
+        allocation(queue_s=0).allocate(["node1.rack"], print, lambda: None)
     assert slurm.asked()[-1] == "scancel 4711"
 
 
@@ -111,7 +111,7 @@ def test_a_queue_outlives_a_controller_that_does_not_answer_for_a_moment(slurm):
         "squeue", "[ -e $HOME/2nd ] && echo 'RUNNING|None' && exit; touch $HOME/2nd; echo no slurmctld >&2; exit 1"
     )
     told: list[str] = []
-    allocation().allocate(["node1.rack"], told.append)
+    allocation().allocate(["node1.rack"], told.append, lambda: None)
     assert "no slurmctld" in told[0] and told[1] == "Slurm job 4711 runs on n1" and len(told) == 2
     assert not [line for line in slurm.asked() if line.startswith("scancel")]
 
@@ -119,7 +119,7 @@ def test_a_queue_outlives_a_controller_that_does_not_answer_for_a_moment(slurm):
 def test_a_job_is_cancelled_though_slurm_does_not_say_whether_it_has_ended(slurm):
     (slurm.folder / "home/state").write_text("RUNNING|None")
     held = allocation()
-    held.allocate(["node1.rack"])
+    held.allocate(["node1.rack"], print, lambda: None)
     slurm.put("squeue", "echo no slurmctld >&2; exit 1")
     held.end()
     assert slurm.asked()[-1] == "scancel 4711"
@@ -128,7 +128,7 @@ def test_a_job_is_cancelled_though_slurm_does_not_say_whether_it_has_ended(slurm
 def test_a_job_that_nothing_but_another_desired_state_begins_is_not_waited_for(slurm):
     (slurm.folder / "home/state").write_text("PENDING|PartitionTimeLimit")
     with pytest.raises(SlurmError, match=r"would never begin: PENDING \(PartitionTimeLimit\): slurm.time_min"):
-        allocation(time_min=9000).allocate(["node1.rack"])
+        allocation(time_min=9000).allocate(["node1.rack"], print, lambda: None)
     assert slurm.asked()[-1] == "scancel 4711"
 
 
@@ -173,7 +173,7 @@ def test_a_time_limit_above_the_partitions_is_told_ahead(slurm, most, enough):
 def test_an_answer_of_sbatch_that_is_lost_leaves_no_job_behind(slurm):
     slurm.put("sbatch", f"{NOTE}\nexit 1")
     with pytest.raises(SlurmError, match="sbatch"):
-        allocation().allocate(["node1.rack"])
+        allocation().allocate(["node1.rack"], print, lambda: None)
     submitted, cancelled = slurm.asked()
     name = next(word for word in submitted.split() if word.startswith("--job-name=")).partition("=")[2]
     assert f"--name={name} " in cancelled and name.startswith("shakedown-run_1-")
@@ -182,7 +182,7 @@ def test_an_answer_of_sbatch_that_is_lost_leaves_no_job_behind(slurm):
 def test_a_drained_node_is_named_and_not_waited_for(slurm):
     slurm.put("scontrol", NODES.replace("State=IDLE", "State=IDLE+DRAIN Reason=fan [root@2026-11-23T07:00:00]"))
     with pytest.raises(SlurmError, match=r"n1: idle.drain: fan \[root\]"):
-        allocation().allocate(["node1.rack"])
+        allocation().allocate(["node1.rack"], print, lambda: None)
     assert slurm.asked() == []
 
 
@@ -307,7 +307,7 @@ def test_an_allocation_is_held_as_long_as_its_own_relays_speak(slurm):
     assert any(is_held() for _ in range(5)), "not all of them can have been late"
     (slurm.folder / "home/state").write_text("RUNNING|None\n")
     held = allocation()
-    held.allocate(["node1.rack"])
+    held.allocate(["node1.rack"], print, lambda: None)
     _, variable, program = (slurm.folder / "home/script").read_text().split("\n", 2)
     assert variable == f"export {relay.HOLDER}={held._holder}" and len(held._holder) == 32
     assert held._holder not in program, "command lines are everybody's to read"
@@ -351,7 +351,7 @@ def test_a_step_that_slurm_ends_is_no_nodes_failure(slurm, monkeypatch):
     slurm.put("srun", SRUN)
     (slurm.folder / "home/state").write_text("RUNNING|None\n")
     held = allocation()
-    held.allocate(["node1.rack", "node2.rack"])
+    held.allocate(["node1.rack", "node2.rack"], print, lambda: None)
     with held.start("x", ["node1.rack", "node2.rack"]) as step:
         assert held.lost() is None
         (slurm.folder / "home/state").write_text("TIMEOUT|TimeLimit\n")

@@ -55,10 +55,7 @@ def job_on(desired: DesiredState, host: str) -> str:
     for name in dict.fromkeys([*_guarding(desired), *([named] if named else [])]):
         if getattr(getattr(desired, name, None), "allow_allocated", False):
             continue
-        scheduler, (node,) = (
-            registry.connect(name, settings_of(desired, name)),
-            names_of({host: desired}, name).values(),
-        )
+        scheduler, node = registry.find(name)(settings_of(desired, name)), names_of({host: desired}, name)[host]
         try:
             jobs = scheduler.jobs_on([node]).get(node)
         except SchedulerError as error:
@@ -120,7 +117,7 @@ def _ask(current: Session, when: str, hosts: Iterable[str]) -> None:
 
 def _held(current: Session, name: str, desired: Mapping[str, DesiredState]) -> dict[str, str]:
     nodes = names_of(desired, name)
-    scheduler = registry.connect(name, settings_of(next(iter(desired.values())), name))
+    scheduler = registry.find(name)(settings_of(next(iter(desired.values())), name))
     try:
         jobs = scheduler.jobs_on(nodes.values(), connected(current.state, name).allocation)
     except SchedulerError as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from shakedown.common.text import counted, load_json, printable
 from shakedown.schedulers import interface
-from shakedown.schedulers.interface import Answer, lines_of
+from shakedown.schedulers.interface import Answer, Interrupted, Say, lines_of, pause
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server, understood
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, field, read
 from shakedown.schedulers.kubernetes.settings import Settings
@@ -52,7 +52,7 @@ _BEGINNING = ("PodInitializing", "ContainerCreating")
 class Pods(interface.Allocation):
     """One pod on each node. `names`: those in plans -> the cluster's."""
 
-    def __init__(self, server: Server, names: Mapping[str, str], settings: Settings, title: str = "shakedown") -> None:
+    def __init__(self, server: Server, names: Mapping[str, str], settings: Settings, title: str) -> None:
         self._server = server
         self._names = dict(names)
         self._settings = settings
@@ -65,14 +65,9 @@ class Pods(interface.Allocation):
         self._lost: str | None = None
         self._asked_at = -math.inf  # of the monotonic clock
         self._deaf_at = math.inf  # since when the server does not answer
-        self._say: Callable[[str], None] = lambda text: None
+        self._say: Say = lambda text: None
 
-    def allocate(
-        self,
-        among: Sequence[str],
-        say: Callable[[str], None] = lambda text: None,
-        interrupted: Callable[[], str | None] = lambda: None,
-    ) -> None:
+    def allocate(self, among: Sequence[str], say: Say, interrupted: Interrupted) -> None:
         """Have a running pod on each of these nodes, in place of those that were taken away. Raise KubernetesError."""
         self._say = say
         if self._lost or (self._pods and any(phase in _OVER for phase, _ in self._states().values())):
@@ -136,9 +131,9 @@ class Pods(interface.Allocation):
         labels = {"app.kubernetes.io/name": "shakedown", "shakedown/run": self._title}
         return {"metadata": {"name": name, "namespace": settings.namespace, "labels": labels}, "spec": spec}
 
-    def _wait(self, say: Callable[[str], None], interrupted: Callable[[], str | None]) -> None:
+    def _wait(self, say: Say, interrupted: Interrupted) -> None:
         began = reported_at = time.monotonic()
-        reported, pause = "", _ASK_S[0]
+        reported, wait_s = "", _ASK_S[0]
         since: dict[str, tuple[str, float]] = {}  # node -> its reason's first word, and when that was first seen
         while True:
             waiting: dict[str, str] = {}
@@ -173,10 +168,8 @@ class Pods(interface.Allocation):
             if reason != reported or time.monotonic() - reported_at > _REPORT_S:
                 reported, reported_at = reason, time.monotonic()
                 say(f"{len(waiting)} of {len(self._pods)} pods wait, for {waited:.0f} s: {reason}")
-            until = time.monotonic() + pause
-            while time.monotonic() < until and not interrupted():
-                time.sleep(0.1)
-            pause = min(pause * 1.5, _ASK_S[1])
+            pause(wait_s, interrupted)
+            wait_s = min(wait_s * 1.5, _ASK_S[1])
 
     @understood()
     def _states(self) -> dict[str, tuple[str, str]]:
@@ -216,11 +209,8 @@ class Pods(interface.Allocation):
     def lost(self) -> str | None:
         """Return which pod was taken away (an eviction, a preemption, another user's deletion), or None. A command
         without an answer alone ends nothing: the server is asked, at most every few seconds."""
-        if (
-            self._lost is None
-            and any(way.silent for way in self._ways)
-            and self._asked_at + _ASK_S[1] < time.monotonic()
-        ):
+        silent = any(way.silent for way in self._ways)
+        if self._lost is None and silent and self._asked_at + _ASK_S[1] < time.monotonic():
             self._asked_at = time.monotonic()
             try:
                 states, self._deaf_at = self._states(), math.inf
@@ -256,10 +246,9 @@ class Pods(interface.Allocation):
 
     def _delete(self, pod: str, grace_s: int) -> None:
         body = {"preconditions": {"uid": uid}} if (uid := self._uids.get(pod)) else {}
+        options = {"body": body, "grace_period_seconds": grace_s}
         try:
-            self._server.ask(
-                "delete_namespaced_pod", pod, self._settings.namespace, body=body, grace_period_seconds=grace_s
-            )
+            self._server.ask("delete_namespaced_pod", pod, self._settings.namespace, **options)
         except KubernetesError as error:
             if error.status not in (404, 409):  # gone, or another user's
                 raise

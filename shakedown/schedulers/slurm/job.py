@@ -7,13 +7,14 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown.common.text import printable
 from shakedown.schedulers import interface
+from shakedown.schedulers.interface import Interrupted, Say, pause
 from shakedown.schedulers.slurm import commands, nodes, relay
 from shakedown.schedulers.slurm.commands import Absent, SlurmError
 from shakedown.schedulers.slurm.nodes import Node
@@ -55,7 +56,7 @@ def state_of(job: int) -> State:
 class Allocation(interface.Allocation):
     """One job of Slurm's over nodes of an inventory, made when it is needed. `names`: those in plans -> Slurm's."""
 
-    def __init__(self, names: Mapping[str, str], settings: Settings, title: str = "shakedown") -> None:
+    def __init__(self, names: Mapping[str, str], settings: Settings, title: str) -> None:
         self._names = dict(names)
         self._settings = settings
         self._title = re.sub(r"[^A-Za-z0-9._-]", "_", title)[:80]
@@ -68,12 +69,7 @@ class Allocation(interface.Allocation):
         self._holder = ""  # the name under which the batch script hears of the relays
         self.job: int | None = None
 
-    def allocate(
-        self,
-        among: Sequence[str],
-        say: Callable[[str], None] = lambda text: None,
-        interrupted: Callable[[], str | None] = lambda: None,
-    ) -> None:
+    def allocate(self, among: Sequence[str], say: Say, interrupted: Interrupted) -> None:
         """Have these nodes, and wait in the queue for them; nothing where they are here already. Raise SlurmError."""
         with self._lock:
             if self.job is not None and set(among) <= self._held and state_of(self.job).state in _RUNS:
@@ -127,14 +123,8 @@ class Allocation(interface.Allocation):
         return [
             *("sbatch", "--parsable", f"--job-name={title}", f"--nodelist={commands.as_list(names)}"),
             *(f"--nodes={len(names)}", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--no-kill", "--no-requeue"),
-            *(
-                "--chdir=/",
-                "--output=/dev/null",
-                "--error=/dev/null",
-                *commands.EXPORT,
-                *own,
-                *self._settings.options_of_sbatch(),
-            ),
+            *("--chdir=/", "--output=/dev/null", "--error=/dev/null", *commands.EXPORT),
+            *(*own, *self._settings.options_of_sbatch()),
         ]
 
     def _submit(self, names: Sequence[str]) -> None:
@@ -153,10 +143,10 @@ class Allocation(interface.Allocation):
             raise SlurmError(f"sbatch printed {printable(output, 200)!r} in place of a job's number")
         self.job = int(job[1])
 
-    def _wait(self, say: Callable[[str], None], interrupted: Callable[[], str | None]) -> None:
+    def _wait(self, say: Say, interrupted: Interrupted) -> None:
         assert self.job is not None
         began = reported_at = time.monotonic()
-        reported, pause = "", _ASK_S[0]
+        reported, wait_s = "", _ASK_S[0]
         try:
             while True:
                 stop, waited = interrupted(), time.monotonic() - began
@@ -179,16 +169,11 @@ class Allocation(interface.Allocation):
                 if state.reason not in ("", "None") and (state.reason != reported or late):
                     reported, reported_at = state.reason, time.monotonic()
                     say(f"Slurm job {self.job} is queued ({state.reason}), for {waited:.0f} s")
-                self._pause(pause, interrupted)
-                pause = min(pause * 1.5, _ASK_S[1])
+                pause(wait_s, interrupted)
+                wait_s = min(wait_s * 1.5, _ASK_S[1])
         except BaseException:
             self._release(cancel=True)
             raise
-
-    def _pause(self, seconds: float, interrupted: Callable[[], str | None]) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and not interrupted():
-            time.sleep(0.1)
 
     @contextmanager
     def start(self, title: str, among: Sequence[str]) -> Iterator[Step]:

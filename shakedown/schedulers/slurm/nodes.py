@@ -57,24 +57,20 @@ class Node(Frozen):
     @property
     def gpus(self) -> int:
         """Count the GPUs that the node is configured with, of all types: "gpu:mi300x:8(S:0-1)" has 8."""
-        counts = re.findall(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d{1,4})(?=[(,]|$)", self.gres)
-        return sum(map(int, counts))
+        return sum(map(int, re.findall(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d{1,4})(?=[(,]|$)", self.gres)))
 
     def why_not(self, allow_allocated: bool = False) -> str:
         """Return why the node cannot be used, for a person; empty: it can."""
         state = "+".join(self.states).lower()
         if self.drained or self.down:
-            return f"{state}{self._why()}"
+            who = f" [{self.reason_by}]" if self.reason_by else ""
+            return f"{state}: {self.reason}{who}" if self.reason else state
         if self.allocated and not allow_allocated:
             return f"{state}: a job is on it"
         usable = IDLE | TAKEN | BESIDE
         if not (set(self.states) <= usable and (self.allocated or IDLE & set(self.states))):
             return f"{state}: shakedown does not know this state, so the node counts as taken"
         return ""
-
-    def _why(self) -> str:
-        who = f" [{self.reason_by}]" if self.reason_by else ""
-        return f": {self.reason}{who}" if self.reason else ""
 
 
 def read(names: Iterable[str] = ()) -> list[Node]:
@@ -153,7 +149,12 @@ def from_text(text: str) -> list[Node]:
     """Read `scontrol --oneliner show nodes`. Raise SlurmError."""
     if text.strip() == "No nodes in the system":
         return []
-    return _unique(map(_node, _lines(text)))
+    unique: dict[str, Node] = {}
+    for node in map(_node, _lines(text)):
+        if node.name in unique:
+            raise SlurmError(f"Slurm's records of its nodes cannot be read: {node.name} is there twice")
+        unique[node.name] = node
+    return list(unique.values())
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -216,12 +217,3 @@ def _states(text: str) -> list[str]:
         marks = [_MARKS[mark] for mark in word if mark in _MARKS]
         states += [state for state in (word.rstrip("*~#!%$@^-"), *marks) if state and state not in states]
     return [printable(state, 40) for state in states]
-
-
-def _unique(nodes: Iterable[Node]) -> list[Node]:
-    unique: dict[str, Node] = {}
-    for node in nodes:
-        if node.name in unique:
-            raise SlurmError(f"Slurm's records of its nodes cannot be read: {node.name} is there twice")
-        unique[node.name] = node
-    return list(unique.values())

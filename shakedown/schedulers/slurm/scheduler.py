@@ -8,7 +8,7 @@ from shakedown.schedulers.registry import scheduler
 from shakedown.schedulers.slurm import commands, nodes
 from shakedown.schedulers.slurm.commands import SlurmError, as_list, names
 from shakedown.schedulers.slurm.job import Allocation
-from shakedown.schedulers.slurm.nodes import Node, read
+from shakedown.schedulers.slurm.nodes import Node
 from shakedown.schedulers.slurm.settings import Settings
 
 
@@ -24,31 +24,6 @@ CONDITIONS: dict[str, Callable[[Node, str], bool]] = {
     "feature": lambda node, value: value in node.features,
     "nodes": lambda node, value: node.name in _range(value),
 }
-
-
-def _choose(conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
-    """Return the nodes for which all conditions hold, in Slurm's order, each with why it cannot be used; empty: it can.
-    Raise ValueError for a condition that cannot be read; SlurmError where Slurm does not answer or has no such node."""
-    wanted = _conditions(conditions)
-    reservation = dict(wanted).get("reservation", "")
-    there = read()
-    chosen = [node for node in there if all(CONDITIONS[key](node, value) for key, value in wanted)]
-    named = {name for key, value in wanted if key == "nodes" for name in _range(value)}
-    absent = as_list(named - {node.name for node in there})
-    if absent or not chosen:
-        raise SlurmError(f"Slurm has no {f'node {absent}' if absent else 'such node'}; see: scontrol show nodes")
-    return {node.name: node.why_not(allow_allocated) or _reserved(node, reservation) for node in chosen}
-
-
-def _conditions(conditions: Sequence[str]) -> list[tuple[str, str]]:
-    wanted = []
-    for condition in conditions:
-        key, sign, value = condition.partition("=")
-        if not (sign and value) or key not in CONDITIONS:
-            expected = ", ".join(f'"{name}=..."' for name in CONDITIONS)
-            raise ValueError(f"{condition!r}: expected one of {expected}")
-        wanted.append((key, value))
-    return wanted
 
 
 def _reserved(node: Node, reservation: str) -> str:
@@ -82,7 +57,21 @@ class Slurm(interface.Scheduler):
 
     def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
         """Return the nodes of a partition, a reservation, a feature or a range, as "partition=mi300x"."""
-        return _choose(conditions, allow_allocated)
+        wanted = []
+        for condition in conditions:
+            key, sign, value = condition.partition("=")
+            if not (sign and value) or key not in CONDITIONS:
+                expected = ", ".join(f'"{name}=..."' for name in CONDITIONS)
+                raise ValueError(f"{condition!r}: expected one of {expected}")
+            wanted.append((key, value))
+        reservation = dict(wanted).get("reservation", "")
+        there = nodes.read()
+        chosen = [node for node in there if all(CONDITIONS[key](node, value) for key, value in wanted)]
+        named = {name for key, value in wanted if key == "nodes" for name in _range(value)}
+        absent = as_list(named - {node.name for node in there})
+        if absent or not chosen:
+            raise SlurmError(f"Slurm has no {f'node {absent}' if absent else 'such node'}; see: scontrol show nodes")
+        return {node.name: node.why_not(allow_allocated) or _reserved(node, reservation) for node in chosen}
 
     def allocation(self, names: Mapping[str, str], title: str) -> Allocation:
         return Allocation(names, Settings(**self.settings), title)

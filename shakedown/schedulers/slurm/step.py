@@ -116,14 +116,13 @@ class Step(Commands):
 
     def last_line(self, about: str = "") -> str:
         """Return the last line on srun's error output, of a node or at all; empty for none."""
-        lines = [line for line in list(self._errors) if about in line]
-        return lines[-1] if lines else ""
+        return next((line for line in reversed([*self._errors]) if about in line), "")
 
     def end_by_slurm(self) -> str:
         """Return Slurm's own line that it ended the step ("*** STEP 7.0 ON node1 CANCELLED AT ..."); empty for none.
         srun puts a rank before what tasks print, so that no program on a node can print such a line."""
-        lines = [line for line in list(self._errors) if "***" in line and not _OF_A_TASK.match(line)]
-        return lines[-1] if lines else ""
+        lines = reversed([*self._errors])
+        return next((line for line in lines if "***" in line and not _OF_A_TASK.match(line)), "")
 
     def _is_over(self) -> bool:
         return self._process is None or self._process.poll() is not None or self._closed
@@ -200,8 +199,7 @@ class Step(Commands):
     def _listen(self) -> None:
         assert self._process is not None and self._process.stderr is not None
         while line := self._process.stderr.readline(_LINE):
-            text = printable(line.decode("utf-8", "replace").strip(), 300)
-            if text:
+            if text := printable(line.decode("utf-8", "replace").strip(), 300):
                 self._errors.append(text)
 
 
