@@ -60,6 +60,7 @@ class Entry(Frozen):
     common: bool = False
     survivable: bool = False
     warns: bool = False
+    again: bool = False
     late_s: float = 0.0
     rdma: bool = False
     cause: str = Field(min_length=1)

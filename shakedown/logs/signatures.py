@@ -349,7 +349,7 @@ class FailureScanner:
         passing = found and (found.warns or FORMS["handled"].search(own))
         if found and not self._every and (passing or (FORMS["indented"].match(line) and not found.matches(line))):
             self._warned[found.name], found = _match(found, self.lines, line), None
-        if not found or is_mild(line) or is_mild(own):
+        if not found or is_mild(line) or is_mild(own) or (found.again and not self._trains):
             return None
         if self._trains and found.survivable:
             self._pass_over(f"{found.name}, which the program has survived", line)

@@ -46,6 +46,7 @@ OPTIONS = {
     "--all",  # ompi_info
     "--force",  # ray stop
     "--nnodes",
+    "--max-restarts",
     "--showpids",
     "--showtopo",
     "--showtopoaccess",

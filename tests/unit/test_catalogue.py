@@ -29,6 +29,8 @@ def shown(each: Entry, text: str) -> list[str]:
         return [match.name for match in rccl(lines, rdma=True)]
     if each.log == "job":
         scanner = FailureScanner()
+        if each.again:
+            scanner.went_on()
         scanner.batch(lines)
         scanner.close()
         return [match.name for match in scanner.matches]

@@ -781,6 +781,21 @@ def test_what_no_training_says_of_its_own_ends_none_that_goes_on(line: str) -> N
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "------------------------ arguments ------------------------\n",
+        "[2026-11-24] api: [INFO] [default] Worker group FAILED. 3/3 attempts left; will restart worker group\n",
+        "I1124 07:00:00.1 1 api.py:8] [default] Detected 1 new nodes from group_rank=0; will restart worker group\n",
+        "  restart_count=1\n",
+    ],
+)
+def test_a_program_that_begins_again_is_a_failure_of_its_run(line: str) -> None:
+    """Also where its lines go on behind those of the first start, as from a checkpoint."""
+    assert scanned([], [line]).matches
+    assert not scanned([line.replace("=1", "=0")], []).matches or "worker group" in line
+
+
+@pytest.mark.parametrize(
     "wrapped",
     [
         "RuntimeError: /opt/te/common/util/cuda_runtime.cpp:10 in function f: CUDA Error: {}",
