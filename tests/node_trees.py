@@ -289,8 +289,9 @@ def _interface(tree: Tree, folder: str, index: int, device: str) -> None:
         "mac": f"08:00:0b:00:{index:02x}:{tree.host:02x}", "mtu": 9000, "up": True, "speed": 400000,
         "ipv4": [f"{tree.address(index)}/24"], "ipv6": [],
     }  # fmt: skip
-    tree.recorded.setdefault("dcb", {})[name] = {"pfc": [3], "dscp": {"26": 3, "48": 7}, "trust": None}
-    tree.recorded.setdefault("ethtool", {})[name] = {"rx_total_discard_pkts": 0, "tx_fifo_underruns_err": 0}
+    tree.recorded["dcb " + name] = {"pfc": [3], "dscp": {"26": 3, "48": 7}, "trust": None}
+    counters = ("rx_total_discard_pkts", "tx_fifo_underruns_err")
+    tree.recorded["ethtool " + name] = {f"ethtool/{name}/{counter}": 0 for counter in counters}
 
 
 def _kfd(tree: Tree) -> None:
@@ -359,7 +360,7 @@ def _machine(tree: Tree) -> None:
     }  # fmt: skip
     for name, content in proc.items():
         tree.write(f"/proc/{name}", content)
-    tree.recorded["disks"] = {"/": [3_840_000_000_000, 3_000_000_000_000]}
+    tree.recorded |= {"statvfs /": [3_840_000_000_000, 3_000_000_000_000], "statvfs /run": [8 * GIB, 8 * GIB]}
     tree.recorded["containers"] = {
         "engine": "docker", "version": "27.5.1", "root": "/var/lib/docker", "images": [], "running": 0,
     }  # fmt: skip
@@ -417,10 +418,10 @@ def _device_files(tree: Tree) -> None:
         if not (tree.path / path.lstrip("/")).exists():
             tree.write(path)
     tree.write("/dev/kmsg", "6,1,1000,-;Linux version 6.8.0-60-generic\n6,2,2000,-;mce: CPU supports 64 MCE banks")
-    tree.recorded["devices"] = {
-        path: {"kind": "char", "major": major, "minor": minor, "mode": mode, "owner": "root", "group": group}
-        for path, (major, minor, mode, group) in devices.items()
-    }
+    for path, (major, minor, mode, group) in devices.items():
+        file = {"kind": "char", "major": major, "minor": minor, "mode": mode, "owner": "root", "group": group}
+        openable = not (tree.path / path.lstrip("/")).is_socket()
+        tree.recorded["device " + path] = {"path": path, **file, "openable": openable}
 
 
 def _gpu_missing(tree: Tree) -> None:
@@ -450,6 +451,7 @@ def _port_down(tree: Tree) -> None:
 
 def _driver_missing(tree: Tree) -> None:
     (tree.path / "dev/kfd").unlink()
+    del tree.recorded["device /dev/kfd"]
     modules = tree.path / "proc/modules"
     modules.write_text("".join(line for line in modules.read_text().splitlines(True) if "amdgpu" not in line))
 

@@ -59,7 +59,7 @@ def _one(tree: Tree, path: str, groups: dict[str, str]) -> Part:
 def _look_at(tree: Tree, path: str, groups: dict[str, str]) -> Part:
     info = os.stat(tree.path(path))
     kinds = ((stat.S_ISCHR, "char"), (stat.S_ISBLK, "block"), (stat.S_ISDIR, "dir"))
-    part = {
+    return {
         "path": path,
         "kind": next((kind for test, kind in kinds if test(info.st_mode)), "other"),
         "major": os.major(info.st_rdev),
@@ -69,9 +69,6 @@ def _look_at(tree: Tree, path: str, groups: dict[str, str]) -> Part:
         "group": groups.get(str(info.st_gid), str(info.st_gid)),
         "openable": attempt(_openable, tree, path),
     }
-    if not tree.live:  # plain files stand for devices in a tree that an ordinary user made
-        part.update(tree.recorded("devices").get(path, {}))
-    return part
 
 
 def _folder(tree: Tree, folder: str, groups: dict[str, str], without: set[str]) -> list[Part]:

@@ -57,7 +57,7 @@ def read(tree: Tree) -> List[Part]:
             words = mount + " is mounted on demand and is not mounted now"
             found[mount] = Unreadable("missing", words).as_part()
         elif mount not in found:
-            found[mount] = attempt(room, mount) if tree.live else attempt(lambda at: tree.recorded("disks")[at], mount)
+            found[mount] = attempt(tree.ask, "statvfs " + mount, room, mount)
     return [_part(mount, *table[mount], found[mount]) for mount in table if found[mount] is not None]
 
 

@@ -179,11 +179,9 @@ class PersistedMtu:
         return value
 
 
-def _links(tree: Tree) -> dict[str, Part]:
+def _links() -> dict[str, Part]:
     """Return what the kernel has of each interface of this network namespace; no file holds the addresses. `speed`:
     Mb/s, 0 where it is not known."""
-    if not tree.live:
-        return dict(tree.recorded("interfaces"))
     found: dict[str, Part] = {
         name: {"mac": "", "mtu": stats.mtu, "up": stats.isup, "speed": stats.speed, "ipv4": [], "ipv6": []}
         for name, stats in psutil.net_if_stats().items()
@@ -219,21 +217,20 @@ def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict
     """Return interfaces by name, and the error counters of the PCI ones, if these are `counted`."""
     parents = {device.name: device.parent for device in devices(tree, "net")}
     mtus = PersistedMtu(tree, unit)
-    links = tree.ask("interfaces", _links, tree)
+    links = tree.ask("interfaces", _links)
     parts = [_one(name, link, parents.get(name, ""), mtus) for name, link in sorted(links.items())]
     counters: dict[str, Any] = {}
     for part in parts:
         if counted and part["bdf"]:
-            counters.update(tree.ask("ethtool " + part["name"], _counters, tree, part["name"]))
+            counters.update(tree.ask("ethtool " + part["name"], _counters, part["name"]))
     return parts, counters
 
 
-def _counters(tree: Tree, interface: str) -> dict[str, Any]:
+def _counters(interface: str) -> dict[str, Any]:
     """Return the error counters, "ethtool/<interface>/<counter>"; none where the driver has none."""
     prefix = "ethtool/{}/".format(interface)
     try:
-        values = statistics(interface) if tree.live else tree.recorded("ethtool").get(interface, {})
-        return {prefix + name: value for name, value in values.items()}
+        return {prefix + name: value for name, value in statistics(interface).items()}
     except Exception as error:
         failure = explain(error)
         return {} if failure.reason == "missing" else {prefix + "*": failure.as_part()}

@@ -140,7 +140,7 @@ def read_lossless(tree: Tree, device: str, bdf: str, interface: Any) -> Part:
 
     def bridging() -> Part:
         name = pick(interface)
-        return dict(tree.ask("dcb " + name, lambda: ask_dcb(name) if tree.live else tree.recorded("dcb")[name]))
+        return dict(tree.ask("dcb " + name, ask_dcb, name))
 
     found = attempt(bridging)
     settings = {name: found if is_unreadable(found) else found[name] for name in ("pfc", "dscp", "trust")}

@@ -135,8 +135,6 @@ def _service(tree: Tree) -> str:
 
 
 def read_clock(tree: Tree) -> Part:
-    if not tree.live:
-        return dict(tree.recorded("clock"))
     timex = attempt(_timex)
     known = not isinstance(timex, dict)
     service = attempt(_service, tree)

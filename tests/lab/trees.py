@@ -139,8 +139,9 @@ def _proc(root: Path, name: str) -> str:
 
 
 def _devices(root: Path) -> dict[str, Device]:
-    recorded = json.loads((root / "recorded.json").read_text())["devices"]
-    present = {path: given for path, given in recorded.items() if (root / path.lstrip("/")).exists()}
+    recorded = json.loads((root / "recorded.json").read_text()).values()
+    files = {given["path"]: given for given in recorded if "path" in given}
+    present = {path: given for path, given in files.items() if (root / path.lstrip("/")).exists()}
     return {
         path.removeprefix("/dev/"): Device(
             # A partition that is not configured is opened by nobody: it keeps the number that no driver here answers.

@@ -114,11 +114,8 @@ def test_a_folder_that_is_closed_to_this_user_is_told_as_that_unless_another_one
 
 
 def test_a_driver_that_tells_no_flow_control_is_not_one_that_has_it_off(tmp_path: Path) -> None:
-    class Recorded(Tree):
-        def recorded(self, name: str) -> Any:
-            return {"ens1": {"pfc": None, "dscp": {}, "trust": None}}
-
-    part = rdma.read_lossless(Recorded(str(tmp_path)), "bnxt_re0", "0000:01:00.0", "ens1")
+    (tmp_path / "recorded.json").write_text('{"dcb ens1": {"pfc": null, "dscp": {}, "trust": null}}')
+    part = rdma.read_lossless(Tree(str(tmp_path)), "bnxt_re0", "0000:01:00.0", "ens1")
     assert part["pfc"]["unreadable"] == "missing" and part["dscp"] == {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import json
 import os
@@ -461,12 +462,8 @@ def test_a_device_has_its_kind_its_owner_and_its_number(
         monkeypatch.setattr(devices, "os", own)
         monkeypatch.setattr(devices, "_openable", lambda *_: True)
         monkeypatch.setattr(devices, "rows", lambda _tree, _path: [["ada", "x", "1000", "1000"]])
-        monkeypatch.setattr(Tree, "recorded", lambda _self, _subject: {"/dev/kfd": {"group": "video"}})
         found = devices._look_at(tree, "/dev/kfd", {"44": "render"})
-        tree.live = True
-        live = devices._look_at(tree, "/dev/kfd", {"44": "render"})
-    assert found == {**live, "group": "video"} and live["group"] == "render"
-    assert live == {
+    assert found == {
         "path": "/dev/kfd", "kind": kind, "major": 242, "minor": 3, "mode": f"{stat.S_IMODE(mode):04o}",
         "owner": owner, "group": "render", "openable": True,
     }  # fmt: skip
@@ -475,7 +472,6 @@ def test_a_device_has_its_kind_its_owner_and_its_number(
 def test_the_devices_of_a_folder_are_read_but_for_its_folders_and_what_is_left_out() -> None:
     files: dict[str, str | None] = {
         "/dev/dri/renderD128": "", "/dev/dri/renderD129": "", "/dev/dri/by-path": None, "/dev/dri/card0": "",
-        "/recorded.json": '{"devices": {}}',
     }  # fmt: skip
     with tree_of(files) as tree:
         found = devices._folder(tree, "/dev/dri", {}, {"renderD129"})
@@ -647,7 +643,7 @@ def test_interfaces_have_their_addresses_by_family_and_name(monkeypatch: pytest.
     }  # fmt: skip
     monkeypatch.setattr(psutil, "net_if_stats", lambda: {"eth0": up})
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
-    found = interfaces._links(Tree())
+    found = interfaces._links()
     link = {"mac": "aa:bb", "mtu": 9000, "up": True, "speed": 400_000}
     assert found == {"eth0": {**link, "ipv4": ["192.0.2.1/24", "192.0.2.2/32"], "ipv6": ["fe80::1/64"]}}
 
@@ -659,7 +655,7 @@ def test_the_counters_of_interfaces_of_the_bus_are_read_where_they_are_wanted(
     link = {"mac": "aa", "mtu": 1500, "up": True, "speed": 0, "ipv4": [], "ipv6": []}
     recorded = {
         "interfaces": {"lo": link, "eth1": {**link, "speed": 25_000}},
-        "ethtool": {name: {"rx_errors": 3} for name in ("lo", "eth1")},
+        **{f"ethtool {name}": {f"ethtool/{name}/rx_errors": 3} for name in ("lo", "eth1")},
     }
     parents = {"lo": "virtual", "eth1": "0000:41:00.0"}
     found = [SimpleNamespace(name=name, parent=parent) for name, parent in parents.items()]
@@ -669,6 +665,31 @@ def test_the_counters_of_interfaces_of_the_bus_are_read_where_they_are_wanted(
     assert counters.keys() == keys
     assert [(part["name"], part["bdf"]) for part in parts] == [("eth1", "0000:41:00.0"), ("lo", None)]
     assert parts[0]["speed_mbps"] == 25_000 and "link is down" in parts[1]["speed_mbps"]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ({"rx_errors": 3}, 3), (OSError(errno.ENODEV, "gone"), None), (OSError(errno.EOPNOTSUPP, "none"), None),
+        (OSError(errno.EIO, "broken"), {"unreadable": "failed", "detail": "[Errno 5] broken"}),
+    ],
+)  # fmt: skip
+def test_a_driver_without_statistics_has_no_counters_and_a_broken_one_has_the_reason(
+    answer: Any, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def statistics(_interface: str) -> Any:
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(interfaces, "statistics", statistics)
+    assert list(interfaces._counters("eth0").values()) == ([] if kept is None else [kept])
+
+
+def test_a_tree_has_recorded_what_no_file_tells(tmp_path: Path) -> None:
+    (tmp_path / "recorded.json").write_text('{"clock": {"service": "chronyd"}}')
+    tree = Tree(str(tmp_path))
+    assert tree.ask("clock", pytest.fail) == {"service": "chronyd"} and tree.ask("another", int, "7") == 7
 
 
 @pytest.mark.parametrize(

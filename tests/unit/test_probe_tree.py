@@ -124,6 +124,11 @@ def test_each_fault_is_seen(tmp_path: Path, thor2: NodeState, fault: str) -> Non
     assert verdicts(state) - {"gpu_tool"}, "and the profile objects to it"
 
 
+def test_a_device_file_that_is_absent_is_missing(tmp_path: Path) -> None:
+    kfd = read(make_tree(tmp_path, faults=("driver_missing",), count=2, gid_entries=4)).devices.kfd
+    assert is_unreadable(kfd) and kfd.unreadable == "missing"
+
+
 @pytest.mark.parametrize(
     ("path", "content", "reading", "why"),
     [
@@ -136,7 +141,6 @@ def test_each_fault_is_seen(tmp_path: Path, thor2: NodeState, fault: str) -> Non
         ("opt/rocm/.info/version", b"", "rocm_version", "malformed"),
         ("sys/devices/system/cpu/cpu7/cpufreq/scaling_governor", None, "cpu.governors", "missing"),
         ("proc/self/limits", None, "limits.memlock.running", "missing"),
-        ("dev/kfd", None, "devices.kfd", "missing"),
         ("proc/modules", None, "modules.loaded", "missing"),
     ],
 )  # fmt: skip
