@@ -12,8 +12,9 @@ from pyinfra.context import host
 
 from shakedown import node
 from shakedown.facts.settings import Contents
-from shakedown.node.boot import CONFIG, parse_settings
+from shakedown.node.boot import CONFIG
 from shakedown.node.setting import entries
+from shakedown.node.tree import pairs
 from shakedown.operations import atomic, boot_values
 from shakedown.operations.atomic import remember
 from shakedown.operations.commands import Commands, refuse, show_change, verify
@@ -75,7 +76,7 @@ def make(wanted: Mapping[str, str]) -> Commands:
     systemd = SYSTEMD in files
     now = {key: value for key, value in wanted.items() if any(found.actual != found.wanted for found in here[key])}
     lines = atomic.body(files.get(CONF))
-    kept = parse_settings(lines)
+    kept = pairs(lines)
     later = {key: value for key, value in wanted.items() if systemd and kept.get(key) != value}
     script = list(_install(SCRIPT, program(), files, "0755")) if systemd or now else []
     service = (_NODE / "assets" / "shakedown-boot.service").read_text().splitlines()

@@ -94,11 +94,8 @@ def _with_dropin(parameters: Sequence[str], update_grub: str) -> Commands:
 
 def _defaults(files: dict[str, list[str] | None]) -> list[str]:
     """Return the parameters that the next grub.cfg would have."""
-    values: dict[str, str] = {}
-    for path in [DEFAULTS, *sorted(path for path in files if path.endswith(".cfg") and path != GENERATED)]:
-        values = node_cmdline.parse_grub_defaults(files.get(path) or [], values)
-    words = f"{values.get('GRUB_CMDLINE_LINUX', '')} {values.get('GRUB_CMDLINE_LINUX_DEFAULT', '')}"
-    return node_cmdline.parse_words(words)
+    paths = [DEFAULTS, *sorted(path for path in files if path.endswith(".cfg") and path != GENERATED)]
+    return node_cmdline.parse_grub_defaults([line for path in paths for line in files.get(path) or []])
 
 
 def _generated(files: dict[str, list[str] | None]) -> list[str]:

@@ -11,19 +11,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import List, Optional, Tuple
+from typing import Optional
 
 from .setting import Failed, find
-from .tree import Part, Tree, attempt, explain, is_unreadable, pick
+from .tree import Part, Tree, attempt, attempt_or, explain, is_unreadable, pairs, pick
 
 UNIT = "shakedown-boot.service"
 CONFIG = "/etc/shakedown/boot.conf"
-
-
-def parse_settings(lines: list[str]) -> dict[str, str]:
-    """Parse `key=value` lines; header and comment lines start with #."""
-    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.lstrip().startswith("#"))
-    return {key.strip(): value.strip() for key, value in pairs}
 
 
 def _enabled(tree: Tree) -> bool:
@@ -37,7 +31,7 @@ def _enabled(tree: Tree) -> bool:
 
 def _settings(tree: Tree) -> dict[str, str]:
     try:
-        return parse_settings(tree.lines(CONFIG))
+        return pairs(tree.lines(CONFIG))
     except FileNotFoundError:
         return {}
 
@@ -59,11 +53,8 @@ def setting_at_boot(unit: Part, key: str) -> Optional[str]:
 
 def make(tree: Tree, key: str, value: str) -> str:
     """Make one setting; why it could not be made, else nothing."""
-    try:
-        setting, detail = find(key)
-    except KeyError:
-        return "no such setting: {}={}".format(key, value)
-    if not setting.by_unit or not setting.accepts(value):
+    setting, detail = attempt_or((None, ""), find, key)
+    if setting is None or not setting.by_unit or not setting.accepts(value):
         return "no such setting: {}={}".format(key, value)
     try:
         setting.make(tree, detail, value)
@@ -75,12 +66,6 @@ def make(tree: Tree, key: str, value: str) -> str:
     return ""
 
 
-def pairs(tree: Tree, arguments: List[str]) -> List[Tuple[str, str]]:
-    if arguments:
-        return [(key, value) for key, _, value in (pair.partition("=") for pair in arguments)]
-    return list(parse_settings(tree.lines(CONFIG)).items())
-
-
 def main() -> int:
     root = os.environ.get("SHAKEDOWN_ROOT", "")
     if not root and os.geteuid() != 0:
@@ -88,11 +73,12 @@ def main() -> int:
         return 1
     tree = Tree(root)
     try:
-        wanted = pairs(tree, sys.argv[1:])
+        arguments = [argument if "=" in argument else argument + "=" for argument in sys.argv[1:]]
+        wanted = pairs(arguments or tree.lines(CONFIG))
     except OSError as error:
         sys.stderr.write("shakedown-boot: {}: {}\n".format(error.filename, error.strerror))
         return 1
-    failures = [failure for failure in (make(tree, key, value) for key, value in wanted) if failure]
+    failures = [failure for failure in (make(tree, key, value) for key, value in wanted.items()) if failure]
     for failure in failures:
         sys.stderr.write("shakedown-boot: {}\n".format(failure))
     return 1 if failures else 0

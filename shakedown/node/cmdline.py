@@ -7,7 +7,7 @@ import shlex
 from typing import Optional
 
 from .rocm import numbers
-from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pairs
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?)=(.*)$")
@@ -19,9 +19,9 @@ def parse_words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def parse_grub_defaults(lines: list[str], values: Optional[dict[str, str]] = None) -> dict[str, str]:
-    """Return GRUB_CMDLINE_LINUX and .._DEFAULT after the shell assignments of one file, on top of `values`."""
-    values = dict(values or {})
+def parse_grub_defaults(lines: list[str]) -> list[str]:
+    """Return the arguments of GRUB_CMDLINE_LINUX and .._DEFAULT after the shell's assignments in these lines."""
+    values: dict[str, str] = {}
     for assignment in filter(None, map(_ASSIGNMENT.match, lines)):
         name, append, raw = assignment.groups()
         try:
@@ -30,7 +30,7 @@ def parse_grub_defaults(lines: list[str], values: Optional[dict[str, str]] = Non
             continue  # which a shell would refuse
         text = _filled_in(words[0] if words else "", values)
         values[name] = values.get(name, "") + text if append else text
-    return values
+    return parse_words(values.get("GRUB_CMDLINE_LINUX", "") + " " + values.get("GRUB_CMDLINE_LINUX_DEFAULT", ""))
 
 
 def _filled_in(text: str, values: dict[str, str]) -> str:
@@ -51,23 +51,13 @@ def _loader_entries(tree: Tree, kernel: str) -> list[str]:
     if not names:
         raise Unreadable("missing", "/boot/loader/entries")
     grubenv = tree.first("/boot/grub2/grubenv")
-    environment: dict[str, str] = {}
-    if grubenv:
-        environment = dict(line.split("=", 1) for line in tree.lines(grubenv) if "=" in line)
+    environment = pairs(tree.lines(grubenv)) if grubenv else {}
     saved = environment.get("saved_entry", "") + ".conf"
     running = [name for name in names if name.endswith("-{}.conf".format(kernel))]
     chosen = saved if saved in names else max(running or names, key=numbers)
     lines = tree.lines("/boot/loader/entries/" + chosen)
     options = [line.split(None, 1)[1] for line in lines if line.startswith("options ")]
     return parse_words(_filled_in(" ".join(options), environment))
-
-
-def _grub_defaults(tree: Tree) -> list[str]:
-    values = parse_grub_defaults(tree.lines("/etc/default/grub"))
-    for name in tree.names("/etc/default/grub.d"):
-        if name.endswith(".cfg"):
-            values = parse_grub_defaults(tree.lines("/etc/default/grub.d/" + name), values)
-    return parse_words(values.get("GRUB_CMDLINE_LINUX", "") + " " + values.get("GRUB_CMDLINE_LINUX_DEFAULT", ""))
 
 
 def _loader(tree: Tree, family: str) -> str:
@@ -86,7 +76,10 @@ def _persisted(tree: Tree, loader: str, kernel: str) -> list[str]:
         return _loader_entries(tree, kernel)
     generated = tree.first("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
     lines = attempt_or(None, tree.lines, generated) if generated else None
-    return _grub_defaults(tree) if lines is None else parse_grub_cfg(lines)
+    if lines is not None:
+        return parse_grub_cfg(lines)
+    sources = ["/etc/default/grub", *tree.conf_files(["/etc/default/grub.d"], ".cfg")]
+    return parse_grub_defaults([line for path in sources for line in tree.lines(path)])
 
 
 def read(tree: Tree, family: str, kernel: str) -> Part:
@@ -131,15 +124,10 @@ def parse_blacklist(lines: list[str]) -> list[str]:
     return names
 
 
-def _conf_lines(tree: Tree, folders: tuple[str, ...]) -> list[str]:
-    lines: list[str] = []
-    seen = set()
-    for folder in folders:
-        for name in tree.names_if_permitted(folder):
-            if name.endswith(".conf") and name not in seen:
-                lines += attempt_or([], tree.lines, folder + "/" + name)
-            seen.add(name)
-    return lines
+def _lines(tree: Tree, folders: tuple[str, ...], *more: str) -> list[str]:
+    """Return the lines of the files that this user may read."""
+    paths = [*tree.conf_files(folders, strict=False), *more]
+    return [line for path in paths for line in attempt_or([], tree.lines, path)]
 
 
 def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
@@ -152,12 +140,12 @@ def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
 
 def at_boot(tree: Tree) -> list[str]:
     """Return the modules that modules-load.d and Debian's /etc/modules load."""
-    return parse_list(_conf_lines(tree, _LOAD)) + parse_list(attempt_or([], tree.lines, "/etc/modules"))
+    return parse_list(_lines(tree, _LOAD, "/etc/modules"))
 
 
 def read_modules(tree: Tree, kernel: str, cmdline: Part) -> Part:
     loaded = attempt(lambda: sorted(line.split()[0] for line in tree.lines("/proc/modules")))
-    blacklisted = parse_blacklist(_conf_lines(tree, _PROBE))
+    blacklisted = parse_blacklist(_lines(tree, _PROBE))
     for name in ("modprobe.blacklist", "module_blacklist"):
         blacklisted += kernel_name(argument(cmdline["running"], name) or "").split(",")
     return {

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import pci, rocm, smi
-from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pairs, pick
 from .udev import Device, devices
 
 _AMD = "0x1002"
@@ -118,38 +118,28 @@ def counters(gpus: Any) -> dict[str, Any]:
 KFD = "/sys/class/kfd/kfd"
 
 
-def parse_properties(lines: list[str]) -> dict[str, int]:
-    pairs = (line.split() for line in lines)
-    return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
-
-
-def _nodes(tree: Tree) -> list[dict[str, int]]:
+def _nodes(tree: Tree, gpus: bool = True) -> list[dict[str, int]]:
+    """Return the properties of the nodes with SIMDs, or of those without."""
     folder = KFD + "/topology/nodes"
-    nodes = tree.names(folder)
-    if not nodes:
+    names = tree.names(folder)
+    if not names:
         raise Unreadable("missing", folder)
-    return [parse_properties(tree.lines("{}/{}/properties".format(folder, node))) for node in nodes]
-
-
-def _count(tree: Tree, gpus: bool) -> int:
-    return sum((node["simd_count"] > 0) == gpus for node in _nodes(tree))
-
-
-def _gpus(tree: Tree) -> int:
-    """Count GPUs: partitions of one differ in the lowest three bits of their place, a PCI address's function."""
-    return len({(node["domain"], node["location_id"] >> 3) for node in _nodes(tree) if node["simd_count"] > 0})
+    files = [pairs(tree.lines("{}/{}/properties".format(folder, name)), " ") for name in names]
+    nodes = [{key: int(value) for key, value in file.items() if value.isdigit()} for file in files]
+    return [node for node in nodes if (node["simd_count"] > 0) == gpus]
 
 
 def render_minors(tree: Tree) -> set[int]:
     """Return the minors of the render nodes that are in use: a GPU's own, or those of its configured partitions."""
-    return {node["drm_render_minor"] for node in _nodes(tree) if node["simd_count"] > 0}
+    return {node["drm_render_minor"] for node in _nodes(tree)}
 
 
 def read_kfd(tree: Tree) -> Part:
     return {
-        "gpus": attempt(_gpus, tree),
-        "gpu_nodes": attempt(_count, tree, True),
-        "cpu_nodes": attempt(_count, tree, False),
+        # Partitions of one GPU differ in the lowest three bits of their place, a PCI address's function.
+        "gpus": attempt(lambda: len({(node["domain"], node["location_id"] >> 3) for node in _nodes(tree)})),
+        "gpu_nodes": attempt(lambda: len(_nodes(tree))),
+        "cpu_nodes": attempt(lambda: len(_nodes(tree, gpus=False))),
     }
 
 

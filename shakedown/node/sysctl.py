@@ -48,21 +48,11 @@ def effective(assignments: list[Assignment], key: str) -> Optional[str]:
 
 def effective_files(tree: Tree, systemd: bool) -> list[str]:
     """Return the files that are read at boot, in their order."""
-    chosen: dict[str, str] = {}
-    for folder in FOLDERS:
-        for name in tree.names(folder):
-            if name.endswith(".conf"):
-                chosen.setdefault(name, folder + "/" + name)
-    files = [chosen[name] for name in sorted(chosen)]
+    files = tree.conf_files(FOLDERS)
     # systemd reads /etc/sysctl.conf only through a link in sysctl.d; the sysctl of other systems reads it last.
     if not systemd and tree.exists("/etc/sysctl.conf"):
         files.append("/etc/sysctl.conf")
     return [path for path in files if tree.exists(path)]
-
-
-def assignments(tree: Tree, systemd: bool) -> list[Assignment]:
-    """Return all that is assigned at boot, in order."""
-    return [found for path in effective_files(tree, systemd) for found in parse(tree.lines(path))]
 
 
 class NextBoot:
@@ -81,7 +71,8 @@ class NextBoot:
 
     def sysctl(self, key: str) -> Optional[str]:
         if self._assignments is None:
-            self._assignments = assignments(self._tree, self._systemd)
+            files = effective_files(self._tree, self._systemd)
+            self._assignments = [found for path in files for found in parse(self._tree.lines(path))]
         return effective(self._assignments, key)
 
 

@@ -12,13 +12,7 @@ from typing import Optional
 from .children import run_tool
 from .known import KNOWN
 from .setting import online_cpus
-from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
-
-
-def parse_os_release(lines: list[str]) -> dict[str, str]:
-    """Return the KEY=value pairs of os-release(5), quotes taken off."""
-    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-    return {key.strip(): value.strip().strip("\"'") for key, value in pairs}
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pairs, pick
 
 
 def family_of(release: dict[str, str]) -> str:
@@ -27,13 +21,15 @@ def family_of(release: dict[str, str]) -> str:
     return next((family for family, members in KNOWN["system"]["families"].items() if names & set(members)), "other")
 
 
-def service_manager(tree: Tree) -> str:
-    return "systemd" if tree.exists("/run/systemd/system") else "other"
+def _release(tree: Tree) -> dict[str, str]:
+    """Return the values of os-release(5), quotes taken off."""
+    found = pairs(tree.lines(tree.first("/etc/os-release") or "/usr/lib/os-release"))
+    return {key: value.strip("\"'") for key, value in found.items()}
 
 
 def read(tree: Tree) -> Part:
     nodename, kernel, arch, now, monotonic = tree.ask("machine", _machine)
-    release = attempt(lambda: parse_os_release(tree.lines(tree.first("/etc/os-release") or "/usr/lib/os-release")))
+    release = attempt(_release, tree)
     return {
         "hostname": attempt_or("", tree.text, "/proc/sys/kernel/hostname") or nodename,
         "boot_id": attempt(tree.text, "/proc/sys/kernel/random/boot_id"),
@@ -51,7 +47,7 @@ def read(tree: Tree) -> Part:
         "board_serial": attempt(tree.text, "/sys/class/dmi/id/board_serial"),
         "machine_id": attempt(tree.text, "/etc/machine-id"),
         "host_key": attempt(_host_key, tree),
-        "service_manager": service_manager(tree),
+        "service_manager": "systemd" if tree.exists("/run/systemd/system") else "other",
     }
 
 
@@ -66,15 +62,10 @@ def _host_key(tree: Tree) -> str:
     return " ".join(tree.text(tree.first(*paths) or paths[0]).split()[:2])
 
 
-def parse_cpuinfo(text: str) -> dict[str, str]:
-    """Return the fields of the first processor."""
-    pairs = (line.split(":", 1) for line in text.split("\n\n", 1)[0].splitlines() if ":" in line)
-    return {key.strip(): value.strip() for key, value in pairs}
-
-
 def read_cpu(tree: Tree) -> Part:
     # Only the beginning: the kernel writes this file processor by processor, and a rack's node has hundreds.
-    info = attempt(lambda: parse_cpuinfo(tree.raw("/proc/cpuinfo", 4096).decode("utf-8", "replace")))
+    text = attempt(lambda: tree.raw("/proc/cpuinfo", 4096).decode("utf-8", "replace"))
+    info = text if is_unreadable(text) else pairs(text.split("\n\n", 1)[0].splitlines(), ":")
     return {
         "model": attempt(pick, info, "model name"),
         "count": len(online_cpus(tree)),
@@ -85,13 +76,13 @@ def read_cpu(tree: Tree) -> Part:
 def read_memory(tree: Tree) -> Part:
     """Read memory by psutil, which leaves out huge pages, and the load."""
     memory = tree.psutil.virtual_memory()
-    huge = dict(line.split(":", 1) for line in tree.lines("/proc/meminfo") if line.startswith("Huge"))
+    fields = pairs(tree.lines("/proc/meminfo"), ":")
     return {
         "total_bytes": memory.total,
         "available_bytes": memory.available,
         "load_1m": float(tree.text("/proc/loadavg").split()[0]),
-        "hugepages_total": attempt(lambda: int(huge["HugePages_Total"])),
-        "hugepage_kb": attempt(lambda: int(huge["Hugepagesize"].split()[0])),
+        "hugepages_total": attempt(lambda: int(fields["HugePages_Total"])),
+        "hugepage_kb": attempt(lambda: int(fields["Hugepagesize"].split()[0])),
     }
 
 
@@ -105,11 +96,6 @@ def numa_nodes(tree: Tree) -> int:
 _STA_UNSYNC, _STA_NANO = 0x0040, 0x2000  # linux/timex.h
 _OFFSET_AT, _STATUS_AT = 8, 40  # of struct timex on 64-bit machines
 _TIMESYNC = "/run/systemd/timesync"
-
-
-def parse_chrony(line: str) -> float:
-    """Return the clock's offset in seconds by `chronyc -c tracking`: field 5 of its comma-separated line."""
-    return float(line.split(",")[4])
 
 
 def _timex() -> tuple[bool, float]:
@@ -136,13 +122,11 @@ def _service(tree: Tree) -> str:
 
 def read_clock(tree: Tree) -> Part:
     timex = attempt(_timex)
-    known = not isinstance(timex, dict)
+    synchronised, offset = (timex, timex) if is_unreadable(timex) else timex
     service = attempt(_service, tree)
-    offset = timex[1] if known else timex
     if service == "chronyd":  # it steers by frequency alone, so the kernel's own offset stays at 0
-        lines: list[str] = attempt(lambda: run_tool([tree.tool("chronyc"), "-c", "-n", "tracking"], 3))
-        offset = attempt(parse_chrony, lines) if isinstance(lines, str) else lines
-    return {"synchronised": timex[0] if known else timex, "service": service, "offset_s": offset}
+        offset = attempt(lambda: float(run_tool([tree.tool("chronyc"), "-c", "-n", "tracking"], 3).split(",")[4]))
+    return {"synchronised": synchronised, "service": service, "offset_s": offset}
 
 
 GROUPS = ("render", "video", "docker")
@@ -230,10 +214,7 @@ def groups_at_login(users: list[list[str]], groups: list[list[str]], user: str) 
 def limits_lines(tree: Tree) -> list[str]:
     """Return all that pam_limits reads, in its order: limits.conf, then limits.d by name."""
     paths = ["/etc/security/limits.conf"] if tree.exists("/etc/security/limits.conf") else []
-    paths += [
-        "/etc/security/limits.d/" + name for name in tree.names("/etc/security/limits.d") if name.endswith(".conf")
-    ]
-    return [line for path in paths for line in tree.lines(path)]
+    return [line for path in paths + tree.conf_files(["/etc/security/limits.d"]) for line in tree.lines(path)]
 
 
 def read_limits(tree: Tree, account: Part) -> Part:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from fnmatch import fnmatchcase
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 Part = Dict[str, Any]
 
@@ -64,6 +64,12 @@ def attempt_or(default: Any, reading: Callable[..., Any], *arguments: Any) -> An
 
 def is_unreadable(value: Any) -> bool:
     return isinstance(value, dict) and "unreadable" in value
+
+
+def pairs(lines: Iterable[str], separator: str = "=") -> Dict[str, str]:
+    """Return what the lines of a file assign; lines of comments begin with #."""
+    found = (line.partition(separator) for line in lines if separator in line and not line.lstrip().startswith("#"))
+    return {key.strip(): value.strip() for key, _, value in found}
 
 
 def pick(part: Any, *names: str) -> Any:
@@ -143,6 +149,13 @@ class Tree:
             return self.names(path)
         except PermissionError:
             return []
+
+    def conf_files(self, folders: Sequence[str], ending: str = ".conf", strict: bool = True) -> list[str]:
+        """Return the files of folders such as sysctl.d, by name: of one name that in the first folder. Not `strict`:
+        pass by the folders that this user may not read."""
+        names = self.names if strict else self.names_if_permitted
+        paths = {name: folder + "/" + name for folder in reversed(folders) for name in names(folder)}
+        return [path for name, path in sorted(paths.items()) if name.endswith(ending)]
 
     def matching(self, path: str, pattern: str) -> list[str]:
         """Return the names in a folder that fit a shell pattern, sorted."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from .pci import is_bdf
-from .tree import Tree, Unreadable, attempt
+from .tree import Tree, Unreadable, attempt, pairs
 
 
 class Device(NamedTuple):
@@ -80,8 +80,8 @@ def _from_files(tree: Tree, subsystem: str, pattern: str, attributes: Dict[str, 
     for name in tree.matching(folder, pattern):
         path = tree.followed("{}/{}".format(folder, name))
         try:
-            lines = tree.lines(path + "/uevent") if tree.exists(path + "/uevent") else []
+            properties = pairs(tree.lines(path + "/uevent")) if tree.exists(path + "/uevent") else {}
             if all(tree.text("{}/{}".format(path, key)) == value for key, value in attributes.items()):
-                yield Device(name, path, dict(line.split("=", 1) for line in lines if "=" in line))
+                yield Device(name, path, properties)
         except OSError:
             continue  # it has gone meanwhile, or has no such attribute

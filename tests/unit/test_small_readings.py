@@ -14,11 +14,10 @@ from shakedown.catalogue.lines import records
 from shakedown.evidence.diagnosis.signs import of_another
 from shakedown.facts import records as node_records
 from shakedown.isolation.causes import Shape
-from shakedown.node import data, interfaces
+from shakedown.node import data, interfaces, system
 from shakedown.node.kernel_log import kernel_messages
 from shakedown.node.pci import DEVICES, registers
 from shakedown.node.safe_files import walk
-from shakedown.node.system import service_manager
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations import atomic
 from shakedown.runs.isolation import Problem
@@ -28,7 +27,7 @@ from shakedown.runs.isolation import Problem
 def test_systemd_manages_the_services_where_it_runs(tmp_path: Path, systemd: bool) -> None:
     if systemd:
         (tmp_path / "run/systemd/system").mkdir(parents=True)
-    assert service_manager(Tree(str(tmp_path))) == ("systemd" if systemd else "other")
+    assert system.read(Tree(str(tmp_path)))["service_manager"] == ("systemd" if systemd else "other")
 
 
 def test_a_function_without_extended_configuration_space_has_no_extended_register(tmp_path: Path) -> None:
