@@ -247,6 +247,43 @@ def test_ranks_of_one_node_alone_do_not_make_a_rank_of_another_node_the_odd_one(
         assert found is not None and (found.why, found.culprits) == ("other collective", culprits), nodes
 
 
+def test_one_node_s_word_names_no_rank_of_another_that_did_not_enter() -> None:
+    """A node that lies has a record of a collective that nobody else knows, while the others compute."""
+    computes = nccl(1, 5, over=5)
+    for nodes, named, among in (
+        (("a", "b", "c"), (), ("a", "b", "c")),
+        (("a", "b", "b"), (), ("a", "b")),
+        (("a", "a", "a"), (1, 2), ("a",)),
+    ):
+        records = [nccl(0, 6), computes, computes]
+        ranks = [rank_of(number, nodes[number], flight_of(data)) for number, data in enumerate(records)]
+        found = analyse(ranks, world_size=3)
+        assert found is not None and (found.culprits, found.nodes) == (named, among), nodes
+        diagnosis = decide(of_hang(found))
+        assert diagnosis is not None and diagnosis.origin == (among if named else ()), nodes
+    two = analyse([rank_of(n, f"node{n}", flight_of(nccl(n, 6 if n else 5, over=0 if n else 5))) for n in range(3)])
+    assert two is not None and two.culprits == (0,), "two nodes wait for it"
+    stopped = Rank(rank=1, node="b", state="T")
+    alone = analyse([rank_of(0, "a", flight_of(nccl(0, 6))), stopped])
+    assert alone is not None and alone.culprits == (1,), "the node itself reports that the process does not run"
+
+
+def test_a_node_s_word_makes_no_rank_a_member_of_the_others_group() -> None:
+    """C and D wait in a group of their own, for A: what A says of that group has them wait for B too."""
+
+    def rank(number: int, group: str, entered: int, over: int, members: tuple[int, ...]) -> Rank:
+        every = [Collective(group=group, sequence=at, operation="all_reduce", over=at <= over) for at in (5, entered)]
+        last, groups = {group: entered}, {group: members}
+        return Rank(
+            rank=number, node=f"node{number}", answered=True, collectives=tuple(every), last=last, groups=groups
+        )
+
+    honest = [rank(2, "of three", 6, 5, (0, 2, 3)), rank(3, "of three", 6, 5, (0, 2, 3)), rank(1, "0", 5, 5, ())]
+    for entered, culprits in ((6, ()), (5, (0,))):
+        found = analyse([rank(0, "of three", entered, 5, (0, 1, 2, 3)), *honest])
+        assert found is not None and found.culprits == culprits, entered
+
+
 def test_who_left_no_record_is_not_said_to_be_the_one_unless_its_process_does_not_run() -> None:
     silent = of_nccl(nccl(0, 5), nccl(1, 5), b"", nccl(3, 5))
     assert (silent.why, silent.culprits, silent.missing) == ("no answer", (), (2,))

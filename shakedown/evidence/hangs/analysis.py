@@ -103,13 +103,13 @@ def analyse(
     )
 
 
-def _members(ranks: Sequence[Rank], everybody: Sequence[int]) -> dict[str, set[int]]:
-    """Return the ranks of each process group: the ranks that any rank knows, and all that have a record of the group.
-    "0" is the first group that PyTorch makes, of all ranks."""
+def _members(ranks: Sequence[Rank], everybody: range) -> dict[str, set[int]]:
+    """Return the ranks of each process group: the job's ranks that any rank knows, and all that have a record of the
+    group. "0" is the first group that PyTorch makes, of all ranks."""
     groups: dict[str, set[int]] = defaultdict(set)
     for rank in ranks:
         for name, members in rank.groups.items():
-            groups[name] |= set(members)
+            groups[name] |= {number for number in members if number in everybody}
         for name in rank.last:
             groups[name].add(rank.rank)
     if "0" in groups:
@@ -180,29 +180,49 @@ _UNEVEN = ("scatter", "gather", "all_to_all", "alltoall", "broadcast", "barrier"
 def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silent: Sequence[int]) -> Hang | None:
     """Find the ranks that did not enter a collective in which others wait, and that wait in none themselves."""
     waited_for: dict[int, Collective] = {}
+    waiting: dict[int, list[int]] = defaultdict(list)  # rank -> the ranks that wait for it
     entered: dict[Collective, list[int]] = defaultdict(list)
     for rank in known.values():
         for collective in rank.waits_in:
             entered[collective].append(rank.rank)
+            own = {*rank.groups.get(collective.group, ())} if collective.group != "0" else set()
             for number in groups.get(collective.group, set()):
                 other = known.get(number)
+                if own and number not in own and not (other and collective.group in other.last):
+                    continue  # only ranks outside of the group report that this rank belongs to it
                 entered_last = other.last.get(collective.group, 0) if other and other.answered else -1
                 if number != rank.rank and entered_last < collective.sequence:
                     waited_for.setdefault(number, collective)
+                    waiting[number].append(rank.rank)
     culprits = sorted(number for number in waited_for if number not in known or not known[number].waits_in)
-    if not culprits:
-        return None
+    return _of_culprits(culprits, waited_for, waiting, entered, known, silent) if culprits else None
+
+
+def _of_culprits(
+    culprits: Sequence[int],
+    waited_for: Mapping[int, Collective],
+    waiting: Mapping[int, Sequence[int]],
+    entered: Mapping[Collective, Sequence[int]],
+    known: Mapping[int, Rank],
+    silent: Sequence[int],
+) -> Hang:
+    """Name the ranks for which two nodes wait, or another rank of their own node, or which do not run."""
     first = waited_for[culprits[0]]
     missing = sorted(number for number, collective in waited_for.items() if collective == first)
     came = sorted(entered[first])
     text = f"{_stand(len(came))} in {first}, which {_ranks(culprits)} did not enter"
     stopped = {number for number, rank in known.items() if rank.state in _STOPPED}
-    sure = [number for number in culprits if number not in silent or number in stopped]
-    left = [number for number in culprits if number not in sure]
+    left = [number for number in culprits if number in silent and number not in stopped]
     if left:  # it may have come there: nobody can say, so it is not said to be the one
         text += f" ({_ranks(left)} left no record)"
-    found = _made("missing" if sure else "no answer", sure, known, text, first, came, missing, culprits)
-    return found if sure else found.model_copy(update={"nodes": _nodes(left, known)})
+    open_ones = [number for number in culprits if number not in {*left, *stopped}]
+    alone = [number for number in open_ones if not _is_witnessed(known, number, waiting[number])]
+    if alone:
+        text += f" (one node alone reports that it waits for {_ranks(alone)})"
+    sure = [number for number in culprits if number not in {*left, *alone}]
+    found = _made("missing" if sure or alone else "no answer", sure, known, text, first, came, missing, culprits)
+    asked = [*left, *alone, *(rank for number in alone for rank in waiting[number])]
+    return found if sure else found.model_copy(update={"nodes": _nodes(asked, known)})
 
 
 def _nodes(numbers: Sequence[int], known: Mapping[int, Rank]) -> tuple[str, ...]:
