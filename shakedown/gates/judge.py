@@ -64,13 +64,16 @@ def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
         raise ValueError("; ".join(faults))
     fullest = fullest_log(logs)
     shape = shape_of([log.shape for log in logs.values() if log])
-    mlperf = next((log for log in logs.values() if log and log.mlperf), None)
+    of_mlperf = [log for log in logs.values() if log and log.mlperf]
+    mlperf = min(of_mlperf, key=lambda log: bool(log.mlperf and log.mlperf.through), default=None)  # the worst
+    # MLPerf stops where its goal is reached. Another node's lines of MLPerf say nothing of iterations, which may be bad.
+    counted = spec.iterations is not None or (fullest.iterations and not fullest.mlperf)
     lines, damaged = list(fullest.iterations), set(fullest.damaged)
     own = fullest.shape, fullest.no_numbers
     training = Training(lines, damaged, spec.iterations, shape, spec.resume_at, spec.resume_rtol, *own)
     return Observed(
         logs=Logs(logs, spec.unlogged, spec.rdma, spec.nccl_debug),
-        training=None if mlperf else training,
+        training=None if mlperf and not counted else training,
         in_image=_in_image(logs, spec.image),
         mlperf=mlperf,
         speed=_speed(fullest, shape, spec),

@@ -7,6 +7,7 @@ such JSON counts as damaged.
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ConfigDict
@@ -37,6 +38,15 @@ class MlperfRun(Frozen):
     begun_ms: int | None = None
     stopped_ms: int | None = None
 
+    @property
+    def through(self) -> bool:
+        """Return whether each run that began has stopped, with success."""
+        return _through(self.starts, self.statuses)
+
+
+def _through(starts: int, statuses: Sequence[str]) -> bool:
+    return 0 < starts <= len(statuses) and set(statuses) == {"success"}
+
 
 class MlperfReader:
     """Collects it from the lines of a log."""
@@ -66,9 +76,8 @@ class MlperfReader:
 
     @property
     def through(self) -> bool:
-        """Return whether each run that began has stopped, with success."""
-        statuses = self._values["statuses"]
-        return 0 < self._counts["starts"] <= len(statuses) and set(statuses) == {"success"}
+        """As the run's."""
+        return _through(self._counts["starts"], self._values["statuses"])
 
     def _take(self, key: str, value: Any, metadata: dict[str, Any], at: Any) -> None:
         at = at if isinstance(at, int) and 0 <= at < 1 << 53 else None

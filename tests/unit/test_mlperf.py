@@ -9,6 +9,7 @@ import pytest
 
 from shakedown.gates import Gate, NodeLog, read_log, verdict
 from shakedown.gates.benchmark import mlperf_run
+from shakedown.gates.judge import judge_log
 from shakedown.gates.offline import Request, judge_logs
 from shakedown.logs import form as log_form
 from shakedown.logs.form import forms
@@ -214,3 +215,16 @@ def test_a_time_that_no_clock_has_is_no_time() -> None:
     assert (
         judged(lines)["mlperf_run"].verdict == OK and "from begin to stop" not in judged(lines)["mlperf_run"].evidence
     )
+
+
+def test_lines_of_mlperf_on_another_node_take_no_training_from_its_gates() -> None:
+    """Any node can print them: the iterations of the job's own log are judged as well, and so is each such log."""
+    fields = "lm loss: {loss:.4f} | number of skipped iterations: 0 | number of nan iterations: 0 |"
+    rising = [f" iteration {at}/20 | {fields.format(loss=10 + at / 2)}\n" for at in range(1, 21)]
+    trained, through = read_log(rising), read_log(result())
+    verdicts = {gate.name: gate.verdict for gate in judge_log({"node1": through, "node2": trained}, {})}
+    assert (verdicts["mlperf_run"], verdicts["loss_falling"]) == (OK, FAIL)
+    aborted = read_log(result("aborted"))
+    for logs in ((through, aborted), (aborted, through)):
+        gates = judge_log(dict(zip(("node1", "node2"), logs, strict=True)), {})
+        assert next(gate.verdict for gate in gates if gate.name == "mlperf_run") == FAIL
