@@ -66,7 +66,7 @@ def from_logs(logs: LogsByNode, spec: JobSpec) -> Observed:
     shape = shape_of([log.shape for log in logs.values() if log])
     of_mlperf = [log for log in logs.values() if log and log.mlperf]
     mlperf = min(of_mlperf, key=lambda log: bool(log.mlperf and log.mlperf.through), default=None)  # the worst
-    # MLPerf stops where its goal is reached. Another node's lines of MLPerf say nothing of iterations, which may be bad.
+    # MLPerf stops where its goal is reached. Another node's lines of MLPerf say nothing of the iterations.
     counted = spec.iterations is not None or (fullest.iterations and not fullest.mlperf)
     lines, damaged = list(fullest.iterations), set(fullest.damaged)
     own = fullest.shape, fullest.no_numbers

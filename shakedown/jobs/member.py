@@ -11,7 +11,7 @@ from shakedown.jobs.answers import DeviceEvents, NoAnswer, Refused, Status
 from shakedown.jobs.launch import Clock, Job, Timeouts
 from shakedown.jobs.remote import Node
 from shakedown.logs.iterations import Iteration, LogReader
-from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, names_on_controller
+from shakedown.logs.kept_logs import BESIDE_LIMIT, LEADER, LOG_LIMIT, KeptLog, LogFile, names_on_controller
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.signatures import FailureScanner, Match, quoted
 
@@ -366,7 +366,11 @@ class Member:
             signer.take(self.name, log.path, log.sha256, found.signed)
 
     def _open(self, name: str, file: str) -> LogFile:
-        self._logs[name] = log = LogFile(name, self._folder / file, self._quota)
+        limit = LOG_LIMIT
+        if name not in (LEADER, *self._node.plan.logs):
+            own = (log.kept for known, log in self._logs.items() if known not in (LEADER, *self._node.plan.logs))
+            limit = BESIDE_LIMIT - sum(own)
+        self._logs[name] = log = LogFile(name, self._folder / file, self._quota, limit)
         return log
 
     def _keep(self, log: LogFile, data: bytes) -> None:

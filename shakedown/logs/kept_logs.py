@@ -1,13 +1,14 @@
 """What of a node's log was kept on the controller: how much there was, how much came, and the digest of that.
 
 A verdict rests on logs, so whether a log is whole is evidence like the log itself. Nothing that a node sends can fill
-the controller: `LOG_LIMIT` for one log, `RUN_LIMIT` for all logs of one job; what is beyond is not kept, as the
-record then says.
+the controller: `LOG_LIMIT` for one log, `BESIDE_LIMIT` for all that a node sends beside the job's own logs, `RUN_LIMIT`
+for a run, of which no node can take more than it leaves to the others; what is beyond is not kept, as the record says.
 """
 
 import hashlib
 import re
 import threading
+from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,6 +19,7 @@ from shakedown.common.text import file_name
 # Bytes. A training log has megabytes; RCCL's TRACE of eight ranks is what comes near to a gibibyte.
 LOG_LIMIT = 1 << 30
 RUN_LIMIT = 16 << 30
+BESIDE_LIMIT = 128 << 20  # records of a hang, samples, the kernel's lines, the output of setup and cleanup
 
 LEADER = "leader.log"
 _OF_THE_RUN = re.compile(r"^(?:\{run_dir\}/)?(?:\./)*")
@@ -40,13 +42,15 @@ class LogQuota:
     def __init__(self, limit: int = RUN_LIMIT) -> None:
         self.signer: Any = None  # LogSigner (shakedown/runs/signing/nodes.py)
         self._left = limit
+        self._taken = Counter[str]()
         self._lock = threading.Lock()
 
-    def take(self, wanted: int) -> int:
+    def take(self, wanted: int, node: str) -> int:
         """How many of the wanted bytes there is room for; they are taken."""
         with self._lock:
-            given = min(wanted, self._left)
+            given = max(min(wanted, (self._left - self._taken[node]) // 2), 0)
             self._left -= given
+            self._taken[node] += given
             return given
 
 
@@ -72,10 +76,12 @@ class LogFile:
         with self._lock:
             if self._file.closed or self.why:
                 return
-            rest = memoryview(data)[: self._quota.take(min(len(data), self._limit - self._kept))]
+            rest = memoryview(data)[: self._quota.take(min(len(data), self._limit - self._kept), self.path.parent.name)]
             if len(rest) < len(data):
-                whose, limit = ("a log", self._limit) if len(rest) == self._limit - self._kept else ("a run", RUN_LIMIT)
-                self.why = f"of {whose} no more than {limit} bytes are kept"
+                whose, limit = "a run", f"{RUN_LIMIT} bytes are kept, and of a node half of that"
+                if len(rest) == self._limit - self._kept:
+                    whose, limit = "such a log", f"{self._limit} bytes are kept"
+                self.why = f"of {whose} no more than {limit}"
             try:
                 while rest:
                     written = self._file.write(rest) or 0

@@ -51,14 +51,19 @@ def test_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
 
 
 def test_all_logs_of_a_run_share_its_room(tmp_path: Path) -> None:
-    quota = LogQuota(10)
-    first, second = (LogFile("leader.log", tmp_path / name / "leader.log", quota) for name in "ab")
-    first.write(b"123456")
-    second.write(b"123456")
-    first.size = second.size = 6
-    assert first.close().incomplete == ""
-    assert "4 of 6 bytes" in (said := second.close().incomplete)
-    assert "of a run" in said
+    """A node that sends without an end leaves the others as much as it takes itself, with all of its logs."""
+    quota = LogQuota(24)
+    greedy = [LogFile(name, tmp_path / "a" / name, quota) for name in ("leader.log", "more.log")]
+    for log in greedy:
+        log.write(b"1234567")
+        log.size = 7
+    honest = LogFile("leader.log", tmp_path / "b" / "leader.log", quota)
+    honest.write(b"123456")
+    honest.size = 6
+    assert greedy[0].close().incomplete == ""
+    assert "5 of 7 bytes" in (said := greedy[1].close().incomplete)
+    assert "of a run" in said and "of a node half" in said
+    assert honest.close().incomplete == ""
 
 
 def test_after_its_end_nothing_is_written_any_more(tmp_path: Path) -> None:

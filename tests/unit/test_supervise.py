@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from shakedown.evidence.results import JobResult
+from shakedown.jobs import member
 from shakedown.jobs.launch import Event, LaunchPlan
 from shakedown.jobs.supervise import Job, Timeouts, run_job
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
@@ -110,6 +111,19 @@ def jobs(tmp_path: Path) -> Jobs:
 def first(result: JobResult) -> tuple[str | None, str]:
     assert result.first_failure is not None, result
     return result.first_failure.node, result.first_failure.kind
+
+
+def test_what_a_node_sends_beside_the_job_s_own_logs_has_a_limit_in_all(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node names up to 256 files of a hang, and each could be as large as a training's log."""
+    monkeypatch.setattr(member, "BESIDE_LIMIT", 1500)
+    many = [["sh", "-c", "yes | head -c 1000"]]
+    result = jobs.run({"a": "train(5); say('x' * 3000)"}, setup=many, cleanup=many)
+    kept = {log.name: log for log in result.nodes[0].kept}
+    assert (kept["setup.log"].kept, kept["setup.log"].incomplete) == (1000, "")
+    assert kept["cleanup.log"].kept == 500 and "no more than 500 bytes" in kept["cleanup.log"].incomplete
+    assert kept["leader.log"].kept > 3000 and not kept["leader.log"].incomplete
 
 
 def test_a_job_whose_leaders_all_exit_with_0_is_completed(jobs: Jobs) -> None:
