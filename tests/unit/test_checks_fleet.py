@@ -264,6 +264,11 @@ def rack() -> dict[str, NodeState]:
         ({"cmdline.running": ["root=/dev/sdb1", "mitigations=off"]}, "cmdline.mitigations", "warn"),
         ({("sysctl", "vm.swappiness"): {"running": "1", "persisted": "1"}}, "sysctl.vm.swappiness", "warn"),
         ({"clock.service": "ntpd"}, "clock_service", "warn"),
+        (
+            {("settings", "nmi_watchdog"): {"running": unreadable("missing"), "persisted": None}},
+            "setting.nmi_watchdog",
+            "warn",
+        ),
         ({f"{NIC}.state": "DOWN"}, "nic_state", "warn"),
         ({f"{NIC}.gids": []}, "nic_gids", "warn"),
         ({f"{NIC}.lossless.trust": ["pcp"]}, "nic_trust", "warn"),

@@ -6,9 +6,12 @@ import base64
 import hashlib
 import io
 import json
+import os
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,3 +269,37 @@ def test_what_a_node_says_of_a_digest_is_taken_whole() -> None:
     said = {"digest": ONE, "compressed_bytes": 5, "token_server": "a:443"}
     assert parse_answer([json.dumps(said)]) == said
     assert parse_answer(['{"error": ["x"], "detail": 7}']) == {"error": "['x']", "detail": "7"}
+
+
+ENGINE = """#!/bin/sh
+case "$*" in
+"info --format {{.DockerRootDir}}") test $(basename $0) = docker && echo STORES/docker-data ;;
+"info --format {{.Store.GraphRoot}}") test $(basename $0) = podman && echo STORES/podman-data ;;
+"info --format {{json .DriverStatus}}") echo '[["Backing Filesystem","extfs"]]' ;;
+pull*) exec sleep 30 ;;
+esac
+"""
+
+
+@pytest.fixture(params=["docker", "podman"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An engine that says where it stores images, and whose pull never brings a byte."""
+    for folder in ("docker-data", "podman-data"):
+        (tmp_path / folder).mkdir()
+    script = tmp_path / request.param
+    script.write_text(ENGINE.replace("STORES", str(tmp_path)))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    job = {"engine": request.param, "name": "r/x", "stall_s": 0.1}
+    return pull_script.Engine(job, str(tmp_path))
+
+
+def test_room_is_that_of_the_folder_in_which_the_engine_stores(engine: Any, tmp_path: Path) -> None:
+    assert engine.room()[1] == str(tmp_path / f"{engine.job['engine']}-data")
+
+
+def test_a_pull_that_brings_nothing_is_ended_as_a_connection_that_broke(engine: Any) -> None:
+    before = time.monotonic()
+    with pytest.raises(pull_script.Failure, match="nothing arrived") as failure:
+        engine.pull("r/x@sha256:0", before + 60, "/proc")  # whose free bytes never change
+    assert failure.value.kind == "transport" and time.monotonic() - before < 20
