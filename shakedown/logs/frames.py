@@ -49,7 +49,7 @@ class Traceback:
             path = path.replace("\\", "/")  # of Windows
             self.places.append(f"/{path}:{function.rpartition(' ')[2]}")
             self.source, self.flush = "", text.startswith("File ")
-        elif (source := _SOURCE.match(text)) and (source[1] or not self.source):
+        elif (source := _SOURCE.match(text)) and (source[1] or not self.source or source[2].startswith("assert ")):
             self.source = source[2].rstrip(_DRAWN[0] + " \n")
         elif self.flush and not self.source and text.strip() and not FORMS["exception"].match(text):
             self.source = text.strip()
@@ -67,6 +67,7 @@ class Traceback:
 
     def words(self, exception: str) -> str:
         """Return the words of the exception; those of an assertion without any are in the source."""
+        exception = re.sub(r"(?<=Error)\s{1,8}:", ":", exception, count=1)  # of ranks that write at once
         bare = exception.strip().rstrip(":") == "AssertionError" and self.source.startswith("assert ")
         return f"AssertionError: {self.source}" if bare else exception
 

@@ -66,7 +66,7 @@ class Scanner:
 MISMATCH = "collective_mismatch"  # ranks that differ: what each of them has seen says which one
 _DATA = read_toml("shakedown.logs", "signatures.toml")
 _TRACEBACK, _EXIT_BARRIER, _CITES, _CITED = (_DATA[key] for key in ("traceback", "exit_barrier", "cites", "cited"))
-_IGNORED, _OF_BACKGROUND, _CHAINED = (tuple(_DATA[key]) for key in ("ignored", "background", "chained"))
+_IGNORED, _OF_BACKGROUND, _CHAINED, _RAISES = (tuple(_DATA[k]) for k in ("ignored", "background", "chained", "raises"))
 _OF_TRACEBACKS: tuple[str, ...] = (_TRACEBACK, *_IGNORED, *_OF_BACKGROUND, *_CHAINED)
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
 _MAX_PREFIX = 200  # characters before a line
@@ -208,7 +208,7 @@ class FailureScanner:
         for rank in [rank for rank, trace in self._pending.items() if trace.exception]:
             held = self._pending.pop(rank)
             self._end(held, rank, held.exception, f"{rank} {held.exception}")
-        cut = [trace for trace in self._pending.values() if not (trace.headless or trace.of_text)]
+        cut = [it for it in self._pending.values() if not (it.of_text or it.headless > it.source.startswith(_RAISES))]
         self._pending.clear()
         if not cut or self.matches or (self._late() and not self._trains):  # a place alone proves less than any line
             return self._confirm()
@@ -368,9 +368,7 @@ class FailureScanner:
             self._pass_over(f"{match.name} behind {end}", line)
         return None if end else self._keep(match, handled)
 
-    def _key(
-        self, match: Match
-    ) -> str:  # of each kind the first counts; while few differ, of each host of a merged log
+    def _key(self, match: Match) -> str:  # the first of a kind counts; while few differ, that of each host
         return f"{match.name} {self.hosts.host(match.line) if len(self.matches) < _MAX_PENDING else ''}"
 
     def _keep(self, match: Match, handled: bool = False) -> Match | None:

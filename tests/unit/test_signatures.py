@@ -526,6 +526,9 @@ def test_a_place_that_says_more_than_the_words_names_the_failure(words: str, pla
         ("megatron/core/pipeline_parallel/schedules.py", "forward_step"),
         ("torch/distributed/fsdp/fully_sharded_data_parallel.py", "forward"),
         ("peft/peft_model.py", "forward"),
+        ("verl/single_controller/base/decorator.py", "inner"),
+        ("vllm/v1/worker/gpu_worker.py", "load_model"),
+        ("torch/cuda/graphs.py", "capture"),
     ],
 )
 def test_a_frame_that_only_calls_what_it_got_names_no_failure_inside_of_that(path: str, function: str) -> None:
@@ -603,8 +606,17 @@ def test_an_assertion_without_words_is_read_by_its_source() -> None:
     assert first_failure(failed_in(*frames, exception="AssertionError")).name == "parallel_sizes"
     assert first_failure(failed_in(*frames, exception="AssertionError: why")).name != "parallel_sizes"
     assert read_scanner(lines_of("", "Traceback (most recent call last):", *frames)) == "parallel_sizes"
+    at_once = failed_in(frames[0], exception="AssertionError    : hook = run(x)FSDP wants 7 pieces")
+    assert first_failure(at_once).name == "wrapper_refused", "two ranks wrote at once"
     noted = [*failed_in(frames[0], exception="")[:-1], "--> 3     assert heads % tp_size == 0", "AssertionError: "]
     assert read_scanner(noted) == "parallel_sizes"
+
+
+@pytest.mark.parametrize(
+    "before", ["FAILED tests/run_test.py::TestRun::test_it[7-a b] - ", "ERROR tests/run_test.py - "]
+)
+def test_what_pytest_sums_up_names_the_failure(before: str) -> None:
+    assert first_failure([f"{before}AssertionError: FSDP wants 7 pieces"]).name == "wrapper_refused"
 
 
 @pytest.mark.parametrize(
@@ -854,6 +866,8 @@ def test_a_traceback_that_was_cut_is_named_by_where_it_passed_unless_a_line_says
         '  File "/opt/venv/lib/python3.10/site-packages/aiter/jit/core.py", line 588, in get_module\n',
     ]
     assert read_scanner(cut) == "attention_refused"
+    assert read_scanner([*cut[1:], "    assert self.pieces\n"]) == "attention_refused", "without its head"
+    assert read_scanner([*cut[1:], "    self.run()\n", "    assert 7\n"]) == "attention_refused", "of two ranks"
     assert read_scanner(["[rank1]: NCCL error: unhandled system error\n", *cut]) == "nccl_error"
     assert read_scanner(["(raylet) A worker died or was killed while executing a task\n", *cut]) == "cluster_node_lost"
 
