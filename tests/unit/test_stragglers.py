@@ -10,7 +10,16 @@ from bench import stragglers as bench
 from bench.trials import USUAL
 from shakedown.evidence.stragglers import model
 from shakedown.evidence.stragglers.judge import Layout, judged
-from shakedown.evidence.stragglers.model import MAX_WINDOWS, Limits, Measured, Stragglers, Window, WindowReader, lines
+from shakedown.evidence.stragglers.model import (
+    MAX_WINDOWS,
+    Limits,
+    Measured,
+    Stragglers,
+    Window,
+    WindowReader,
+    lines,
+    sentence,
+)
 from shakedown.gates.judgement import stragglers_of
 from shakedown.gates.nodes import no_straggler
 from shakedown.isolation.hints import from_stragglers
@@ -143,6 +152,32 @@ def test_one_slow_rank_makes_its_node_slow_and_a_node_tells_of_no_other() -> Non
     assert judged(measured | {"a": Measured(own=forged + measured["a"].own)}, layout, Limits()).slow == []
 
 
+def test_a_node_cannot_choose_the_windows_in_which_another_one_was_slow() -> None:
+    measured, layout = fleet(dict.fromkeys("abcde", 1.0))
+    assert measured["b"] and measured["c"]
+    twice = {window.first for window in measured["b"].own[1::3]}
+    slow = [w.model_copy(update={"own": w.own * (1.5 if w.first in twice else 1)}) for w in measured["b"].own]
+    measured |= {"b": Measured(own=tuple(slow))}
+    assert judged(measured, layout, Limits()).slow == []
+    chosen = Measured(own=tuple(window for window in measured["c"].own if window.first in twice))
+    result = judged(measured | {"c": chosen}, layout, Limits())
+    assert result.slow == [] and f"{len(twice)} windows of all ranks, and 5 are needed" in result.unknown
+    assert verdict(result) is Verdict.UNKNOWN
+
+
+def test_the_node_of_rank_0_reports_of_no_rank_that_reports_itself() -> None:
+    measured, layout = fleet(dict.fromkeys("abcde", 1.0))
+    assert measured["a"]
+    forged = [
+        w.model_copy(update={"rank": n, "own": 3 * w.own if n == 2 else w.own})
+        for w in measured["a"].own
+        for n in range(5)
+    ]
+    for own in (measured["a"].own, ()):
+        lies = judged(measured | {"a": Measured(own=own, reported=tuple(forged))}, layout, Limits())
+        assert lies.slow == [] and verdict(lies) is (Verdict.OK if own else Verdict.UNKNOWN)
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.floats(0.5, 2.0), min_size=24, max_size=24), st.integers(0, 3), st.floats(1.0, 10.0))
 def test_a_slower_node_never_turns_fail_into_ok(noise: list[float], which: int, more: float) -> None:
@@ -169,6 +204,7 @@ def test_megatron_tells_of_all_ranks_in_two_halves_and_of_two_otherwise() -> Non
     }
     (slow,) = judged({"n0": reader.measured()}, layout, Limits()).slow
     assert (slow.node, slow.level) == ("n2", "fail") and slow.slower == pytest.approx(0.97, abs=0.02)
+    assert sentence(slow).endswith("in every one, as n0 reports)"), "it is one node's word"
     assert judged({"n1": reader.measured()}, layout, Limits()).unknown == "no rank reported its own time"
     short = WindowReader()
     for each in text[0::3]:

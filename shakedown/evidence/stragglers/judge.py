@@ -1,7 +1,7 @@
 """From ranks' own times to the nodes that are slow. Pure: the same when a job ends and, offline, ever after."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,6 +12,7 @@ from shakedown.evidence import peers
 from shakedown.evidence.stragglers.model import Level, Limits, Measured, Own, Slow, Stragglers, Window
 
 LEAST_WINDOWS = 2
+_SHARE = 0.75  # of the windows of most ranks: who leaves out others can choose those in which a peer was slow
 LEAST_NODES = peers.LEAST_PEERS + 1
 _LAST_WINDOWS = 6  # fewer say nothing: one of four equal nodes is last in two windows in every sixteenth run
 _LAST_BY = 0.3  # at 0.2 one of 32 equal nodes of heavy tails (Student's t, 3 degrees) came out so in 1.3 % of runs
@@ -66,6 +67,9 @@ def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limi
         slow += found
         own += beside
         unknown += [why] if why else []
+    if not any(log and log.own for log in measured.values()):
+        first = next(name for name, ranks in layout.nodes.items() if 0 in ranks)
+        slow = [node.model_copy(update={"why": f"{node.why or 'in every one'}, as {first} reports"}) for node in slow]
     if silent:
         unknown.append(f"not every rank of {some(silent)} reported its own time")
     if cut := sorted(name for name, log in measured.items() if log and log.beyond):
@@ -80,7 +84,7 @@ def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limi
 
 
 def _own_times(measured: Mapping[str, Measured | None], layout: Layout) -> dict[int, dict[_Span, float]]:
-    """Rank -> window -> own time."""
+    """Rank -> window -> own time. Where ranks report their own times, the node of rank 0 reports of no others."""
     times: dict[int, dict[_Span, float]] = defaultdict(dict)
 
     def take(windows: Sequence[Window], ranks: range) -> None:
@@ -88,12 +92,11 @@ def _own_times(measured: Mapping[str, Measured | None], layout: Layout) -> dict[
             if window.rank in ranks:
                 times[window.rank].setdefault((window.first, window.last), window.own)
 
-    for name, ranks in layout.nodes.items():
-        log = measured.get(name)
-        if log is not None:
-            take(log.own, ranks)
-            if 0 in ranks:
-                take(log.reported, range(layout.world))
+    logs = [(ranks, log) for name, ranks in layout.nodes.items() if (log := measured.get(name))]
+    for ranks, log in logs:
+        take(log.own, ranks)
+    for ranks, log in logs if not times else ():
+        take(log.reported if 0 in ranks else (), range(layout.world))
     return dict(times)
 
 
@@ -122,8 +125,10 @@ def _of_role(
         return [], [], f"{reported}, and {LEAST_NODES} are needed"
     of_ranks = [times[rank].keys() for ranks in whole.values() for rank in ranks]
     spans = sorted(set(of_ranks[0]).intersection(*of_ranks[1:]))
-    if len(spans) < LEAST_WINDOWS:
-        return [], [], f"{counted(len(spans), 'window')} of all ranks, and {LEAST_WINDOWS} are needed"
+    usual = sum(count * 2 >= len(of_ranks) for count in Counter(span for own in of_ranks for span in own).values())
+    needed = max(LEAST_WINDOWS, math.ceil(_SHARE * usual))
+    if len(spans) < needed:
+        return [], [], f"{counted(len(spans), 'window')} of all ranks, and {needed} are needed"
     # Everybody's slowest rank: one slow GPU slows its node's every window, and equal nodes have equal ones.
     values = {name: [max(times[rank][span] for rank in ranks) for span in spans] for name, ranks in whole.items()}
     ladder: tuple[tuple[Level, float], ...] = (("fail", limits.fail), ("warn", limits.warn), ("notice", limits.notice))
