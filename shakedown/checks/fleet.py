@@ -5,10 +5,14 @@ value no node can be called right, so every node of the group is a suspect. No o
 node is made of, so an odd one out is a fail, or advice where `fleet.toml` says so.
 """
 
+import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import islice
+from functools import cache
+from itertools import accumulate
+from operator import itemgetter
 from statistics import median
 
 from shakedown.checks import machines
@@ -35,8 +39,6 @@ from shakedown.state.memory import Memory
 from shakedown.state.node import Gpu, Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 
 _MOST_VALUES = 8  # of a subject, in one finding
-_LONGEST = 1000  # characters of evidence
-_MOST_OTHERS = _LONGEST // 6  # nodes that have room in them
 _LAYOUTS = {
     "gpu_count": ("gpu_numa", "gpu_slots"),
     "nic_count": ("nic_numa", "nic_slots", "nic_names", "nic_network", "link.*"),
@@ -85,7 +87,7 @@ def outliers(
     return [
         *findings,
         *machines.findings(identities, several),
-        *_shared(alone),
+        *machines.shared(alone),
         *_clock_skew(clock_offsets or {}, desired),
     ]
 
@@ -100,9 +102,10 @@ def comparable(states: Mapping[str, NodeState], desired: Mapping[str, DesiredSta
         held.texts |= ask(_parts, desired.get(node), state)
         kinds.setdefault(repr((held, images[node])), (held, []))[1].append(node)
     facts = {nodes[0]: held for held, nodes in kinds.values()}  # of the first node of each kind
+    sizes = {nodes[0]: len(nodes) for _, nodes in kinds.values()}
     values = {node: dict(held.texts) for node, held in facts.items()}
     for subject in dict.fromkeys(subject for held in facts.values() for subject in held.amounts):
-        for node, label in _classes(subject, facts).items():
+        for node, label in _classes(subject, facts, sizes).items():
             values[node][subject] = label
     for node, rows in _rows(facts).items():
         values[node] |= rows
@@ -118,17 +121,26 @@ def comparable(states: Mapping[str, NodeState], desired: Mapping[str, DesiredSta
     return {node: values[first[node]] for node in states}
 
 
-def _classes(subject: str, facts: Mapping[str, Facts]) -> Values:
-    """Return the same text for amounts that agree within the subject's share, by the smallest of them."""
+def _classes(subject: str, facts: Mapping[str, Facts], sizes: Mapping[str, int]) -> Values:
+    """Return the same text for amounts that agree within the subject's share: those of most nodes, and apart from them
+    the others by the smallest. `sizes`: how many nodes have the same facts."""
     here = {node: held.amounts[subject] for node, held in facts.items() if subject in held.amounts}
     labels: Values = {node: amount for node, amount in here.items() if is_unreadable(amount)}
-    share = knowledge()["share"][subject]
-    least, label = None, ""
-    for amount, node in sorted((amount, node) for node, amount in here.items() if not is_unreadable(amount)):
-        if least is None or amount > least * (1 + share):
-            least, shown = amount, format_size(amount)
-            label = shown if shown != label else f"{amount} bytes"
-        labels[node] = label
+    most = 1 + knowledge()["share"][subject]
+    ordered = sorted((amount, node) for node, amount in here.items() if not is_unreadable(amount))
+    ends = [bisect_right(ordered, amount * most, key=itemgetter(0)) for amount, _ in ordered]
+    held = list(accumulate((sizes[node] for _, node in ordered), initial=0))
+    at = max(range(len(ordered)), key=lambda begin: held[ends[begin]] - held[begin], default=0)
+    end = ends[at] if ordered else 0
+    label, known = "", set[str]()
+    for part in (ordered[at:end], ordered[:at], ordered[end:]):
+        least = None
+        for amount, node in part:
+            if least is None or amount > least * most:
+                least, shown = amount, format_size(amount)
+                label = shown if shown not in known else f"{amount} bytes"
+                known.add(label)
+            labels[node] = label
     return labels
 
 
@@ -141,44 +153,6 @@ def _rows(facts: Mapping[str, Facts]) -> dict[str, Values]:
             for node, readings in here.items():
                 rows[node][f"{table}.{name}"] = readings.get(name, NONE)
     return rows
-
-
-def _shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
-    """Yield a finding for every node that has what another node has and must not, whatever their groups. A node that
-    claims what is of several others is the one that fails: they meet no node but that one, and its word alone is no
-    failure of theirs."""
-    single: dict[tuple[str, str], tuple[str, str]] = {}  # nearly every value has one holder alone
-    holders: dict[tuple[str, str], dict[str, str]] = {}
-    for node, state in states.items():
-        for kind, value, part in machines.own_values(state):
-            key = kind, value
-            if key in holders:
-                holders[key][node] = part
-            elif (holder := single.get(key)) and holder[0] != node:
-                holders[key] = {holder[0]: holder[1], node: part}
-            else:
-                single[key] = node, part
-    several = (key for key in single if key in holders and (key[0] == "address" or machines.is_own(key[1])))
-    repeated = {key: holders[key] for key in several}
-    met: dict[str, set[str]] = defaultdict(set)
-    for parts in repeated.values():
-        for node in parts:  # whether it meets one other node or several is all that counts
-            met[node].update(other for other in islice(parts, 3) if other != node)
-    for (kind, value), parts in repeated.items():
-        entry = knowledge()["unique"][kind]
-        for node in parts:
-            first = islice(((other, part) for other, part in parts.items() if other != node), _MOST_OTHERS)
-            others = ", ".join(f"{other} ({part})" for other, part in first)
-            claimed = len(met[node]) == 1 and all(len(met[other]) > 1 for other in met[node])
-            yield Finding(
-                name=f"fleet.{kind}.{value}",
-                node=node,
-                verdict=Verdict.WARN if claimed else Verdict(entry["verdict"]),
-                wanted=f"{'an' if kind == 'address' else 'a'} {kind} of its own",
-                actual=value,
-                evidence=f"{parts[node]}; the same {kind}: {others}"[:_LONGEST],
-                remedy=Remedy(text=entry["remedy"]),
-            )
 
 
 def _parts(desired: DesiredState | None, state: NodeState) -> Values:
@@ -350,12 +324,24 @@ def _equal(group: str, values: Values, nodes: int) -> Finding:
     )
 
 
+@cache
+def _agreeing(offsets: tuple[float, ...], limit: float) -> tuple[float, float]:
+    """Return the bounds between which most clocks lie within the limit of each other, in each way of choosing as many;
+    the bounds hold no clock where that is no majority. `offsets` are in order."""
+    counts = [bisect_right(offsets, begin + limit) - at for at, begin in enumerate(offsets)]
+    best = [at for at, count in enumerate(counts) if count == max(counts)]
+    if 2 * max(counts) <= len(offsets):
+        return math.inf, -math.inf
+    return offsets[best[-1]], offsets[best[0] + counts[best[0]] - 1]
+
+
 def _clock_skew(clocks: Mapping[str, tuple[float, float]], desired: Mapping[str, DesiredState]) -> Iterator[Finding]:
     """Check that the clocks lie within the limit. Where they do not, those further than half of it from the median are
-    suspects: one wrong clock must not make the others look wrong, nor must a slow exchange."""
+    suspects, and outside the limit with most others: one wrong clock must not make the others look wrong, nor must a
+    slow exchange."""
     if not clocks:
         return
-    offsets = [offset for offset, _ in clocks.values()]
+    offsets = sorted(offset for offset, _ in clocks.values())
     middle, spread = median(offsets), max(offsets) - min(offsets)
     for node, (offset, error) in clocks.items():
         limit = desired[node].system.clock_skew_s if node in desired else None
@@ -371,7 +357,8 @@ def _clock_skew(clocks: Mapping[str, tuple[float, float]], desired: Mapping[str,
                 evidence="the only node that was read",
             )
             continue
-        right = spread <= limit or abs(offset - middle) <= limit / 2
+        least, most = _agreeing(tuple(offsets), limit)
+        right = spread <= limit or abs(offset - middle) <= limit / 2 or least <= offset <= most
         surely = abs(offset - middle) - error > limit / 2
         text = "start the node's time service, or step its clock" if surely else "read it again when less is going on"
         yield Finding(

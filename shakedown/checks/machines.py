@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fnmatch import translate
 from ipaddress import ip_address, ip_network
+from itertools import islice
 from socket import AF_INET, AF_INET6, inet_pton
 
 from shakedown.checks.compare import comparison
@@ -22,6 +23,8 @@ BOOT, MACHINE, SERIAL, KEY, DEVICES = "boot id", "machine-id", "board serial", "
 Identities = dict[str, frozenset[str]]
 Repeated = tuple[list[str], set[str]]  # the names of one machine, and the identities that they share
 
+_LONGEST = 1000  # characters of evidence
+_MOST_OTHERS = _LONGEST // 6  # nodes that have room in them
 _MOST_COMPARED = 16  # machines that share an identity: a serial of "123456789" on every board needs no more
 _CLONED = {
     BOOT: "these nodes share one kernel: containers of one machine, or virtual machines resumed from one snapshot",
@@ -95,6 +98,44 @@ def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
     gpus = [] if is_unreadable(state.gpus) else [(gpu.serial, f"GPU {gpu.bdf}") for gpu in state.gpus]
     drives = [] if is_unreadable(state.nvme) else [(drive.serial, drive.name) for drive in state.nvme]
     yield from (("serial", serial, part) for serial, part in (*gpus, *drives) if not is_unreadable(serial))
+
+
+def shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
+    """Yield a finding for every node that has what another node has and must not, whatever their groups. A node that
+    claims what is of several others is the one that fails: they meet no node but that one, and its word alone is no
+    failure of theirs."""
+    single: dict[tuple[str, str], tuple[str, str]] = {}  # nearly every value has one holder alone
+    holders: dict[tuple[str, str], dict[str, str]] = {}
+    for node, state in states.items():
+        for kind, value, part in own_values(state):
+            key = kind, value
+            if key in holders:
+                holders[key][node] = part
+            elif (holder := single.get(key)) and holder[0] != node:
+                holders[key] = {holder[0]: holder[1], node: part}
+            else:
+                single[key] = node, part
+    several = (key for key in single if key in holders and (key[0] == "address" or is_own(key[1])))
+    repeated = {key: holders[key] for key in several}
+    met: dict[str, set[str]] = defaultdict(set)
+    for parts in repeated.values():
+        for node in parts:  # whether it meets one other node or several is all that counts
+            met[node].update(other for other in islice(parts, 3) if other != node)
+    for (kind, value), parts in repeated.items():
+        entry = knowledge()["unique"][kind]
+        for node in parts:
+            first = islice(((other, part) for other, part in parts.items() if other != node), _MOST_OTHERS)
+            others = ", ".join(f"{other} ({part})" for other, part in first)
+            claimed = len(met[node]) == 1 and all(len(met[other]) > 1 for other in met[node])
+            yield Finding(
+                name=f"fleet.{kind}.{value}",
+                node=node,
+                verdict=Verdict.WARN if claimed else Verdict(entry["verdict"]),
+                wanted=f"{'an' if kind == 'address' else 'a'} {kind} of its own",
+                actual=value,
+                evidence=f"{parts[node]}; the same {kind}: {others}"[:_LONGEST],
+                remedy=Remedy(text=entry["remedy"]),
+            )
 
 
 def agreeing(one: Identities, other: Identities) -> tuple[set[str], set[str]]:

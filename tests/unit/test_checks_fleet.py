@@ -177,6 +177,14 @@ def test_clocks_are_judged_by_their_spread() -> None:
     assert suspects(0.1, 40.0, 0.2, error=30.0) == ["node02"], "and no right one"
 
 
+@pytest.mark.parametrize("far", [7200.0, -7200.0])
+def test_one_wrong_clock_makes_no_other_one_wrong(far: float) -> None:
+    """The others lie within the limit of each other, though not all within half of it from their median."""
+    offsets = {node(n): (offset, 0.01) for n, offset in enumerate((0.0, 0.1, 0.2, 19.0, 20.0, far), 1)}
+    found = compare(6, {}, offsets=offsets)
+    assert [(each.node, each.name) for each in found] == [("node06", "fleet.clock_skew")]
+
+
 def test_the_limit_of_the_clocks_itself_is_within_it() -> None:
     def suspects(*offsets: float, error: float) -> dict[str, str]:
         clocks = {f"node{number:02d}": (offset, error) for number, offset in enumerate(offsets, start=1)}
@@ -298,6 +306,14 @@ def test_amounts_of_equal_machines_agree_within_their_share() -> None:
     total = 2048 * GIB
     scatter = {number: {"memory.total_bytes": total - number * GIB // 8} for number in range(1, 33)}
     assert compare(32, scatter) == []
+
+
+def test_an_amount_of_one_node_alone_parts_no_others() -> None:
+    """Equal machines scatter; one that has, or claims, a little less must not make the smallest of them the odd one."""
+    percent = 2048 * GIB // 100
+    scatter = (98.9, 100, 101, 101.3, 101.5, 101.7)
+    found = compare(6, {n: {"memory.total_bytes": int(amount * percent)} for n, amount in enumerate(scatter, 1)})
+    assert [(each.name, each.node, each.verdict) for each in found] == [("fleet.memory", "node01", Verdict.FAIL)]
 
 
 def test_what_belongs_to_one_node_alone_is_not_compared() -> None:
