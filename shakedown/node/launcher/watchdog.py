@@ -17,7 +17,8 @@ _TURN_S = 0.1  # how often children, the log and the lease are looked at; the re
 _CLEANUP_S = 60.0  # for each cleanup command
 _SIGTERM_S = 5.0  # the same after SIGTERM: a node that shuts down sends it, and waits up to 90 s for who stays
 _KILL_S = 10.0  # SIGKILL is repeated for so long; what is left then is reported
-_MARKS = 10_000  # times of log growth that are kept
+_MARKS = 4_000  # times of log growth that are kept: they have to fit into one answer (control.py)
+_ENTRIES = 200  # of a list that a person is to read
 _SIGN_S = 1.0  # between two signs of life for the guardian
 _REASON = 1000  # characters of a reason that are kept
 
@@ -290,9 +291,9 @@ class Watchdog:
             "exit_code": self._exit_code,
             "started_ago_s": None if self._started is None else now - self._started,
             "exited_ago_s": None if self._exited is None else now - self._exited,
-            "marks": [[size, now - at] for size, at in self._marks if size > offset],
-            "running_at_end": self._running_at_end,
-            "survivors": self._survivors,
+            "marks": [[size, round(now - at, 3)] for size, at in self._marks if size > offset],
+            "running_at_end": self._running_at_end[:_ENTRIES],
+            "survivors": self._survivors[:_ENTRIES],
             "cleanup_errors": self._cleanup_errors,
             "monotonic": now,
         }
