@@ -244,7 +244,7 @@ def test_a_folder_that_another_user_has_made_beforehand_is_refused(nodes: LocalN
 # -- the watchdog's requests -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("user", "below"), [(None, "/run/shakedown/shakedown-"), (SOMEBODY, "/tmp/shakedown-")])
+@pytest.mark.parametrize(("user", "below"), [(None, "/run/shakedown/shakedown."), (SOMEBODY, "/tmp/shakedown.")])
 def test_the_socket_lies_in_a_folder_that_others_cannot_enter(
     nodes: LocalNodes, prepare: Prepare, user: int | None, below: str
 ) -> None:
@@ -342,10 +342,10 @@ def test_an_answer_that_is_too_long_ends_nothing(requests: control.RequestSocket
 def test_a_dead_watchdogs_folder_goes_and_a_live_ones_and_others_stay(requests: control.RequestSocket) -> None:
     dead = control.RequestSocket()
     dead._server.close()  # as when it was killed
-    foreign = tempfile.mkdtemp(prefix="shakedown-", dir=safe_files.ROOTS_LOCKS)
+    foreign = tempfile.mkdtemp(prefix="shakedown.", dir=safe_files.ROOTS_LOCKS)
     os.chown(foreign, NOBODY, NOBODY)
-    fresh = tempfile.mkdtemp(prefix="shakedown-", dir=safe_files.ROOTS_LOCKS)
-    link = Path(safe_files.ROOTS_LOCKS, "shakedown-link")
+    fresh = tempfile.mkdtemp(prefix="shakedown.", dir=safe_files.ROOTS_LOCKS)
+    link = Path(safe_files.ROOTS_LOCKS, "shakedown.link")
     link.symlink_to(foreign)
     try:
         control.sweep()

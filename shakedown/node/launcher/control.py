@@ -25,7 +25,7 @@ from . import processes
 REQUEST_LIMIT = 16 << 10  # bytes
 ANSWER_LIMIT = 200 << 10  # bytes: what a socket takes as one datagram where nobody has changed net.core.wmem_default
 ANSWER_S = 3.0  # until the watchdog has answered
-_PREFIX = "shakedown-"
+_PREFIX = "shakedown."
 _SOCKET = "control"
 
 Answer = Callable[[Dict[str, Any]], Dict[str, Any]]
