@@ -28,7 +28,7 @@ from shakedown.evidence.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.evidence.results import Failure
 from shakedown.jobs.faults import StepTimes
 from shakedown.logs.kept_logs import KeptLog
-from shakedown.node.launcher import processes, standstill
+from shakedown.node.launcher import folder, processes, standstill
 from shakedown.runs.diagnosis import KeptLogs, signs_of
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from tests.nodes import launch_plan, until
@@ -141,7 +141,7 @@ def test_a_process_that_does_not_listen_gets_no_signal(tmp_path: Path) -> None:
     (tmp_path / "hang").mkdir()
     sleeper = subprocess.Popen(["sleep", "600"])
     try:
-        assert not standstill._listens(str(tmp_path), sleeper.pid, str(sleeper.pid))
+        assert not standstill._listens(folder.below(str(tmp_path), "hang"), sleeper.pid, str(sleeper.pid))
         answer = standstill.take(str(tmp_path), "no mark", os.getpid())
         assert sleeper.poll() is None
         assert f"hang/process-{sleeper.pid}.json" in answer["files"] and answer["late"] == []
@@ -427,7 +427,7 @@ def test_what_an_earlier_look_has_written_is_of_no_later_standstill(tmp_path: Pa
         (hang / name).write_text("{}")
     (hang / "flight-2.json").symlink_to(tmp_path / "kept")
     (tmp_path / "kept").write_text("x")
-    standstill._forget(str(tmp_path))
+    standstill._forget(folder.below(str(tmp_path), "hang"))
     assert {path.name: path.read_text() for path in hang.iterdir()} == {
         "failed-1.json": "{}", "nccl_1": "{}", "stacks-1-0.txt": ""
     }  # fmt: skip

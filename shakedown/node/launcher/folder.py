@@ -5,7 +5,6 @@ own are touched, never one whose watchdog lives."""
 from __future__ import annotations
 
 import base64
-import errno
 import hashlib
 import json
 import os
@@ -15,10 +14,10 @@ import shutil
 import stat
 import time
 import zlib
-from typing import Any, BinaryIO, Dict, List, Optional, Tuple
+from contextlib import suppress
+from typing import Any, Dict, List, Optional, Tuple
 
-from ..owners import closed
-from ..safe_files import FOLDER, Folder, sticky
+from ..safe_files import FOLDER, Folder, Unsafe, sound, walk
 from . import processes
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -43,41 +42,30 @@ def parent() -> str:
     """Return the folder that holds this user's run folders. Root takes $HOME only where no other user can write: sudo
     may leave it at the home of its caller."""
     home = os.environ.get("HOME")
-    if not home or (os.geteuid() == 0 and stranger(home)):
+    if not home or (os.geteuid() == 0 and refusal(home)):
         home = pwd.getpwuid(os.geteuid()).pw_dir
     return os.path.join(home, ".cache", "shakedown", "runs")
 
 
-def stranger(path: str) -> Optional[str]:
-    """Return the part of a path that another user than root could exchange, and its owner; None where there is none."""
-    path = os.path.realpath(path)
-    while True:
-        about = os.lstat(path) if os.path.lexists(path) else None
-        if about and not closed(about) and not sticky(about):
-            return "%s (owner %d, mode %04o)" % (path, about.st_uid, stat.S_IMODE(about.st_mode))
-        if path == "/":
-            return None
-        path = os.path.dirname(path)
+def refusal(path: str) -> str:
+    """Return why no file of this user goes into a folder, which another user could exchange; empty: it may go there."""
+    try:
+        sound(path, or_sticky=True)
+    except (Unsafe, OSError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return ""
 
 
-def _make_parent() -> str:
+def _make_parent() -> None:
     """Make `parent` where it is missing. Files in there are executed, so no other user may write there."""
     path = parent()
-    exchanged = stranger(path) if os.geteuid() == 0 else None
-    if exchanged:
-        raise Unusable("root's runs cannot be kept in %s: others can exchange %s" % (path, exchanged))
-    before = os.umask(0o077)
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-    finally:
-        os.umask(before)
+    (sound if os.geteuid() == 0 else walk)(path, 0o700)
     for place in (os.path.dirname(path), path):
         about = os.stat(place)
         if about.st_uid != os.geteuid():
             raise Unusable("%s belongs to uid %d: move it away" % (place, about.st_uid))
         if about.st_mode & 0o022:
             os.chmod(place, stat.S_IMODE(about.st_mode) & ~0o022)
-    return path
 
 
 def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
@@ -85,7 +73,7 @@ def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
     Raises Unusable when it is there already, or cannot be made or filled; nothing is left behind then."""
     path = path_of(run_id)
     try:
-        path = os.path.join(_make_parent(), os.path.basename(path))
+        _make_parent()
         os.mkdir(path, 0o700)
     except FileExistsError:
         raise Unusable("%s is there already: a run id is used once" % path) from None
@@ -142,58 +130,45 @@ def read_document(path: str) -> Dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def open_below(path: str, name: str, flags: int) -> int:
-    """Open what lies below a run folder, following no link: the job may have laid one. Raises OSError."""
-    here, last = _folder_of(path, name)
-    try:
-        return os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=here.fd)
-    except OSError as error:
-        raise _plainly(error) from None
-
-
-def remove_below(path: str, name: str) -> None:
-    """Remove a file below a run folder; the same errors."""
-    here, last = _folder_of(path, name)
-    here.remove(last)
-
-
-def _folder_of(path: str, name: str) -> Tuple[Folder, str]:
-    """Open the folder of a file, and return it with the file's name there."""
-    if name.startswith(path + os.sep):
-        name = name[len(path) + 1 :]
-    parts = name.split(os.sep)
-    if os.path.isabs(name) or os.pardir in parts:
-        raise PermissionError("it is not inside the run folder")
+def below(path: str, name: str) -> Folder:
+    """Open a folder below a run folder, following no link: the job may have laid one. Raises OSError."""
     here = Folder(os.open(path, FOLDER), path, "")
     try:
-        for part in filter(None, parts[:-1]):
+        for part in filter(None, name.split(os.sep)):
             here = here.down(part)
-    except OSError as error:
-        raise _plainly(error) from None
-    return here, parts[-1]
+    except NotADirectoryError:
+        raise PermissionError("a link is in the path, and links are not followed") from None
+    return here
 
 
-def _plainly(error: OSError) -> OSError:
-    if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return PermissionError("a link is in the path, and links are not followed")
-    return error
+def open_below(path: str, name: str, flags: int) -> int:
+    """Open a file below a run folder in the same way. Raises OSError, also for what is no regular file: reading a FIFO
+    would hang."""
+    if name.startswith(path + os.sep):
+        name = name[len(path) + 1 :]
+    above, _, last = name.rpartition(os.sep)
+    if os.path.isabs(name) or os.pardir in name.split(os.sep):
+        raise PermissionError("it is not inside the run folder")
+    try:
+        return below(path, above).open(last, flags)
+    except Unsafe as error:
+        raise PermissionError(str(error)) from None
 
 
 def open_log(path: str, name: str) -> int:
     """Open a log of the run folder, to append to it. Raises OSError where it is anything else than a file of its own:
     a job that writes in the folder may have put something there."""
     descriptor = open_below(path, name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    about = os.fstat(descriptor)
-    if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+    if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
-        raise PermissionError("%s is a link, or not a regular file" % name)
+        raise PermissionError("%s has a second name" % name)
     return descriptor
 
 
 def chunk(path: str, name: str, offset: int, limit: int) -> Tuple[bytes, int, int]:
     """Return up to `limit` bytes of a file below the run folder `path` from `offset`, the offset behind them, and the
-    file's size. Raises OSError, also where `name` is no regular file (reading a FIFO would hang) or a link."""
-    with _regular(path, name) as file:
+    file's size. Raises OSError."""
+    with os.fdopen(open_below(path, name, os.O_RDONLY), "rb") as file:
         file.seek(offset)
         data = file.read(limit)
         size = os.fstat(file.fileno()).st_size
@@ -203,7 +178,7 @@ def chunk(path: str, name: str, offset: int, limit: int) -> Tuple[bytes, int, in
 def digest(path: str, name: str, length: int, seconds: float) -> Tuple[Optional[str], int]:
     """Return SHA-256 of a file's first `length` bytes (None: that takes longer), and its size. Raises as `chunk`."""
     until, found = time.monotonic() + seconds, hashlib.sha256()
-    with _regular(path, name) as file:
+    with os.fdopen(open_below(path, name, os.O_RDONLY), "rb") as file:
         while length > 0:
             data = file.read(min(length, 1 << 20))
             if not data:
@@ -213,14 +188,6 @@ def digest(path: str, name: str, length: int, seconds: float) -> Tuple[Optional[
             if time.monotonic() > until:
                 return None, os.fstat(file.fileno()).st_size
         return found.hexdigest(), os.fstat(file.fileno()).st_size
-
-
-def _regular(path: str, name: str) -> BinaryIO:
-    descriptor = open_below(path, name, os.O_RDONLY)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError("not a regular file")
-    return os.fdopen(descriptor, "rb")
 
 
 def run_of_watchdog(pid: int) -> Optional[str]:
@@ -257,39 +224,30 @@ def sweep_old() -> Dict[str, Any]:
     kept: List[str] = []
     removed: List[str] = []
     size = 0
-    for path, touched in _newest_first(parent()):
+    for path, touched in _newest_first():
         age = now - touched
         old = age < _YEARS_S and (age > OLD_S or (len(kept) >= NEWEST and age > _DAY_S))
         if old and time.monotonic() - began < _BUDGET_S and not watchdog_of(path) and not remove(path):
             removed.append(os.path.basename(path))
         else:
             kept.append(os.path.basename(path))
-            paths = [os.path.join(base, name) for base, _, names in os.walk(path) for name in names]
-            size += sum(about.st_blocks * 512 for about in map(_about, paths) if about)
+            for base, _, names in os.walk(path):
+                with suppress(OSError):
+                    size += sum(os.lstat(os.path.join(base, name)).st_blocks * 512 for name in names)
     return {"kept": kept, "removed": removed, "bytes": size}
 
 
-def _newest_first(parent: str) -> List[Tuple[str, float]]:
-    """Return this user's run folders, each with the time of its last change."""
+def _newest_first() -> List[Tuple[str, float]]:
+    """Return this user's run folders, each with the time of its last change. None where there is no run yet; a folder
+    that cannot be used is found out by who makes one in it."""
     found = []
-    try:
-        names = os.listdir(parent)
-    except OSError:
-        return []  # no run yet; a folder that cannot be used is found out by who makes one in it
-    for name in names:
-        path = os.path.join(parent, name)
-        about = _about(path)
-        if about and stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and _RUN_ID.fullmatch(name):
-            inner = [_about(os.path.join(path, log)) for log in (LEADER_LOG, OWN)]
-            found.append((path, max([about.st_mtime, *(entry.st_mtime for entry in inner if entry)])))
+    with suppress(OSError):
+        for entry in os.scandir(parent()):
+            is_own = entry.is_dir(follow_symlinks=False) and entry.stat().st_uid == os.getuid()
+            if is_own and _RUN_ID.fullmatch(entry.name):
+                inner = (os.path.join(entry.path, name) for name in (".", LEADER_LOG, OWN))
+                found.append((entry.path, max(os.lstat(path).st_mtime for path in inner if os.path.lexists(path))))
     return sorted(found, key=lambda entry: entry[1], reverse=True)
-
-
-def _about(path: str) -> Any:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None
 
 
 def watchdog_of(path: str) -> List[processes.Process]:

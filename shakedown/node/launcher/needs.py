@@ -105,9 +105,9 @@ def _data(need: Dict[str, Any], _environment: Dict[str, str]) -> str:
 
 def _room(need: Dict[str, Any], _environment: Dict[str, str]) -> str:
     path: str = need["path"] or folder.parent()
-    other = folder.stranger(path) if need["path"] else ""
-    if other or (need["path"] and not os.path.isdir(path)):
-        return "no files are written in %s: %s" % (path, "others can exchange " + other if other else "it is no folder")
+    refused = folder.refusal(path) if need["path"] else ""
+    if refused:
+        return "no files are written in %s: %s" % (path, refused)
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     if not os.access(path, os.W_OK | os.X_OK):

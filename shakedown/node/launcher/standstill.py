@@ -19,6 +19,8 @@ import time
 from contextlib import suppress
 from typing import Any, Dict, List, Optional
 
+from ..owners import own_file
+from ..safe_files import FILE, Folder, Unsafe
 from . import folder, processes
 from .processes import kernel_text
 
@@ -39,15 +41,16 @@ _ASK, _STACK = signal.SIGUSR2, signal.SIGUSR1  # what a rank that listens has ha
 def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     """Write it all down, within `SECONDS`. Returns the files, below the run folder, and what could not be had."""
     until = time.monotonic() + SECONDS
-    _forget(path)
+    hang = folder.below(path, FOLDER)
+    _forget(hang)
     found = sorted(processes.members(mark, watchdog), key=lambda process: process.pid)
     ranks = [(process, _environment(process.pid)) for process in found[:_PROCESSES]]
     names = {process: "%d" % _inner(process.pid) for process, _ in ranks}
-    listening = [process for process, _ in ranks if _listens(path, process.pid, names[process])]
+    listening = [process for process, _ in ranks if _listens(hang, process.pid, names[process])]
     signalled = time.time()
     for process in listening:
         processes.send(process, _ASK)
-    _ask_nccl(path)
+    _ask_nccl(hang)
     documents = [_about(process, environment) for process, environment in ranks]
     for process in listening:
         processes.send(process, _STACK)
@@ -56,27 +59,27 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     for document in documents:
         if program and time.monotonic() < until - 3:
             document["stacks"] = _spied(program, document["pid"])
-        _write(path, "process-%d.json" % document["pid"], document)
+        _write(hang, "process-%d.json" % document["pid"], document)
     running = [names[process] for process in listening if process.state not in "Tt"]
-    wanted = ["flight-%s.json" % name for name in running] + [_stacks_of(path, name) for name in running]
-    while time.monotonic() < until and not all(_has(path, name) for name in wanted):
+    wanted = ["flight-%s.json" % name for name in running] + [_stacks_of(hang, name) for name in running]
+    while time.monotonic() < until and not all(_has(hang, name) for name in wanted):
         time.sleep(0.1)
-    late = [name for name in wanted if not _has(path, name)]
+    late = [name for name in wanted if not _has(hang, name)]
     seconds = round(time.monotonic() - until + SECONDS, 3)
-    _write(path, "node.json", {"processes": len(found), "ras": ras, "at": signalled, "seconds": seconds, "late": late})
-    written = [name for name in _listed(os.path.join(path, FOLDER)) if _NAME.fullmatch(name)]
+    _write(hang, "node.json", {"processes": len(found), "ras": ras, "at": signalled, "seconds": seconds, "late": late})
+    written = [name for name in sorted(hang.names()) if _NAME.fullmatch(name)]
     files = ["%s/%s" % (FOLDER, name) for name in written if not name.endswith((".pipe", ".partial"))]
     return {"files": files[:_FILES], "late": late, "processes": len(found)}
 
 
-def _forget(path: str) -> None:
+def _forget(hang: Folder) -> None:
     """Remove what an earlier look has written: a rank that does not answer now must not seem to have answered."""
-    for name in _listed(os.path.join(path, FOLDER)):
-        with suppress(OSError):
+    for name in hang.names():
+        with suppress(OSError, Unsafe):
             if name.startswith("stacks-"):  # the rank keeps it open, and its name says that it listens
-                os.close(folder.open_below(path, "%s/%s" % (FOLDER, name), os.O_WRONLY | os.O_TRUNC))
+                os.close(hang.open(name, os.O_WRONLY | os.O_TRUNC))
             elif name.startswith(("flight-", "process-")):
-                folder.remove_below(path, "%s/%s" % (FOLDER, name))
+                hang.remove(name)
 
 
 def _about(process: processes.Process, environment: Dict[str, str]) -> Dict[str, Any]:
@@ -124,16 +127,16 @@ def _inner(pid: int) -> int:
     return int(inner[-1]) if inner else pid
 
 
-def _listens(path: str, pid: int, name: str) -> bool:
+def _listens(hang: Folder, pid: int, name: str) -> bool:
     """Return whether a process waits for both signals, which would end another, and shows that by its file."""
     caught = int(_status(pid).get("SigCgt", "0"), 16)
     both = caught >> (_ASK - 1) & 1 and caught >> (_STACK - 1) & 1
-    return bool(both) and bool(_stacks_of(path, name))
+    return bool(both) and bool(_stacks_of(hang, name))
 
 
-def _stacks_of(path: str, name: str) -> str:
+def _stacks_of(hang: Folder, name: str) -> str:
     """Return the name of the file that a process made for its stacks; empty where it has none."""
-    return next((entry for entry in _listed(os.path.join(path, FOLDER)) if entry.startswith("stacks-%s-" % name)), "")
+    return next((entry for entry in sorted(hang.names()) if entry.startswith("stacks-%s-" % name)), "")
 
 
 def _unacknowledged(pid: int) -> List[Dict[str, Any]]:
@@ -157,12 +160,12 @@ def _address(text: str) -> str:
     return ".".join(str(byte) for byte in reversed(bytes.fromhex(digits)))
 
 
-def _ask_nccl(path: str) -> None:
+def _ask_nccl(hang: Folder) -> None:
     """Have PyTorch's own threads dump where they wait for it at a pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE)."""
-    for name in _listed(os.path.join(path, FOLDER)):
+    for name in hang.names():
         if name.startswith("pipe_") and name.endswith(".pipe"):
             with suppress(OSError):  # no process listens
-                pipe = folder.open_below(path, "%s/%s" % (FOLDER, name), os.O_WRONLY)
+                pipe = os.open(name, os.O_WRONLY | FILE, dir_fd=hang.fd)
                 os.write(pipe, b"1")
                 os.close(pipe)
 
@@ -200,7 +203,7 @@ def _ours(pid: int, program: str) -> bool:
         if os.stat("/proc/%d/ns/mnt" % pid).st_ino != os.stat("/proc/self/ns/mnt").st_ino:
             return False
         if os.geteuid() == 0:
-            return folder.stranger(program) is None
+            return bool(own_file(program))
         return {os.stat("/proc/%d" % pid).st_uid, os.stat(program).st_uid} <= {0, os.geteuid()}
     except OSError:
         return False
@@ -225,15 +228,12 @@ def _listed(path: str) -> List[str]:
         return []
 
 
-def _write(path: str, name: str, document: Dict[str, Any]) -> None:
-    descriptor = folder.open_below(path, "%s/%s" % (FOLDER, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+def _write(hang: Folder, name: str, document: Dict[str, Any]) -> None:
+    with os.fdopen(hang.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w", encoding="utf-8") as file:
         json.dump(document, file, indent=1)
 
 
-def _has(path: str, name: str) -> bool:
+def _has(hang: Folder, name: str) -> bool:
     """Return whether the file has come, since `_forget`."""
-    try:
-        return os.lstat(os.path.join(path, FOLDER, name)).st_size > 0
-    except OSError:
-        return False
+    about = hang.look(name)
+    return about is not None and about.st_size > 0
