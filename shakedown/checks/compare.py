@@ -170,14 +170,9 @@ def compare_several(
 def nothing_there(wanted: Any, *, count: int, why: str, unit: str | None = None) -> Comparison:
     """Judge a request about devices of which there are none. Where `count` of them are wanted, nothing was seen to be
     right: unknown, and `why` names the finding that says more. Where none is wanted all is well."""
-    return comparison(
-        Verdict.UNKNOWN if count else Verdict.OK,
-        wanted=wanted,
-        actual=None if count else "none wanted",
-        evidence=why if count else "none is wanted: count is 0",
-        remedy=NO_DEVICE,
-        unit=unit if count else None,
-    )
+    if count:
+        return comparison(Verdict.UNKNOWN, wanted, None, why, NO_DEVICE, unit=unit)
+    return comparison(Verdict.OK, wanted, "none wanted", "none is wanted: count is 0")
 
 
 def common(values: Mapping[str, Any]) -> Any:

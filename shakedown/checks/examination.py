@@ -20,6 +20,7 @@ from shakedown.checks.compare import comparison
 from shakedown.checks.fleet_facts import follows
 from shakedown.checks.missing import name_missing
 from shakedown.checks.waivers import on_node, waive
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, printable
 from shakedown.desired.models import DesiredState
 from shakedown.desired.resolve import at_home
@@ -151,17 +152,16 @@ class Examination:
         """Return what a node is without the other nodes, worked out once for each reading."""
         reading = self.readings[node]
         if node not in self._alone or self._alone[node][0] is not reading:
-            self._alone[node] = reading, self._findings_of(node)
+            if reading.state is None:
+                found = [unreached(node, reading.why, reading.tried)]
+            else:
+                desired = on_node(self.desired[node], node)
+                common = self._common.get(node) if desired is self.desired[node] else None
+                ask = partial(self._ask, common or self._first(desired))
+                found = checks.evaluate(desired, reading.state, node, ask)
+            self._alone[node] = reading, found
             self.uncompared = True
         return self._alone[node][1]
-
-    def _findings_of(self, node: str) -> list[Finding]:
-        reading = self.readings[node]
-        if reading.state is None:
-            return [unreached(node, reading.why, reading.tried)]
-        desired = on_node(self.desired[node], node)
-        common = self._common.get(node) if desired is self.desired[node] else None
-        return checks.evaluate(desired, reading.state, node, partial(self._ask, common or self._first(desired)))
 
     def _first(self, desired: DesiredState) -> DesiredState:
         content = desired.model_dump_json(include=checks.sections(), exclude={"rdma": {"cabling"}})
@@ -225,11 +225,8 @@ class Examination:
 
     def warnings(self) -> dict[str, list[str]]:
         """Return the names of the findings that are advice, by node; they have no part in any verdict."""
-        found = {
-            node: [finding.name for finding in findings if finding.verdict == Verdict.WARN and not finding.waiver]
-            for node, findings in self.findings.items()
-        }
-        return {node: names for node, names in found.items() if names}
+        every = ((node, finding) for node, findings in self.findings.items() for finding in findings)
+        return grouped((node, f.name) for node, f in every if f.verdict == Verdict.WARN and not f.waiver)
 
     def fixable(self, node: str) -> list[Finding]:
         """Return the findings of a node that an operation would fix."""
@@ -238,10 +235,7 @@ class Examination:
 
 def resting(findings: Iterable[Finding]) -> str:
     """Return which nodes' verdicts rest on which waivers, in a sentence; nothing where none does."""
-    nodes: dict[str, dict[str, None]] = defaultdict(dict)
-    for finding in findings:
-        if finding.waiver:
-            nodes[finding.waiver][finding.node] = None
+    nodes = grouped(dict.fromkeys((finding.waiver, finding.node) for finding in findings if finding.waiver))
     count = len({node for held in nodes.values() for node in held})
     what = ", ".join(f"{printable(name)} ({few(held)})" for name, held in nodes.items())
     rest = "verdict of 1 node rests" if count == 1 else f"verdicts of {count} nodes rest"

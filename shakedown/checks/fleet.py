@@ -7,7 +7,7 @@ node is made of, so an odd one out is a fail, or advice where `fleet.toml` says 
 
 import math
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -16,7 +16,7 @@ from operator import itemgetter
 from statistics import median
 
 from shakedown.checks import machines
-from shakedown.checks.compare import read_again
+from shakedown.checks.compare import comparison, read_again
 from shakedown.checks.fleet_facts import (
     NONE,
     Facts,
@@ -28,6 +28,7 @@ from shakedown.checks.fleet_facts import (
     knowledge,
     of_gpus,
 )
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted
 from shakedown.desired.hca import library_digest
 from shakedown.desired.models import DesiredState
@@ -36,7 +37,7 @@ from shakedown.hosts import named
 from shakedown.state import images as references
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.memory import Memory
-from shakedown.state.node import Gpu, Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
+from shakedown.state.node import Lossless, NodeState, RdmaDevice, Reading, is_unreadable
 
 _MOST_VALUES = 8  # of a subject, in one finding
 _LAYOUTS = {
@@ -65,11 +66,8 @@ def outliers(
     """
     identities = {node: machines.identities(state) for node, state in states.items()}
     several = machines.repeated(identities)
-    members: dict[str, list[str]] = defaultdict(list)
-    for node in states:
-        members[groups.get(node, "")].append(node)
     findings: list[Finding] = []
-    for group, nodes in members.items():
+    for group, nodes in grouped((groups.get(node, ""), node) for node in states).items():
         values = comparable({node: states[node] for node in nodes}, desired)
         kinds = {id(of_node): of_node for of_node in values.values()}
         wanted = [desired[node] for node in nodes if node in desired]
@@ -161,7 +159,8 @@ def _parts(desired: DesiredState | None, state: NodeState) -> Values:
     if not is_unreadable(state.gpus) and state.gpus:
         blocks = {block for gpu in state.gpus if not is_unreadable(gpu.firmware) for block in gpu.firmware}
         for block in sorted(blocks):
-            values[f"gpu_firmware.{block}"] = of_gpus(state.gpus, [_firmware(block, gpu) for gpu in state.gpus])
+            firmware = [held if is_unreadable(held := gpu.firmware) else held.get(block, NONE) for gpu in state.gpus]
+            values[f"gpu_firmware.{block}"] = of_gpus(state.gpus, firmware)
         unread = next((gpu.firmware for gpu in state.gpus if is_unreadable(gpu.firmware)), None)
         # Without a name there is no block to miss it by, so that it was read at all is compared too.
         values["gpu_firmware"] = "read" if blocks or unread is None else unread
@@ -175,10 +174,6 @@ def _parts(desired: DesiredState | None, state: NodeState) -> Values:
     if provider and (digest := library_digest(provider, state.verbs)):
         values[f"provider_library.{provider.name}"] = digest
     return values
-
-
-def _firmware(block: str, gpu: Gpu) -> Reading[str]:
-    return gpu.firmware if is_unreadable(gpu.firmware) else gpu.firmware.get(block, NONE)
 
 
 _SILENT = "not reported"  # by the driver
@@ -258,14 +253,20 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bo
     unread = {node: value for node, value in here.items() if is_unreadable(value) and not declared}
     if unread:
         wanted, where = _some([value for value, _ in ranking]), named(read)
-        yield from (_unread(subject, node, value, wanted, where) for node, value in unread.items())
+        for node, reading in unread.items():
+            evidence = f"{reading}; it was read on {where}"
+            found = comparison(Verdict.UNKNOWN, wanted, None, evidence, read_again(reading))
+            yield found.finding(f"fleet.{subject}", node)
     if len(ranking) == 1:
         return
     split = ranking[0][1] == ranking[1][1] or 2 * ranking[0][1] < len(read)
     if (split and declared) or (is_listed(subject, "majority") and 2 * ranking[0][1] <= len(read)):
         return
     usual = ranking[0][0]
-    sides = _sides(ranking, read)
+    holders = grouped((value, node) for node, value in read.items())
+    # The text stands in the finding of each node that differs, so it is as long for 4,000 nodes as for 40: every node
+    # has its own value in a finding of its own.
+    sides = _some([f"{value}: {named(holders[value])}" for value, _ in ranking])
     wanted = f"one value on {group or 'all nodes'}, there is no majority" if split else usual
     remedy = Remedy(
         text=f"decide which value of {subject} is right, since no value has a majority, and change the others"
@@ -274,24 +275,8 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, declared: bo
     )
     for node, value in read.items():
         if split or value != usual:
-            yield Finding(
-                name=f"fleet.{subject}",
-                node=node,
-                verdict=Verdict.WARN if advice else Verdict.FAIL,
-                wanted=wanted,
-                actual=value,
-                evidence=sides,
-                remedy=remedy,
-            )
-
-
-def _sides(ranking: Sequence[tuple[str, int]], read: Mapping[str, str]) -> str:
-    """Return the values with their nodes. The text stands in the finding of each node that differs, so it is as long
-    for 4,000 nodes as for 40: every node has its own value in a finding of its own."""
-    holders: dict[str, list[str]] = defaultdict(list)
-    for node, value in read.items():
-        holders[value].append(node)
-    return _some([f"{value}: {named(holders[value])}" for value, _ in ranking])
+            found = comparison(Verdict.WARN if advice else Verdict.FAIL, wanted, value, sides, remedy)
+            yield found.finding(f"fleet.{subject}", node)
 
 
 def _some(texts: Sequence[str]) -> str:
@@ -299,29 +284,14 @@ def _some(texts: Sequence[str]) -> str:
     return "; ".join([*texts[:_MOST_VALUES], more] if len(texts) > _MOST_VALUES + 1 else texts)
 
 
-def _unread(subject: str, node: str, reading: Unreadable, wanted: str, where: str) -> Finding:
-    return Finding(
-        name=f"fleet.{subject}",
-        node=node,
-        verdict=Verdict.UNKNOWN,
-        wanted=wanted,
-        evidence=f"{reading}; it was read on {where}",
-        remedy=read_again(reading),
-    )
-
-
 def _equal(group: str, values: Values, nodes: int) -> Finding:
     """State that the comparison was made, and of what: silence would not tell equal from not compared."""
     seen = [subject for subject, value in values.items() if not is_unreadable(value)]
-    return Finding(
-        name="fleet",
-        node="",
-        verdict=Verdict.OK if seen else Verdict.UNKNOWN,
-        wanted=f"as the other nodes of {group}" if group else "as the other nodes",
-        actual="as they are" if seen else None,
-        evidence=f"compared over {counted(nodes, 'node')}: {', '.join(seen) or 'nothing could be read'}",
-        remedy=None if seen else Remedy(text="repair what keeps the other readings of this node, then check again"),
-    )
+    wanted = f"as the other nodes of {group}" if group else "as the other nodes"
+    evidence = f"compared over {counted(nodes, 'node')}: {', '.join(seen) or 'nothing could be read'}"
+    remedy = Remedy(text="repair what keeps the other readings of this node, then check again")
+    verdict, actual = (Verdict.OK, "as they are") if seen else (Verdict.UNKNOWN, None)
+    return comparison(verdict, wanted, actual, evidence, remedy).finding("fleet", "")
 
 
 @cache
@@ -347,28 +317,17 @@ def _clock_skew(clocks: Mapping[str, tuple[float, float]], desired: Mapping[str,
         limit = desired[node].system.clock_skew_s if node in desired else None
         if limit is None:
             continue
+        wanted = f"within {limit:g} s of each other"
         if len(clocks) == 1:
-            yield Finding(
-                name="fleet.clock_skew",
-                node=node,
-                verdict=Verdict.OK,
-                wanted=f"within {limit:g} s of each other",
-                actual="no other",
-                evidence="the only node that was read",
-            )
+            alone = comparison(Verdict.OK, wanted, "no other", "the only node that was read")
+            yield alone.finding("fleet.clock_skew", node)
             continue
         least, most = _agreeing(tuple(offsets), limit)
         right = spread <= limit or abs(offset - middle) <= limit / 2 or least <= offset <= most
         surely = abs(offset - middle) - error > limit / 2
         text = "start the node's time service, or step its clock" if surely else "read it again when less is going on"
-        yield Finding(
-            name="fleet.clock_skew",
-            node=node,
-            verdict=Verdict.OK if right else Verdict.FAIL if surely else Verdict.UNKNOWN,
-            wanted=f"within {limit:g} s of each other",
-            actual=round(offset - middle, 3),
-            unit="s",
-            evidence=f"against the median of {counted(len(clocks), 'node')}, {spread:.3f} s apart; "
-            f"read to within {error:.3f} s",
-            remedy=None if right else Remedy(text=text),
-        )
+        apart = f"against the median of {counted(len(clocks), 'node')}, {spread:.3f} s apart"
+        evidence, off = f"{apart}; read to within {error:.3f} s", round(offset - middle, 3)
+        verdict = Verdict.OK if right else Verdict.FAIL if surely else Verdict.UNKNOWN
+        found = comparison(verdict, wanted, off, evidence, Remedy(text=text), unit="s")
+        yield found.finding("fleet.clock_skew", node)

@@ -56,13 +56,9 @@ def in_order(readings: Iterable[Reading[Any]]) -> Reading[str]:
 
 
 def _joined(readings: list[Reading[Any]], mark: str, arrange: Callable[[list[str]], Sequence[str]]) -> Reading[str]:
-    texts: list[str] = []
-    for reading in readings:
-        text = text_of(reading)
-        if is_unreadable(text):
-            return text
-        texts.append(text)
-    return mark.join(arrange(texts))
+    texts: list[Any] = list(map(text_of, readings))
+    unread = next((text for text in texts if is_unreadable(text)), None)
+    return unread or mark.join(arrange(texts))
 
 
 Values = dict[str, Reading[str]]  # subject -> reading of this node
@@ -149,13 +145,10 @@ def _facts(things: Sequence[Any], of: str) -> Iterator[tuple[str, Sequence[Readi
 
 def _machine(state: NodeState, facts: Facts) -> None:
     facts.texts |= {name: text_of(reading) for name, (reading,) in _facts([state], "node")}
-    facts.texts["hugepages"] = _hugepages(state)
-    facts.amounts["memory"] = state.memory.total_bytes
-
-
-def _hugepages(state: NodeState) -> Reading[str]:
     total, size = state.memory.hugepages_total, state.memory.hugepage_kb
-    return next((reading for reading in (total, size) if is_unreadable(reading)), f"{total} of {size} KiB")
+    unread = next((reading for reading in (total, size) if is_unreadable(reading)), None)
+    facts.texts["hugepages"] = unread or f"{total} of {size} KiB"
+    facts.amounts["memory"] = state.memory.total_bytes
 
 
 def _software(state: NodeState, desired: DesiredState | None, facts: Facts) -> None:
@@ -234,7 +227,10 @@ def _interfaces(_: DesiredState | None, state: NodeState) -> Facts:
     fabric = [interface for interface in interfaces if interface.name in order]
     if fabric:
         facts.texts["nic_mtu"] = different(interface.mtu.running for interface in fabric)
-        addresses = [_with_vlans(port, interfaces) for port in sorted(fabric, key=lambda port: order[port.name])]
+        addresses = [  # of an interface and of its VLANs (`eth0.7`), whose traffic it carries
+            [text for other in interfaces if f"{other.name}.".startswith(f"{port.name}.") for text in other.ipv4]
+            for port in sorted(fabric, key=lambda port: order[port.name])
+        ]
         facts.texts["nic_netmask"] = different(map(_netmask, addresses))
         facts.texts["nic_network"] = in_order(map(_network, addresses))
     if devices:
@@ -271,12 +267,6 @@ def node_interfaces(interfaces: Iterable[Interface]) -> Iterator[Interface]:
 @functools.lru_cache
 def _is_local(interface: str) -> bool:
     return any(fnmatchcase(interface, pattern) for pattern in knowledge()["interfaces"]["local"])
-
-
-def _with_vlans(interface: Interface, interfaces: Iterable[Interface]) -> list[str]:
-    """Return the addresses of an interface and of its VLANs (`eth0.7`), whose traffic it carries."""
-    above = [other for other in interfaces if other.name.startswith(f"{interface.name}.")]
-    return [text for other in (interface, *above) for text in other.ipv4]
 
 
 def _netmask(addresses: Iterable[str]) -> str:

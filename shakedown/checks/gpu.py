@@ -27,20 +27,15 @@ def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
         if not instinct:
             return Comparison(verdict=Verdict.OK, wanted=0, actual=0, evidence="PCI bus")
         choice = " or ".join(f'gpu="{name}"' for name in sorted(set(instinct.values())))
-        return comparison(
-            Verdict.FAIL,
-            wanted=0,
-            actual=len(found),
-            evidence=f"profile {desired.gpu.profile}, but the PCI bus has {_places(found)}",
-            remedy=Remedy(text=f"set {choice} in the inventory: this node has Instinct GPUs"),
-        )
+        evidence = f"profile {desired.gpu.profile}, but the PCI bus has {_places(found)}"
+        remedy = Remedy(text=f"set {choice} in the inventory: this node has Instinct GPUs")
+        return comparison(Verdict.FAIL, wanted, len(found), evidence, remedy)
     if len(found) == wanted:
         return Comparison(verdict=Verdict.OK, wanted=wanted, actual=wanted, evidence=_places(found))
-    driver = "; the driver is up (/dev/kfd)" if not is_unreadable(state.devices.kfd) else ""
-    text = "reseat or replace the GPU that is missing, and power-cycle the node"
-    return comparison(
-        Verdict.FAIL, wanted, len(found), (_places(found) or "no GPU on the PCI bus") + driver, Remedy(text=text)
-    )
+    evidence = _places(found) or "no GPU on the PCI bus"
+    evidence += "; the driver is up (/dev/kfd)" if not is_unreadable(state.devices.kfd) else ""
+    remedy = Remedy(text="reseat or replace the GPU that is missing, and power-cycle the node")
+    return comparison(Verdict.FAIL, wanted, len(found), evidence, remedy)
 
 
 register(__name__, "gpu_model", "gpu_partition", "gpu_link")
@@ -53,14 +48,9 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
     wanted = desired.gpu.xgmi_links
     gpus = [] if is_unreadable(state.gpus) or not desired.gpu.count or wanted is None else state.gpus
     if gpus and not is_unreadable(state.gpu_tool) and all(missing(gpu.xgmi_links) for gpu in gpus):
-        return comparison(
-            Verdict.DRIFT,
-            wanted=wanted,
-            actual="not reported",
-            evidence=f"amdsmi {state.gpu_tool} has no function for links",
-            remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
-            unit="links up",
-        )
+        evidence = f"amdsmi {state.gpu_tool} has no function for links"
+        remedy = Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None")
+        return comparison(Verdict.DRIFT, wanted, "not reported", evidence, remedy, unit="links up")
     return next(iter(compare("gpu_xgmi", desired, state)), None)
 
 
@@ -114,13 +104,8 @@ def _processes(state: NodeState) -> Comparison:
     for gpu in [] if is_unreadable(state.gpus) else state.gpus:  # amdsmi also lists those without a queue
         holders.update({str(user.pid): user.name for user in ([] if is_unreadable(gpu.processes) else gpu.processes)})
     remedy = Remedy(text="wait for these processes or ask their owners; none of them is ended from here")
-    return comparison(
-        Verdict.FAIL if holders else Verdict.OK,
-        wanted="no process",
-        actual=holders or "no process",
-        evidence="processes that hold a GPU, by pid",
-        remedy=remedy,
-    )
+    verdict, evidence = Verdict.FAIL if holders else Verdict.OK, "processes that hold a GPU, by pid"
+    return comparison(verdict, "no process", holders or "no process", evidence, remedy)
 
 
 @check_wanted("kfd_topology", "gpu.count", follows=GPUS, waivable=False)
@@ -131,16 +116,10 @@ def kfd_topology(desired: DesiredState, state: NodeState, count: int) -> Compari
     seen = state.kfd.gpu_nodes if whole else state.kfd.gpus
     if is_unreadable(seen):
         return unknown(count, seen)
-    right = seen == count
     remedy = Remedy(text="reload amdgpu or reboot: dmesg names the GPU that the driver did not initialise")
-    return comparison(
-        Verdict.OK if right else Verdict.FAIL,
-        wanted=count,
-        actual=seen,
-        evidence="/sys/class/kfd/kfd/topology/nodes",
-        remedy=remedy,
-        unit="GPU nodes" if whole else f"GPUs, in {partition}",
-    )
+    verdict, evidence = Verdict.OK if seen == count else Verdict.FAIL, "/sys/class/kfd/kfd/topology/nodes"
+    unit = "GPU nodes" if whole else f"GPUs, in {partition}"
+    return comparison(verdict, count, seen, evidence, remedy, unit=unit)
 
 
 @check_wanted("rocm_version", "gpu.rocm_min")
@@ -152,16 +131,12 @@ def rocm_version(desired: DesiredState, state: NodeState, least: str) -> Compari
     if is_unreadable(installed) and not missing(installed):
         return unknown(f">= {least}", installed)
     if is_unreadable(installed):
-        version, actual = None, "none installed"
-    else:
-        version, actual = parse_version(installed), installed
-        if version is None:
-            evidence = f"{installed!r} is not a version"
-            return Comparison(verdict=Verdict.UNKNOWN, wanted=f">= {least}", evidence=evidence, remedy=remedy)
-    right = version is not None and version >= (parse_version(least) or ())
-    return comparison(
-        Verdict.OK if right else Verdict.FAIL, f">= {least}", actual, source if version else str(installed), remedy
-    )
+        return comparison(Verdict.FAIL, f">= {least}", "none installed", str(installed), remedy)
+    version = parse_version(installed)
+    if version is None:
+        return comparison(Verdict.UNKNOWN, f">= {least}", None, f"{installed!r} is not a version", remedy)
+    right = version >= (parse_version(least) or ())
+    return comparison(Verdict.OK if right else Verdict.FAIL, f">= {least}", installed, source, remedy)
 
 
 @check_wanted("rccl", "gpu.rccl", follows=("rocm_version",))

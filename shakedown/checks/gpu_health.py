@@ -75,9 +75,8 @@ def _judge_pages(_: Gpu, pages: BadPages) -> Judgement:
     if not is_unreadable(pages.limit) and 0 < pages.limit <= count:
         return Judgement(Verdict.FAIL, shown, Remedy(text="drain the node and have the GPU (OAM) exchanged"))
     if not is_unreadable(pages.limit) and pages.limit and count >= NEAR * pages.limit:
-        return Judgement(
-            Verdict.WARN, shown, Remedy(text="replace the GPU (OAM) at the next service: AMD does at the limit")
-        )
+        service = Remedy(text="replace the GPU (OAM) at the next service: AMD does at the limit")
+        return Judgement(Verdict.WARN, shown, service)
     if pages.pending or pages.unreservable:
         words = f"{shown}, of them {pages.pending + pages.unreservable} still in use"
         return Judgement(Verdict.WARN, words, Remedy(text="reboot the node, or reload the driver, to retire the pages"))

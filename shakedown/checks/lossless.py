@@ -3,6 +3,7 @@ to be told the same, which is the site's."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -68,10 +69,7 @@ def rdma_congestion(desired: DesiredState, state: NodeState) -> Comparison | Non
         unread = next((value for value in readings.values() if is_unreadable(value)), None)
         return values if unread is None or any(values[name] != wanted[name] for name in values) else unread
 
-    def right(seen: dict[str, Any], wanted: dict[str, int]) -> bool:
-        return seen == wanted
-
-    return _compare(desired, state, wanted or None, {}, read, right, "the driver's files", _CONGESTION)
+    return _compare(desired, state, wanted or None, {}, read, operator.eq, "the driver's files", _CONGESTION)
 
 
 def _compare(

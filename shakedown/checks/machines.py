@@ -15,6 +15,7 @@ from socket import AF_INET, AF_INET6, inet_pton
 
 from shakedown.checks.compare import comparison
 from shakedown.checks.fleet_facts import knowledge, node_interfaces
+from shakedown.common.lists import grouped
 from shakedown.hosts import named
 from shakedown.state.findings import Finding, Remedy, Verdict
 from shakedown.state.node import NodeState, Reading, is_unreadable
@@ -127,15 +128,11 @@ def shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
             first = islice(((other, part) for other, part in parts.items() if other != node), _MOST_OTHERS)
             others = ", ".join(f"{other} ({part})" for other, part in first)
             claimed = len(met[node]) == 1 and all(len(met[other]) > 1 for other in met[node])
-            yield Finding(
-                name=f"fleet.{kind}.{value}",
-                node=node,
-                verdict=Verdict.WARN if claimed else Verdict(entry["verdict"]),
-                wanted=f"{'an' if kind == 'address' else 'a'} {kind} of its own",
-                actual=value,
-                evidence=f"{parts[node]}; the same {kind}: {others}"[:_LONGEST],
-                remedy=Remedy(text=entry["remedy"]),
-            )
+            verdict = Verdict.WARN if claimed else Verdict(entry["verdict"])
+            wanted = f"{'an' if kind == 'address' else 'a'} {kind} of its own"
+            evidence = f"{parts[node]}; the same {kind}: {others}"[:_LONGEST]
+            found = comparison(verdict, wanted, value, evidence, Remedy(text=entry["remedy"]))
+            yield found.finding(f"fleet.{kind}.{value}", node)
 
 
 def agreeing(one: Identities, other: Identities) -> tuple[set[str], set[str]]:
@@ -172,19 +169,14 @@ def repeated(known: Mapping[str, Identities]) -> dict[str, Repeated]:
             elif same != mine:
                 machine_of[node] = same
                 shared[same] |= agreeing(known[node], known[same])[0]
-    members: dict[str, list[str]] = defaultdict(list)
-    for node in known:
-        members[machine_of.get(node, node)].append(node)
+    members = grouped((machine_of.get(node, node), node) for node in known)
     return {node: (names, shared[first]) for first, names in members.items() if len(names) > 1 for node in names}
 
 
 def _alike(known: Mapping[str, Identities]) -> dict[tuple[str, str], list[str]]:
     """Return the nodes that share an identity, by the identity, those of one boot first."""
-    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in (BOOT, DEVICES, SERIAL, KEY, MACHINE):
-        for node, mine in known.items():
-            for value in sorted(mine.get(name, ()))[:1]:
-                alike[name, value].append(node)
+    names = (BOOT, DEVICES, SERIAL, KEY, MACHINE)
+    alike = grouped(((name, min(mine[name])), node) for name in names for node, mine in known.items() if mine.get(name))
     return {key: nodes for key, nodes in alike.items() if len(nodes) > 1}
 
 

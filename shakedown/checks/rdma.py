@@ -62,16 +62,9 @@ def rdma_gid(desired: DesiredState, state: NodeState, _wanted: int) -> Compariso
     evidence += [str(reason) for reason in reasons] + _remarks(found, desired.rdma.usual_gid_index)
     without = {name: "none" for name, result in results.items() if isinstance(result, NoGid) and not result.unread}
     verdict = Verdict.FAIL if without else Verdict.UNKNOWN if reasons or not found else Verdict.OK
-    remedy = Remedy(
-        text="give the interface named an address (GIDs follow addresses); fe80 GIDs are not used, they hang gloo"
-    )
-    return comparison(
-        verdict,
-        wanted=wanted,
-        actual=without or (common({name: f"index {index}" for name, index in found.items()}) if found else None),
-        evidence="; ".join(evidence),
-        remedy=remedy if without else NO_DEVICE,
-    )
+    actual = without or (common({name: f"index {index}" for name, index in found.items()}) if found else None)
+    text = "give the interface named an address (GIDs follow addresses); fe80 GIDs are not used, they hang gloo"
+    return comparison(verdict, wanted, actual, "; ".join(evidence), Remedy(text=text) if without else NO_DEVICE)
 
 
 @check_wanted("rdma_firmware", "rdma.count", follows=NICS)
@@ -84,8 +77,7 @@ def rdma_firmware(desired: DesiredState, state: NodeState, count: int) -> Compar
     usual = max(read, key=read.count, default="equal on all")
     remedy = Remedy(text="flash the devices named to the firmware of the others, with the vendor's tool")
     if not versions:
-        why = none_there(desired.rdma)
-        return nothing_there(usual, count=count, why=why)
+        return nothing_there(usual, count=count, why=none_there(desired.rdma))
     return compare_several(usual, versions, usual.__eq__, remedy=remedy)
 
 
@@ -137,13 +129,9 @@ def provider_driver(desired: DesiredState, state: NodeState, provider: Provider)
         operation="provider.driver",
         arguments={"provider": provider.name, "folder": provider.config_dirs[0]},
     )
-    return comparison(
-        Verdict.OK if files else Verdict.DRIFT,
-        wanted=f"driver {provider.name}",
-        actual=", ".join(files) or "not named",
-        evidence=f"files of libibverbs.d: {', '.join(state.verbs.drivers) or 'none'}",
-        remedy=remedy,
-    )
+    verdict, actual = Verdict.OK if files else Verdict.DRIFT, ", ".join(files) or "not named"
+    evidence = f"files of libibverbs.d: {', '.join(state.verbs.drivers) or 'none'}"
+    return comparison(verdict, f"driver {provider.name}", actual, evidence, remedy)
 
 
 def _shown(library: ProviderLibrary) -> str:

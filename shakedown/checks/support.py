@@ -67,13 +67,9 @@ def environment(desired: DesiredState, state: NodeState) -> Iterator[Comparison]
     cautions = {caution.variable: caution for family in families().values() for caution in family.cautions}
     for variable, caution in cautions.items():
         if desired.gpu.profile in caution.gpus and given.get(variable) == caution.value:
-            yield comparison(
-                Verdict.WARN,
-                wanted="not set",
-                actual=caution.value,
-                evidence=f"{'smoke' if variable in of_site else 'gpu'}.environment: {caution.why}",
-                remedy=Remedy(text=f"take {variable} out of the inventory's environment"),
-            ).about(variable)
+            evidence = f"{'smoke' if variable in of_site else 'gpu'}.environment: {caution.why}"
+            remedy = Remedy(text=f"take {variable} out of the inventory's environment")
+            yield comparison(Verdict.WARN, "not set", caution.value, evidence, remedy).about(variable)
 
 
 _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.WARN, "not supported": Verdict.FAIL}
@@ -88,11 +84,9 @@ def support(desired: DesiredState, state: NodeState) -> Comparison | None:
         return None
     partial = "supported in part" if desired.gpu.profile in limits.partial_gpus else "not supported"
     level = "supported" if desired.gpu.profile in limits.gpus else partial
-    verdict = _VERDICTS[level]
+    actual, evidence = f"{desired.gpu.profile}: {level}", f"{limits.why} ({recipe.document})"
     remedy = Remedy(text=f"choose another recipe for {desired.gpu.name}, or train on {' or '.join(limits.gpus)}")
-    return comparison(
-        verdict, limits.gpus, f"{desired.gpu.profile}: {level}", f"{limits.why} ({recipe.document})", remedy
-    )
+    return comparison(_VERDICTS[level], limits.gpus, actual, evidence, remedy)
 
 
 @check("image_version", "smoke.image", "smoke.recipe", follows=("container_engine", "images.*"))

@@ -31,22 +31,18 @@ def container_engine(desired: DesiredState, state: NodeState, wanted: ContainerE
         if engine.unreadable == "not permitted":
             join = Remedy(text="put the job's user into the group docker (which makes it root), or use _sudo=True")
             return unknown(label, engine, remedy=join)
-        start = Remedy(
-            text="start the engine, now and at boot",
-            operation="services.running",
-            arguments={"names": ENGINES},
-        )
-        return unknown(label, engine, remedy=start)
+        return unknown(label, engine, remedy=_start("engine", ENGINES))
     right = not is_unreadable(engine) and wanted.name in ("any", engine)
     remedy = _install(wanted, label, state)
     version = "" if is_unreadable(state.containers.version) else state.containers.version
-    return comparison(
-        Verdict.OK if right else Verdict.DRIFT if remedy.operation else Verdict.FAIL,
-        wanted=label,
-        actual="none" if is_unreadable(engine) else f"{engine} {version}".strip(),
-        evidence=str(engine) if is_unreadable(engine) else "",
-        remedy=remedy,
-    )
+    actual, evidence = ("none", str(engine)) if is_unreadable(engine) else (f"{engine} {version}".strip(), "")
+    verdict = Verdict.OK if right else Verdict.DRIFT if remedy.operation else Verdict.FAIL
+    return comparison(verdict, label, actual, evidence, remedy)
+
+
+def _start(what: str, names: list[str]) -> Remedy:
+    text = f"start the {what}, now and at boot"
+    return Remedy(text=text, operation="services.running", arguments={"names": names})
 
 
 def _install(wanted: ContainerEngine, label: str, state: NodeState) -> Remedy:
@@ -80,40 +76,23 @@ def clock(desired: DesiredState, state: NodeState) -> Comparison | None:
     reading = state.clock.synchronised
     if is_unreadable(reading):
         return unknown(_synchronised(wanted), reading)
-    service = "no time service" if is_unreadable(state.clock.service) else state.clock.service
     offset = "" if is_unreadable(state.clock.offset_s) else f", offset {state.clock.offset_s:+.6f} s"
-    right = reading or not wanted
-    # A service that runs and is not synchronised reaches no server, and no operation can change that.
-    start = Remedy(
-        text="start the node's time service, now and at boot",
-        operation="services.running",
-        arguments={"names": TIME_SERVICES},
-    )
-    reach = Remedy(text=f"see that {service}, which runs, reaches a time server")
-    stopped = is_unreadable(state.clock.service)
-    remedy = start if stopped else reach
-    return comparison(
-        Verdict.OK if right else Verdict.DRIFT if stopped else Verdict.FAIL,
-        wanted=_synchronised(wanted),
-        actual=_synchronised(reading),
-        evidence=service + offset,
-        remedy=remedy,
-    )
+    if is_unreadable(state.clock.service):
+        service, wrong, remedy = "no time service", Verdict.DRIFT, _start("node's time service", TIME_SERVICES)
+    else:  # a service that runs and is not synchronised reaches no server, and no operation can change that
+        service, wrong = state.clock.service, Verdict.FAIL
+        remedy = Remedy(text=f"see that {service}, which runs, reaches a time server")
+    verdict = Verdict.OK if reading or not wanted else wrong
+    return comparison(verdict, _synchronised(wanted), _synchronised(reading), service + offset, remedy)
 
 
 @check_wanted("memory", "system.memory")
 def memory(desired: DesiredState, state: NodeState, wanted: int) -> Comparison | None:
     """RAM, as the kernel has it."""
     total = state.memory.total_bytes
-    right = total >= wanted * RAM_SHARE
-    return comparison(
-        Verdict.OK if right else Verdict.FAIL,
-        wanted=wanted,
-        actual=total,
-        evidence="MemTotal of /proc/meminfo",
-        remedy=Remedy(text="add memory, or look for modules that the firmware does not show"),
-        unit="bytes",
-    )
+    verdict = Verdict.OK if total >= wanted * RAM_SHARE else Verdict.FAIL
+    remedy = Remedy(text="add memory, or look for modules that the firmware does not show")
+    return comparison(verdict, wanted, total, "MemTotal of /proc/meminfo", remedy, unit="bytes")
 
 
 @check_wanted("mpi", "system.mpi")
@@ -165,16 +144,10 @@ def _room(path: str, wanted: int, state: NodeState, purpose: str = "") -> Compar
         return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence, remedy=remedy)
     if is_unreadable(disk.free_bytes):
         return unknown(wanted, disk.free_bytes, evidence=f"{disk.fstype} on {disk.mount}")
-    right = disk.free_bytes >= wanted
+    verdict = Verdict.OK if disk.free_bytes >= wanted else Verdict.FAIL
+    evidence = f"{disk.fstype} on {disk.mount} ({disk.device}){purpose}"
     remedy = Remedy(text=f"make room on {disk.mount}; shakedown deletes nothing that is not its own")
-    return comparison(
-        Verdict.OK if right else Verdict.FAIL,
-        wanted=wanted,
-        actual=disk.free_bytes,
-        evidence=f"{disk.fstype} on {disk.mount} ({disk.device}){purpose}",
-        remedy=remedy,
-        unit="bytes",
-    )
+    return comparison(verdict, wanted, disk.free_bytes, evidence, remedy, unit="bytes")
 
 
 def _synchronised(value: bool) -> str:

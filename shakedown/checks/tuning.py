@@ -149,16 +149,9 @@ def _remedy(wanted: list[str], lacks_later: list[str], no_loader: bool, desired:
     if desired.system.reboot == "never":
         text = 'reboot the node by hand, or allow it: system.reboot = "when needed"'
         return Remedy(text=text, risk=Risk.REBOOT, by=FixedBy.REBOOT)
-    return Remedy(
-        text="reboot",
-        operation="reboot.when_needed",
-        arguments={
-            "parameters": wanted,
-            "at_once": desired.system.reboot_at_once,
-            "timeout_s": desired.system.reboot_timeout_s,
-        },
-        risk=Risk.REBOOT,
-    )
+    limits = {"at_once": desired.system.reboot_at_once, "timeout_s": desired.system.reboot_timeout_s}
+    arguments = {"parameters": wanted, **limits}
+    return Remedy(text="reboot", operation="reboot.when_needed", arguments=arguments, risk=Risk.REBOOT)
 
 
 def missing(wanted: Sequence[str], line: Sequence[str]) -> list[str]:
@@ -312,13 +305,14 @@ def mtu(desired: DesiredState, state: NodeState, wanted: int) -> Iterator[Compar
         return
     devices = devices_of(desired.rdma, state.rdma)
     if not devices:
-        why = none_there(desired.rdma)
-        yield nothing_there(wanted, count=desired.rdma.count, why=why, unit="bytes")
+        yield nothing_there(wanted, count=desired.rdma.count, why=none_there(desired.rdma), unit="bytes")
     mtus = {interface.name: interface.mtu for interface in state.interfaces}
     seen: set[str] = set()
     for device in devices:
-        if device.link_layer == "InfiniBand":
-            yield _set_by_subnet_manager(device.name, wanted).about(device.name)
+        if device.link_layer == "InfiniBand":  # carries RDMA without a value of Ethernet interfaces
+            sets = "the subnet manager sets its MTU (that of IPoIB is another matter)"
+            evidence = f"{device.name} is an InfiniBand port: {sets}"
+            yield comparison(Verdict.OK, wanted, "no Ethernet interface", evidence).about(device.name)
         elif is_unreadable(device.netdev):
             yield unknown(wanted, device.netdev, evidence=f"netdev of {device.name}").about(device.name)
         elif device.netdev not in seen:
@@ -336,9 +330,3 @@ def _of(interface: str, device: str, wanted: int, setting: Setting | None, state
     right = setting.running == str(wanted)
     repair = partial(remedy_of, known, wanted, state, right_now=right, detail=interface)
     return compare_setting(wanted, setting, evidence=evidence, unit="bytes", remedy=repair)
-
-
-def _set_by_subnet_manager(device: str, wanted: int) -> Comparison:
-    """Expect the value of Ethernet interfaces only; an InfiniBand port carries RDMA without one."""
-    evidence = f"{device} is an InfiniBand port: the subnet manager sets its MTU (that of IPoIB is another matter)"
-    return comparison(Verdict.OK, wanted, "no Ethernet interface", evidence)
