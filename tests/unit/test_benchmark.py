@@ -22,13 +22,14 @@ from shakedown.gates.judgement import judge
 from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.jobs.launch import LaunchPlan, run_folders
 from shakedown.jobs.plan import make_plan
+from shakedown.ledger.entry import entry_of
 from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.logs.mad import MOST_ROWS, MOST_TEXT, Figure, Results, Step, read, read_report
 from shakedown.logs.mad import REPORT as PERF
 from shakedown.logs.metrics import METRICS_OF
 from shakedown.logs.source import LogSource
 from shakedown.recipes.recipe import Family
-from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.runs.judging import judge_job
 from shakedown.state.findings import Verdict
 from tests.documents import commands
@@ -361,6 +362,10 @@ def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> N
         return {gate.name: gate.verdict for gate in gates}
 
     assert set(judged().values()) == {Verdict.OK}
+    times = {"started_at": "2026-01-01T00:00:00+00:00", "finished_at": "2026-01-01T01:00:00+00:00"}
+    record = RunRecord(run_id=directory.path.name, inventory="r.py", desired_digest="0" * 64, jobs=[job], **times)
+    kept_figures = entry_of(record, {}, directory, {job.name: evidence}).figures
+    assert {row["metric"] for row in kept_figures} >= {"tokens_per_gpu"} and all(row["unit"] for row in kept_figures)
     assert judged(stopped="n: killed")["ran_to_its_end"] is Verdict.FAIL
     assert judged(exit_codes={})["exit_codes"] is Verdict.UNKNOWN
     assert judged(logs={})["report"] is Verdict.UNKNOWN
