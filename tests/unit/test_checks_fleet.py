@@ -327,6 +327,18 @@ def test_what_belongs_to_one_node_alone_is_not_compared() -> None:
     assert [f for f in compare(3, own) if f.name != "fleet.sysctl.net.ipv4.conf.all.rp_filter"] == []
 
 
+def test_a_sysctl_that_the_desired_state_asks_for_is_compared_with_that_alone() -> None:
+    setting = ("sysctl", "vm.swappiness")
+    asked = desired(images={"megatron": NAME}, tuning={"sysctl": {"vm.swappiness": "60"}})
+    states = {
+        node(number): with_(healthy(number), {setting: {"running": value, "persisted": value}})
+        for number, value in enumerate(("60", "1", "60"), 1)
+    }
+    for wanted, named in ((desired(images={"megatron": NAME}), True), (asked, False)):
+        found = outliers(states, dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted))
+        assert any(each.name == "fleet.sysctl.vm.swappiness" for each in found) is named
+
+
 def test_a_node_that_claims_the_addresses_of_others_fails_alone() -> None:
     claims = {4: {"interfaces.3.ipv4": [f"10.3.0.{number}/24" for number in (1, 2, 3)]}}
     found = {each.node: each.verdict for each in compare(8, claims) if each.name.startswith("fleet.address.")}

@@ -197,6 +197,18 @@ def test_who_answers_in_the_place_of_ras_cannot_delay_the_evidence(monkeypatch: 
         assert not thread.is_alive(), "it was hung up on"
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0100007F:1F90", "127.0.0.1"),
+        ("0000000000000000FFFF00000100000A:1F90", "10.0.0.1"),
+        ("000080FE00000000FF5450024FA10C5E:1F90", "000080FE00000000FF5450024FA10C5E:1F90"),
+    ],
+)
+def test_a_connection_over_ipv6_is_of_no_address_of_ipv4(text: str, address: str) -> None:
+    assert standstill._address(text) == address
+
+
 def nccl(rank: int, entered: int, operation: str = "nccl:all_reduce", size: int = 1024, over: int = 0) -> bytes:
     """A record as PyTorch's NCCL backend dumps it: version 2.10, with the fields that are read and others."""
     entries = [

@@ -57,6 +57,15 @@ def test_records_of_json_that_follow_each_other_in_one_line_are_two() -> None:
     assert [(record.message, record.priority) for record in records(text.splitlines())] == [("first", 3), ("second", 4)]
 
 
+def test_a_record_that_is_cut_by_the_next_keeps_its_own_lines_numbers() -> None:
+    text = '{\n"MESSAGE": "cut",\n{\n"MESSAGE": "whole"\n}\n'
+    assert [(found.number, found.message) for found in records(text.splitlines())] == [
+        (1, "{"),
+        (2, '"MESSAGE": "cut",'),
+        (5, "whole"),
+    ]
+
+
 def test_a_launchers_line_is_of_another_node_unless_it_names_its_own() -> None:
     names = {"node1": "node1", "node2": "node2"}
     line = "srun: error: node2: task 3: Killed"
