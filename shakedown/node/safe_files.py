@@ -27,9 +27,13 @@ ROOTS_LOCKS = "/run/shakedown"
 class Unsafe(Exception):
     """Another user could lay something in the way; says where, whose it is, and what to do."""
 
+    kind = "folder"  # of the advice, as assets/words.py has it
+
 
 class Busy(Exception):
     """A lock that another process holds; says which."""
+
+    kind = "busy"
 
 
 class Folder:

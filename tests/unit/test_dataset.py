@@ -27,7 +27,7 @@ import pytest
 
 from shakedown.facts.dataset import Downloaded
 from shakedown.node.assets import lease
-from shakedown.node.assets.download import public
+from shakedown.node.assets.web import public
 from shakedown.operations import dataset
 from shakedown.transport.program import command
 from tests.sent_scripts import NOBODY, NODE, argv, run, text_of

@@ -13,10 +13,10 @@ LINE = 8192  # bytes of a line
 
 
 class Output:
-    """A program's output: how many lines came, and the last three."""
+    """A program's output: how many lines came, the last three, and its exit code in the end."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.code = 0
         self.last: List[str] = []
 
     def collect(self, stream: IO[bytes]) -> None:
@@ -32,7 +32,7 @@ class Output:
 @contextmanager
 def running(argv: List[str], output: Output, **options: Any) -> Iterator[Callable[[], bool]]:
     """Start a program and give its lines to `output`. Yield what waits a moment and says whether it still runs. Kill
-    one that runs when the block ends; raise Ended with the exit code and the last words of one that failed."""
+    one that runs when the block ends."""
     child = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
     )
@@ -50,13 +50,4 @@ def running(argv: List[str], output: Output, **options: Any) -> Iterator[Callabl
             child.kill()
         child.wait()
     reader.join(5)
-    if child.returncode:
-        raise Ended(child.returncode, output.last)
-
-
-class Ended(Exception):
-    """A program that failed."""
-
-    def __init__(self, code: int, last: List[str]) -> None:
-        super().__init__("exit code {}".format(code))
-        self.last = last
+    output.code = child.returncode

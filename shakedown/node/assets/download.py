@@ -1,8 +1,8 @@
 """Runs on a node (python3 >= 3.8, standard library only): download files, whole and proved, or not at all.
 
 Reads one JSON object from standard input: folder, files (url, name, and optionally sha256 and size), tries, stall_s,
-timeout_s (for all of it), room_bytes (to be left free). Progress goes to standard output. A failure is one line `kind:
-words` on standard error, exit code 1. A file grows beside its place (part.py); what was checked is recorded away from
+timeout_s (for all of it), room_bytes (to be left free). Progress goes to standard output. It fails as `run_script`
+does. A file grows beside its place (part.py); what was checked is recorded away from
 the folder (shakedown/node/data.py).
 """
 
@@ -10,48 +10,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import sys
 import time
 import urllib.error
 import urllib.request
 from functools import partial
 from http.client import HTTPException
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, Optional
 
 from shakedown.node.assets.lease import sole
 from shakedown.node.assets.part import BLOCK, Wanted
-from shakedown.node.assets.words import Failure, clean, say
+from shakedown.node.assets.web import Redirects, public
+from shakedown.node.assets.words import Failure, persist, run_script, say
 from shakedown.node.data import key_of, records
-from shakedown.node.inward import refusal
-from shakedown.node.safe_files import Busy, Folder, Unsafe, walk
+from shakedown.node.safe_files import Folder, Unsafe, walk
 
 EVERY_S = 10.0
+WAIT_S = 0.5  # before another try
 LOCK = ".shakedown.lock"
-
-
-class Broken(Exception):
-    """The connection broke; another try may get further."""
-
-
-def public(url: str) -> str:
-    """Return a URL as it may be shown. User, password and query give access, as in a bucket's signed URLs."""
-    scheme, mark, rest = url.partition("://")
-    place, query, _ = rest.partition("?")
-    host, slash, path = place.partition("/")
-    return scheme + mark + host.rpartition("@")[2] + slash + path + (query and "?...")
-
-
-class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follow none from https to http (without a checksum nothing else says whose bytes these are), and none inwards."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        if req.full_url.lower().startswith("https:") and not newurl.lower().startswith("https:"):
-            raise Failure("refused", "{} redirects from https to {}".format(public(req.full_url), public(newurl)))
-        reason = refusal(req.full_url, newurl)
-        if reason:
-            raise Failure("refused", "{} redirects to {}: {}".format(public(req.full_url), public(newurl), reason))
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 class Clock:
@@ -68,8 +43,13 @@ class Clock:
             raise Failure("time", "{}: the download did not end within {:.0f} s".format(name, self.seconds))
 
 
+def broken(file: Wanted, words: object) -> Failure:
+    """Return the failure of a connection; another try may get further."""
+    return Failure("transport", "{}: {}".format(file.name, words))
+
+
 def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> Any:
-    """Return the server's answer from that byte on. Broken for what may pass, Failure for what will not."""
+    """Return the server's answer from that byte on. Failure, of the kind "transport" for what may pass."""
     request = urllib.request.Request(file.url, headers={"Accept-Encoding": "identity"})
     if begin:
         request.add_header("Range", "bytes={}-".format(begin))
@@ -81,10 +61,10 @@ def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> A
         if error.code in (408, 416, 425, 429) or error.code >= 500:
             if error.code == 416:  # the part is not of this file
                 file.discard()
-            raise Broken("the server answers {} {}".format(error.code, error.reason)) from None
+            raise broken(file, "the server answers {} {}".format(error.code, error.reason)) from None
         raise Failure("refused", "{}: {} {}".format(public(file.url), error.code, error.reason)) from None
     except (OSError, HTTPException) as error:
-        raise Broken(str(getattr(error, "reason", error)) or type(error).__name__) from None
+        raise broken(file, getattr(error, "reason", error) or type(error).__name__) from None
 
 
 def total_of(answer: Any) -> Optional[int]:
@@ -94,14 +74,14 @@ def total_of(answer: Any) -> Optional[int]:
     return int(length) if length and length.isascii() and length.isdigit() and len(length) < 19 else None
 
 
-def begins_at(answer: Any, begin: int) -> int:
+def begins_at(file: Wanted, answer: Any, begin: int) -> int:
     """Return where the answer goes on: another version, or a server that cannot resume, begins again."""
     if answer.status != 206:
         return 0
     span = str(answer.headers.get("Content-Range", "")).split()[-1:]
     if span and span[0].partition("-")[0] == str(begin):
         return begin
-    raise Broken("the server answers with another part of the file than requested")
+    raise broken(file, "the server answers with another part of the file than requested")
 
 
 def origin_name(file: Wanted) -> str:
@@ -121,7 +101,8 @@ def resumable(file: Wanted, fd: int) -> Optional[str]:
 
 
 def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
-    """Try once, from where the last try broke. Broken when the file is not complete at the end."""
+    """Try once, from where the last try broke. Failure when the file is not complete at the end."""
+    clock.check(file.name)
     fd = file.open_part()
     with os.fdopen(fd, "r+b") as handle:
         validator = resumable(file, fd)
@@ -130,7 +111,7 @@ def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
             return
         with ask(file, begin, validator, stall_s) as answer:
             whole = total_of(answer)
-            begin = begins_at(answer, begin) if begin else 0
+            begin = begins_at(file, answer, begin) if begin else 0
             expect(file, whole)
             etag = answer.headers.get("ETag")
             strong = etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
@@ -144,7 +125,7 @@ def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
             os.fsync(fd)
         have = os.fstat(fd).st_size
     if wanted is not None and have < wanted:
-        raise Broken("the connection ended after {} of {} bytes".format(have, wanted))
+        raise broken(file, "the connection ended after {} of {} bytes".format(have, wanted))
 
 
 def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Optional[int], room: int) -> None:
@@ -156,7 +137,7 @@ def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Option
             block = answer.read1(BLOCK)
         except (OSError, HTTPException) as error:
             handle.write(getattr(error, "partial", b""))
-            raise Broken(str(error) or type(error).__name__) from None
+            raise broken(file, str(error) or type(error).__name__) from None
         if not block:
             return
         handle.write(block)
@@ -177,23 +158,6 @@ def expect(file: Wanted, whole: Optional[int]) -> None:
         raise Failure("other", "{}: the server has {} bytes, not {}".format(public(file.url), whole, file.size))
 
 
-def persist(file: Wanted, action: Callable[[], Any], tries: int, clock: Clock) -> Any:
-    """Try again while something is gained; `tries` times in a row without."""
-    left, gained = tries, -1
-    while True:
-        try:
-            return action()
-        except Broken as error:
-            now = file.have()
-            left = tries - 1 if now > gained else left - 1
-            gained = max(gained, now)
-            if left <= 0:
-                raise Failure("transport", "{}: {}".format(file.name, error)) from None
-            say("{}: {}: trying again after {} bytes".format(file.name, error, now))
-            clock.check(file.name)
-            time.sleep(min(0.5 * 2.0 ** (tries - left - 1), 15.0))
-
-
 def missing_bytes(file: Wanted, stall_s: float) -> int:
     """Return how many bytes are still to come, as the server reports."""
     with ask(file, 0, None, stall_s) as answer:
@@ -209,53 +173,30 @@ def free(folder: Folder) -> int:
 
 
 def work(job: Dict[str, Any], folder: Folder, clock: Clock) -> None:
-    missing = []
-    for file in (Wanted(folder, file) for file in job["files"]):
-        if not file.recorded() and not file.looked_at():
-            missing.append(file)
+    files = [Wanted(folder, file) for file in job["files"]]
+    missing = [file for file in files if not file.recorded() and not file.looked_at()]
     stall_s, tries, spare = job["stall_s"], job["tries"], job["room_bytes"]
-    room = sum(persist(file, partial(missing_bytes, file, stall_s), tries, clock) for file in missing)
+    room = sum(persist(partial(missing_bytes, file, stall_s), tries, WAIT_S, file.have) for file in missing)
     if missing and room + spare > free(folder):
         words = "{} bytes are needed and {} to be left, {} are free in {}"
         raise Failure("space", words.format(room, spare, free(folder), folder.path))
     for file in missing:
         left = file.left_by_others()
         if left:
-            say(
-                "{}: runs on other nodes have left {}, removed when the file is whole".format(
-                    file.name, ", ".join(left)
-                )
-            )
-        persist(file, partial(fetch, file, stall_s, clock, spare), tries, clock)
+            words = "{}: runs on other nodes have left {}, removed when the file is whole"
+            say(words.format(file.name, ", ".join(left)))
+        persist(partial(fetch, file, stall_s, clock, spare), tries, WAIT_S, file.have)
         file.finish()
         for name in left:
             folder.remove_tree(name)
 
 
-def main() -> int:
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(143))
-    job = json.load(sys.stdin)
+def main(job: Dict[str, Any]) -> None:
     clock = Clock(job["timeout_s"])
     folder = walk(job["folder"], 0o777)
     with sole(folder, LOCK, "download-" + key_of(folder, ""), clock.left(), folder.path):
         work(job, folder, clock)
-    return 0
-
-
-def end(kind: str, words: object) -> None:
-    sys.stderr.write("{}: {}\n".format(kind, clean(words)))
-    sys.exit(1)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failure as error:
-        end(error.kind, error)
-    except Busy as error:
-        end("busy", error)
-    except Unsafe as error:
-        end("folder", error)
-    except OSError as error:
-        end("space" if error.errno in (28, 122) else "folder", error)  # no space left, quota exceeded
+    run_script(main)

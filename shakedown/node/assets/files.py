@@ -36,7 +36,7 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, List, Tuple
 
 from shakedown.node.assets.words import clean
-from shakedown.node.owners import closed
+from shakedown.node.owners import own_file
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
 
 PATIENCE_S = 60.0
@@ -136,15 +136,8 @@ def begins(folder: Folder, name: str, mark: str) -> bool:
 
 
 def forget(job: Dict[str, Any]) -> None:
-    parent, _, name = job["path"].rpartition("/")
-    try:
-        sound(parent).remove_tree(name)
-    except FileNotFoundError:
-        return
-    if parent == state_path() and not sound(parent).names():
-        above, _, last = parent.rpartition("/")
-        around = sound(above)
-        os.rmdir(last, dir_fd=around.fd)
+    above = os.path.dirname(job["path"])
+    remove({"paths": [], "home": job["path"], "folders": [above] if above == state_path() else []})
 
 
 def folder(job: Dict[str, Any]) -> None:
@@ -196,15 +189,9 @@ def files_of(job: Dict[str, Any]) -> List[Tuple[str, bytes]]:
 def python() -> str:
     """Return a new enough interpreter that only root can exchange. A link to the running one may be another user's."""
     for path in (*PYTHONS, *MORE, os.path.realpath(sys.executable or "/")):
-        if not os.path.isfile(path):
-            continue
-        real = os.path.realpath(path)
-        try:
-            sound(os.path.dirname(real))
-            if closed(os.stat(real)) and not subprocess.call([path, "-I", "-S", "-c", NEW_ENOUGH]):
+        with suppress(OSError):
+            if not subprocess.call([own_file(path), "-I", "-S", "-c", NEW_ENOUGH]):
                 return path
-        except (Unsafe, OSError):
-            continue
     raise Unsafe("no python3 of version 3.8 or newer that root alone can change")
 
 

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional
 
 from shakedown.node.assets.words import say
 from shakedown.node.owners import trusted
@@ -68,16 +68,14 @@ def read(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
         fd = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:
         return None
-    try:
+    with os.fdopen(fd, "rb") as handle:
         owner = os.fstat(fd).st_uid
         try:
-            record = json.loads(os.pread(fd, WIDTH, 0).decode())
+            record = json.loads(handle.read(WIDTH).decode())
         except (ValueError, RecursionError):
-            record = {}
-        record = record if isinstance(record, dict) else {}
-        return {**{key: record.get(key) for key in ("token", "node", "place", "beats")}, "owner": owner}
-    finally:
-        os.close(fd)
+            record = None
+    record = record if isinstance(record, dict) else {}
+    return {**{key: record.get(key) for key in ("token", "node", "place", "beats")}, "owner": owner}
 
 
 def whereabouts() -> str:
@@ -91,7 +89,7 @@ def holder(record: Dict[str, Any]) -> str:
     return "{} on {}".format(who(record["owner"]), node)
 
 
-def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any], lease_s: float = LEASE_S) -> Lease:
+def take(folder: Folder, name: str, patience_s: float) -> Lease:
     """Take the lock as soon as it is free or its holder has not renewed it for a lease. Busy names the holder. To be
     called with the local lock held: a holder who would have to have that too is dead."""
     token = os.urandom(12).hex()
@@ -100,37 +98,35 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
     since, announced = time.monotonic(), False
     while True:
         try:
-            fd = folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-            return Lease(folder, name, token, fd)
+            return Lease(folder, name, token, folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644))
         except FileExistsError:
             record = read(folder, name)
-        late = time.monotonic() > deadline
-        if record is None and late:
-            raise Busy("another process creates and removes {}/{} repeatedly".format(folder.path, name))
+        now = time.monotonic()
         if record is None:
+            if now > deadline:
+                raise Busy("another process creates and removes {}/{} repeatedly".format(folder.path, name))
             continue
         if record != seen:
-            seen, since = record, time.monotonic()
-        if os.geteuid() == 0 and not trusted(record["owner"]) and not late:
-            # Nothing that another user makes there counts for root, who need not wait for it either.
-            tell("{}: {} held it, whom root does not wait for".format(folder.path, holder(record)))
-            put_aside(folder, name, record)
-            continue
-        if record["place"] == whereabouts() and record["owner"] == os.geteuid():
-            put_aside(folder, name, record)
-            continue
-        if time.monotonic() - since > lease_s:
-            tell(
-                "{}: {} has not renewed its lock for {:.0f} s: taken over".format(folder.path, holder(record), lease_s)
+            seen, since = record, now
+        # Nothing that another user makes there counts for root, who need not wait for it either.
+        foreign = os.geteuid() == 0 and not trusted(record["owner"]) and now <= deadline
+        own = record["place"] == whereabouts() and record["owner"] == os.geteuid()
+        if foreign or own or now - since > LEASE_S:
+            words = (
+                "{} held it, whom root does not wait for"
+                if foreign
+                else "{} has not renewed its lock for {:.0f} s: taken over"
             )
+            if not own:
+                say("{}: {}".format(folder.path, words.format(holder(record), LEASE_S)))
             put_aside(folder, name, record)
             continue
-        if time.monotonic() > deadline:
+        if now > deadline:
             raise Busy("{}/{} is held by {}".format(folder.path, name, holder(record)))
         if not announced:
             announced = True
-            tell("{}: waiting for {}, which is at work there".format(folder.path, holder(record)))
-        time.sleep(min(1.0, lease_s / 10))
+            say("{}: waiting for {}, which is at work there".format(folder.path, holder(record)))
+        time.sleep(min(1.0, LEASE_S / 10))
 
 
 @contextmanager
@@ -138,7 +134,7 @@ def sole(folder: Folder, name: str, local: str, seconds: float, where: str) -> I
     """Hold this node's lock `local`, and then the folder's. Wait for both at most `seconds`; Busy names the holder."""
     deadline = time.monotonic() + seconds
     held = locks().lock(local, seconds, lambda holder: say("{}: waiting for {}".format(where, holder)))
-    lease = take(folder, name, max(deadline - time.monotonic(), 0), say)
+    lease = take(folder, name, max(deadline - time.monotonic(), 0))
     try:
         yield lease
     finally:

@@ -1,8 +1,8 @@
 """Runs on a node (python3 >= 3.8, standard library only): have a program in an image prepare a folder of data, once.
 
 Reads one JSON object from standard input: folder, image, command, workdir, variables, engine, label, run_id, timeout_s.
-What the program says goes to standard output, and a line now and then, so that a controller that is gone is noticed. A
-failure is one line on standard error, exit code 1. The program works in a part of this run's own, which gets its name
+What the program says goes to standard output, and a line now and then, so that a controller that is gone is noticed. It
+fails as `run_script` does. The program works in a part of this run's own, which gets its name
 when it is whole. The engine takes paths by their names, as root: so no other user may be able to lay a link there.
 """
 
@@ -10,29 +10,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
 from typing import Any, Dict
 
-from shakedown.node.assets.child import Ended, Output, running
+from shakedown.node.assets.child import Output, running
 from shakedown.node.assets.lease import Lease, sole
-from shakedown.node.assets.words import clean, say
+from shakedown.node.assets.words import Failure, run_script, say
 from shakedown.node.data import MARK, key_of, listing, prepared
 from shakedown.node.owners import trusted
-from shakedown.node.safe_files import Busy, Folder, Unsafe, sound
+from shakedown.node.safe_files import Folder, sound
 
 EVERY_S = 10.0
 LINES = 20_000  # of the program that are passed on
 LOST = "another node took over because this node did not renew its lock"
 MAGIC = b"MMIDIDX"  # Megatron's indexed data begins with this: a page of a proxy or an empty file is no data set
-
-
-class PrepareError(Exception):
-    """Why there is no data."""
 
 
 class Shown(Output):
@@ -70,18 +64,19 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
             while runs():
                 now = time.monotonic()
                 if now > deadline:
-                    raise PrepareError("the program was stopped after {:.0f} s: raise timeout_s".format(now - begun))
+                    raise Failure(
+                        "program", "the program was stopped after {:.0f} s: raise timeout_s".format(now - begun)
+                    )
                 if lease.lost:
-                    raise PrepareError(LOST + ": check this node's disk")
+                    raise Failure("program", LOST + ": check this node's disk")
                 if output.gone or now - shown > EVERY_S:
                     shown = now
                     say("{}: preparing for {:.0f} s".format(job["folder"], now - begun))
+        if output.code:
+            last = " | ".join(output.last) or "no output"
+            raise Failure("program", "the program ended with exit code {}: {}".format(output.code, last))
     except FileNotFoundError:
-        raise PrepareError("{} is not installed".format(job["engine"])) from None
-    except Ended as error:
-        raise PrepareError(
-            "the program ended with {}: {}".format(error, " | ".join(error.last) or "no output")
-        ) from None
+        raise Failure("program", "{} is not installed".format(job["engine"])) from None
     finally:
         if started:
             remove_container(job, name)
@@ -93,9 +88,9 @@ def remove_container(job: Dict[str, Any], name: str) -> None:
         engine(job, "rm", "--force", name)
         left = engine(job, "ps", "--all", "--quiet", "--filter", "name=^{}$".format(name))
         if left.returncode or left.stdout.strip():
-            raise PrepareError("the container {} could not be removed: {}".format(name, left.stdout.strip()))
+            raise Failure("program", "the container {} could not be removed: {}".format(name, left.stdout.strip()))
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PrepareError("the container {} could not be removed: {}".format(name, error)) from None
+        raise Failure("program", "the container {} could not be removed: {}".format(name, error)) from None
 
 
 def check(folder: Folder) -> None:
@@ -105,7 +100,7 @@ def check(folder: Folder) -> None:
     bad = [path for path in indexes if not files.get(path[:-4] + ".bin") or head(folder, path) != MAGIC]
     if not indexes or bad:
         where = " ({})".format(", ".join(bad[:3])) if bad else ""
-        raise PrepareError("the program left no Megatron index with its data" + where)
+        raise Failure("program", "the program left no Megatron index with its data" + where)
 
 
 def head(folder: Folder, path: str) -> bytes:
@@ -123,7 +118,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
         say("{}: prepared by another node meanwhile".format(job["folder"]))
         return
     if stands != "absent":
-        raise PrepareError(stands)
+        raise Failure("program", stands)
     parts = ".{}.part-".format(name)
     for left in [entry for entry in parent.names() if entry.startswith(parts)]:
         found = parent.look(left)
@@ -143,7 +138,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
         mark = {"run": job["run_id"], "node": socket.gethostname(), "image": job["image"], "command": job["command"]}
         inner.write(MARK, json.dumps({**mark, "files": listing(inner)}).encode(), 0o644)
         if not lease.is_held():
-            raise PrepareError(LOST)
+            raise Failure("program", LOST)
         found = parent.look(name)
         if found is not None and stat.S_ISDIR(found.st_mode):
             os.rmdir(name, dir_fd=parent.fd)  # an empty one
@@ -162,25 +157,17 @@ def own(folder: Folder) -> None:
         os.fchmod(fd, 0o755)
 
 
-def main() -> int:
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(143))
-    job = json.load(sys.stdin)
+def main(job: Dict[str, Any]) -> None:
     deadline = time.monotonic() + job["timeout_s"]
     above, _, name = job["folder"].rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
-        raise PrepareError("the path of the folder ends without a name")
+        raise Failure("folder", "the path of the folder ends without a name")
     parent = sound(above or "/", 0o755, or_sticky=True)
 
     local = "prepare-" + key_of(parent, name)
     with sole(parent, ".{}.shakedown-lock".format(name), local, job["timeout_s"], job["folder"]) as lease:
         work(job, parent, name, lease, deadline)
-    return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except (PrepareError, Busy, Unsafe, OSError) as error:
-        sys.stderr.write(clean(error) + "\n")
-        sys.exit(1)
+    run_script(main)

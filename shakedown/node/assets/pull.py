@@ -3,7 +3,7 @@
 Reads one JSON object from standard input, so that no secret stands in argv:
     engine, name, digest, registry, insecure, room_bytes, tries, timeout_s, stall_s, and optionally username, password,
     ca, compressed_bytes, tagged (what the image is called here)
-Progress goes to standard output as plain lines. A failure is one line `kind: words` on standard error, exit code 1.
+Progress goes to standard output as plain lines. It fails as `run_script` does.
 Credentials live in a folder of mode 0700 that is removed whatever happens.
 """
 
@@ -12,16 +12,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Any, Dict, List, Set, Tuple
 
-from shakedown.node.assets.child import Ended, Output, running
-from shakedown.node.assets.words import Failure, clean, say
+from shakedown.node.assets.child import Output, running
+from shakedown.node.assets.words import Failure, clean, persist, run_script, say
 
 # The first that matches what an engine says is the kind of its failure; only transport is worth another try.
 KINDS = (
@@ -131,23 +128,22 @@ class Engine:
             written = (free.f_bfree - now.f_bfree) * free.f_frsize
             return output.progress(written, self.job.get("compressed_bytes") or 0)
 
-        try:
-            with running(self.command("pull", *self.transfer, reference), output, env=self.environment) as runs:
-                while runs():
-                    now = time.monotonic()
-                    signs = (output.count, os.statvfs(root).f_bfree)
-                    if signs != before:
-                        before, moved = signs, now
-                    if now - moved > self.job["stall_s"]:
-                        raise Failure("transport", "nothing arrived for {:.0f} s".format(now - moved))
-                    if now > deadline:
-                        raise Failure("time", f"not done in {now - started:.0f} s: {progress()}")
-                    if now - shown >= EVERY_S:
-                        shown = now
-                        say(f"{reference}: {progress()} ({now - started:.0f} s)")
-        except Ended as error:
-            words = " ".join(error.last)
-            raise Failure(classify(words, self.job["name"]), words) from None
+        with running(self.command("pull", *self.transfer, reference), output, env=self.environment) as runs:
+            while runs():
+                now = time.monotonic()
+                signs = (output.count, os.statvfs(root).f_bfree)
+                if signs != before:
+                    before, moved = signs, now
+                if now - moved > self.job["stall_s"]:
+                    raise Failure("transport", "nothing arrived for {:.0f} s".format(now - moved))
+                if now > deadline:
+                    raise Failure("time", f"not done in {now - started:.0f} s: {progress()}")
+                if now - shown >= EVERY_S:
+                    shown = now
+                    say(f"{reference}: {progress()} ({now - started:.0f} s)")
+        if output.code:
+            words = " ".join(output.last)
+            raise Failure(classify(words, self.job["name"]), words)
 
     def digests(self, reference: str) -> List[str]:
         """Return the registry digests of an image that is here; none where it is not."""
@@ -204,18 +200,13 @@ def pull(job: Dict[str, Any], folder: str) -> None:
     if job.get("looks"):  # and no more
         return
     deadline = time.monotonic() + job["timeout_s"]
-    for attempt in range(1, job["tries"] + 1):
-        try:
-            if job.get("username"):
-                engine.login()
-            engine.pull(pinned, deadline, root)
-            break
-        except Failure as error:
-            if error.kind != "transport" or attempt == job["tries"]:
-                raise
-            wait = BACKOFF_S * 2 ** (attempt - 1)
-            say("{}: try {} of {} broke off, again in {:.0f} s: {}".format(pinned, attempt, job["tries"], wait, error))
-            time.sleep(wait)
+
+    def attempt() -> None:
+        if job.get("username"):
+            engine.login()
+        engine.pull(pinned, deadline, root)
+
+    persist(attempt, job["tries"], BACKOFF_S)
     if job["digest"] not in engine.digests(pinned):
         raise Failure("engine", "{} reported success, but {} is not there".format(job["engine"], pinned))
     if job.get("tagged"):
@@ -223,18 +214,10 @@ def pull(job: Dict[str, Any], folder: str) -> None:
     say(f"{pinned}: there")
 
 
-def main() -> None:
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(143))
-    job = json.load(sys.stdin)
-    folder = tempfile.mkdtemp(prefix="shakedown-pull-")
-    try:
+def main(job: Dict[str, Any]) -> None:
+    with tempfile.TemporaryDirectory(prefix="shakedown-pull-") as folder:
         pull(job, folder)
-    except Failure as error:
-        sys.exit(f"{error.kind}: {clean(error)}")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

@@ -27,8 +27,8 @@ import urllib.request
 from http.client import HTTPException
 from typing import Any, Dict, Optional, Tuple
 
+from shakedown.node.assets.web import Redirects, origin
 from shakedown.node.assets.words import Failure, clean
-from shakedown.node.inward import refusal
 
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
@@ -39,41 +39,6 @@ ALL_S = 120  # for all requests: a server that sends a byte now and then never r
 # What registries have to take at most (OCI distribution specification 1.1, "Pushing manifests").
 MANIFEST_BYTES = 4 << 20
 TOKEN_BYTES = 1 << 20
-REDIRECTS = 5
-
-
-def origin(url: str) -> Tuple[str, str, Optional[int]]:
-    """Return scheme, host and port of a URL. Failure for any but http and https, and for one that holds credentials."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    except ValueError:
-        raise Failure("answer", "the registry names no URL: {}".format(url[:200])) from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise Failure("answer", "the registry names no http or https URL: {}".format(url[:200]))
-    return parts.scheme, parts.hostname, port
-
-
-class Redirects(urllib.request.HTTPRedirectHandler):
-    """Credentials stay at the origin that they were given for, https stays https, and nothing leads inwards."""
-
-    def __init__(self) -> None:
-        self.followed = 0
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        self.followed += 1
-        if self.followed > REDIRECTS:
-            raise Failure("answer", "more than {} redirects".format(REDIRECTS))
-        here, there = origin(req.full_url), origin(newurl)
-        if here[0] == "https" and there[0] == "http":
-            raise Failure("downgrade", "redirected from {} to http://{}".format(here[1], there[1]))
-        reason = refusal(req.full_url, newurl)
-        if reason:
-            raise Failure("answer", "redirected from {}: {}".format(here[1], reason))
-        request = super().redirect_request(req, fp, code, msg, headers, newurl)
-        if request is not None and here != there:
-            request.remove_header("Authorization")
-        return request
 
 
 class Registry:
@@ -215,7 +180,8 @@ def explain(error: BaseException) -> Dict[str, Any]:
         return {"error": error.kind, "detail": clean(error, 500)}
     if isinstance(error, urllib.error.HTTPError):
         kinds = {401: "login", 403: "login", 404: "unknown"}
-        return {"error": kinds.get(error.code, "transport"), "detail": clean(f"HTTP {error.code} {error.reason}", 500)}
+        kind = kinds.get(error.code, "transport" if error.code >= 400 else "answer")
+        return {"error": kind, "detail": clean(f"HTTP {error.code} {error.reason}", 500)}
     reason = getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return {"error": "certificate", "detail": reason.verify_message}
