@@ -70,13 +70,13 @@ def next_steps(record: RunRecord) -> list[str]:
     """Return what to do next: the diagnosis' remedy, and the command that comes after it."""
     found = _diagnosis(record)
     if record.soak is not None:
-        again = f"shakedown soak {shlex.quote(printable(record.inventory))} --resume {record.run_id}"
+        again = f"shakedown soak {_word(record.inventory)} --resume {_word(record.run_id)}"
         again += _limit(record.soak.nodes)
         return [] if record.soak.over or soak_failed(record) else [f"  next: {again}"]
     left = [finding for finding in record.findings if finding.verdict is Verdict.DRIFT]
     if found is None and record.verdict is Verdict.DRIFT and left and all(finding.pending for finding in left):
         login = any(finding.fixed_by == FixedBy.LOGIN for finding in left)
-        check = f"shakedown drift {shlex.quote(printable(record.inventory))}"
+        check = f"shakedown drift {_word(record.inventory)}"
         return [f"  next: {_LOGIN if login else _REBOOT}", f"  then: {check}"]
     remedy = [f"  next: {printable(sentence(found.remedy), 400)}"] if found is not None and found.remedy else []
     return [*remedy, f"  {'then' if remedy else 'next'}: {next_command(record)}"]
@@ -95,7 +95,7 @@ def next_command(record: RunRecord) -> str:
         nodes = [f"!{name}" for name in suspects]
     undecided = bool(found.among) if found is not None else _of_some_node(record)
     if undecided and record.isolation is None:
-        return f"shakedown isolate {shlex.quote(printable(record.inventory)) if record.simulated else record.run_id}"
+        return f"shakedown isolate {_word(record.inventory if record.simulated else record.run_id)}"
     return _again(record, nodes if len(nodes) < len(record.nodes) else ())
 
 
@@ -108,11 +108,11 @@ def _of_some_node(record: RunRecord) -> bool:
 
 def _again(record: RunRecord, nodes: Sequence[str]) -> str:
     """Return the command that runs the same job again, on these nodes; none: on all."""
-    inventory = shlex.quote(printable(record.inventory))
+    inventory = _word(record.inventory)
     if record.deploy in ("", "megatron"):
         return f"shakedown run {inventory}{_limit(nodes)}"
-    limits = "".join(f" --limit {shlex.quote(node)}" for node in nodes)  # pyinfra reads globs, no ranges
-    return f"pyinfra {inventory} deploy/{printable(record.deploy)}.py{limits if len(nodes) <= _LIMITS else ''}"
+    limits = "".join(f" --limit {_word(node)}" for node in nodes)  # pyinfra reads globs, no ranges
+    return f"pyinfra {inventory} {_word(f'deploy/{record.deploy}.py')}{limits if len(nodes) <= _LIMITS else ''}"
 
 
 def _limit(nodes: Sequence[str]) -> str:
@@ -124,6 +124,11 @@ def _limit(nodes: Sequence[str]) -> str:
     terms = re.findall(r"""(?:"[^"]*"|\[[^]]*\]|[^,])+""", folded(name[1:] for name in nodes))
     out = ",".join(f"!{term}" for term in terms)
     return f" --limit {shlex.quote(out)}" if len(out) <= _WORD else " --data smoke.exclude=suspects"
+
+
+def _word(text: str) -> str:
+    """Return a text of a record as one word of a shell: others may have written the record."""
+    return shlex.quote(printable(text))
 
 
 def _suspects(record: RunRecord) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -39,9 +40,18 @@ COLOURS = {
 }
 
 
+class _Safe(Console):
+    """Prints no character that could move the terminal or hide a word: a run may come from anywhere."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for part in super().render(renderable, options):
+            plain = part.control or (part.text.isascii() and part.text.isprintable())
+            yield part if plain else Segment(printable(part.text, lines=True), part.style)
+
+
 def console(stderr: bool = False, file: TextIO | None = None) -> Console:
     """Return a console that folds lines for a terminal, $COLUMNS, a pipe, or a file, which has no colours."""
-    made = Console(stderr=stderr, file=file, highlight=False, soft_wrap=False, color_system=None if file else "auto")
+    made = _Safe(stderr=stderr, file=file, highlight=False, soft_wrap=False, color_system=None if file else "auto")
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns[:6]) > 0:
         made.width = max(int(columns[:6]), NARROWEST)

@@ -10,6 +10,7 @@ import pytest
 
 from shakedown.checks.compare import NEW_LOGIN
 from shakedown.cli.commands.report import report
+from shakedown.common.text import printable
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.gates import Gate
 from shakedown.gates.consequences import split, with_origin
@@ -119,6 +120,22 @@ def test_the_next_step_is_the_deploy_that_was_run(deploy: str, failed: list[str]
     record.nodes = [RunNode(name=name, verdict=bad[name], part="trained") for name in NAMES]
     record.gates, record.jobs = [gate("tokens", Verdict.FAIL, node=name) for name in failed], [JobRecord()]
     assert next_steps(record) == [f"  next: {command}"]
+
+
+def test_a_command_to_copy_runs_nothing_else_whoever_wrote_the_record() -> None:
+    foreign = "x; touch $(pwd)/y `z` \x1b[2J'"
+    record = RunRecord(run_id=foreign, started_at="x", inventory=foreign, desired_digest="0", deploy=foreign)
+    record.nodes = [RunNode(name=name, verdict=Verdict.FAIL, part="trained") for name in (foreign, "node02", "node03")]
+    record.nodes[2].verdict = Verdict.OK
+    record.jobs = [JobRecord()]
+    for deploy, words in ((foreign, 7), ("", 5)):
+        record.deploy = deploy
+        command = shlex.split(next_command(record))
+        assert len(command) == words and command[1 if deploy else 2] == printable(foreign)
+    record.diagnosis = Diagnosis(
+        name="n", cause="c", remedy="r", why="w", confidence="undecided", among=("node02", "node03")
+    )
+    assert shlex.split(next_command(record)) == ["shakedown", "isolate", printable(foreign)]
 
 
 def test_a_command_has_every_node_where_a_sentence_would_shorten_them() -> None:

@@ -6,9 +6,10 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from shakedown.gates import Gate
-from shakedown.report import outcomes
+from shakedown.report import outcomes, terminal
 from shakedown.runs.directory import RunNode, RunRecord, now
 from shakedown.state.findings import Finding, Verdict
 
@@ -63,3 +64,17 @@ def test_text_from_outside_does_not_move_the_terminal() -> None:
     output = shown(*outcomes.report(record("a\x1b[2Jb\x9b1mc\x07\rd\x00")))
     assert not set(output) & set("\x1b\x9b\x07\r\x00")
     assert "saw ab" in output
+
+
+def test_no_way_to_print_moves_the_terminal() -> None:
+    """A text of a run from elsewhere that no caller made printable: in a line, in a table, with a colour or without."""
+    text = "a\x1b[2Jb\x9b1mc\x07\rd\x00e\u202ef\u200bg\x1b]0;title\x07h"
+    out = io.StringIO()
+    console, table = terminal.console(file=out), terminal.table("what", "why")
+    table.add_row(Text(text), Text(text, style="red"))
+    narrow = terminal.table(*map(str, range(40)))
+    narrow.add_row(*[Text(text)] * 40)
+    for part in (text, Text(text), terminal.Line(f"{text} " * 40), table, narrow):
+        console.print(part, markup=False)
+    assert not set(out.getvalue()) & {*"\x1b\x9b\x07\r\x00\u202e\u200b"}
+    assert out.getvalue().count("d\ufffde\ufffdf\ufffdg") >= 80
