@@ -24,8 +24,7 @@ class Fetched(Tree):
         """Return the lines of a file. Raise Unreadable."""
         if path not in self.files:
             raise Unreadable("missing", path)
-        lines = self.files[path]
-        if lines is None:
+        if (lines := self.files[path]) is None:
             raise Unreadable("not permitted", path)
         return lines
 

@@ -55,8 +55,7 @@ def _with_grubby(parameters: Sequence[str], grubby: str) -> Commands:
         kernels = host.get_fact(GrubbyArguments, grubby=grubby)
         return [item for item in parameters if not kernels or any(missing([item], kernel) for kernel in kernels)]
 
-    added = lacking()
-    if not added:
+    if not (added := lacking()):
         host.noop(f"every kernel of the boot loader has {' '.join(parameters)}")
         return
     show_change("arguments of all kernels (grubby)", [], added)

@@ -76,8 +76,7 @@ def gpu_partition(compute: str | None = None, memory: str | None = None) -> Comm
     if not any(wrong.values()):
         host.noop(f"all GPUs are {' and '.join(wanted.values())}")
         return
-    users = [path.rpartition("/")[2] for path in host.get_fact(Contents, patterns=[GPU_USERS])]
-    if users:
+    if users := [path.rpartition("/")[2] for path in host.get_fact(Contents, patterns=[GPU_USERS])]:
         yield refuse(f"the partition is not changed while processes hold GPUs: {', '.join(users)}")
         return
     for kind, mode in wanted.items():
@@ -121,13 +120,11 @@ def _present(setting: str, modules: Sequence[str]) -> Commands:
             f"PATH=$PATH:/usr/sbin:/sbin; for m in {' '.join(absent)}; do modprobe $m || exit 1; done;",
             "udevadm settle -t 20 2>/dev/null || true",
         )
-    closed = _closed(files)
-    if closed:
+    if closed := _closed(files):
         yield from _open(setting, files, closed)
 
     def wrong() -> str | None:
-        now = host.get_fact(Access, patterns=list(files.patterns))
-        if not now:
+        if not host.get_fact(Access, patterns=list(files.patterns)):
             return f"{', '.join(names)}: loaded, but there is no {' or '.join(files.patterns)}: dmesg may say why"
         bad = _closed(files)
         return f"mode or group did not change: {', '.join(bad)}" if bad else None
@@ -152,8 +149,7 @@ def _open(setting: str, files: Wanted, closed: dict[str, list[str]]) -> Commands
     lines = [*rules, *(rule for rule in made if rule not in rules)]
     if lines != rules:
         yield atomic.write(RULES, [atomic.HEADER, *lines])
-        udevadm = host.get_fact(Tools, names=["udevadm"]).get("udevadm")
-        if udevadm:
+        if udevadm := host.get_fact(Tools, names=["udevadm"]).get("udevadm"):
             yield StringCommand(f"{udevadm} control --reload || true")  # no udevd in a container
 
 

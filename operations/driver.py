@@ -27,8 +27,7 @@ def reload(modules: list[str]) -> Commands:
     """
     paths = {module: _STATE.format(module.replace("-", "_")) for module in modules}
     loaded = host.get_fact(Contents, patterns=list(paths.values()))
-    here = [module for module in modules if paths[module] in loaded]
-    if not here:
+    if not (here := [module for module in modules if paths[module] in loaded]):
         yield refuse(f"{' and '.join(modules)}: not loaded as a module, or built into the kernel: reboot instead")
         return
     names = [QuoteString(module) for module in here]

@@ -81,8 +81,7 @@ def rejected(patch: str, errors: list[str]) -> str:
     found, others = [], []
     hunks = _hunks(patch)
     for error in errors:
-        failed = _FAILED.match(error)
-        if failed:
+        if failed := _FAILED.match(error):
             hunk = hunks.get((failed[1], int(failed[2])))
             found += [f"{failed[1]}:{failed[2]}", *hunk] if hunk else [error]
         elif not error.startswith("error: while searching"):

@@ -107,8 +107,7 @@ def _reboot(state: State, host: Host, at_once: int, timeout_s: float) -> bool:
     with turn.free:
         if turn.lost:
             return refused(state, host, f"not rebooted, because {', '.join(turn.lost)} did not come back")
-        before = _boot_id(host)
-        if not before:
+        if not (before := _boot_id(host)):
             return refused(state, host, f"not rebooted, because {BOOT_ID} could not be read")
         sent, output = host.run_shell_command(StringCommand(_REBOOT), **connector(host))
         if not sent:

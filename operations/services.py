@@ -30,8 +30,7 @@ def running(names: list[str]) -> Commands:
     if any(known[name]["active"] and known[name]["enabled"] for name in names if name in known):
         host.noop(f"{' or '.join(name for name in names if name in known)} runs")
         return
-    unit = next((name for name in names if name in known), None)
-    if unit is None:
+    if (unit := next((name for name in names if name in known), None)) is None:
         yield refuse(f"the node has none of {', '.join(names)}: install one")
         return
     before = " ".join(state for state in ("active", "enabled") if known[unit][state])

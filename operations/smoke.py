@@ -119,8 +119,7 @@ def carry_out(jobs: Sequence[Job], where: Allocation, interrupted: Interrupted) 
             job.plan = job.make_plan()
         except Exception as error:
             _note_error(job, error)
-    planned = [job for job in jobs if job.plan is not None]
-    if not planned:
+    if not (planned := [job for job in jobs if job.plan is not None]):
         return
     nodes = list(dict.fromkeys(node.name for job in planned if job.plan for node in job.plan.nodes))
     try:

@@ -73,8 +73,7 @@ def limits(
     if len(domains[-1].split()) != 1 or "#" in domains[-1]:
         yield refuse(f"limits.d cannot name {user!r}: a blank ends a name there")
         return
-    lacking = _lacking_limits(files, domains, wanted)
-    if not lacking:
+    if not _lacking_limits(files, domains, wanted):
         host.noop(f"limits.d gives {boot.listed(wanted)}")
         return
     replaced = tuple(f"{domain} - {item} " for item in wanted for domain in domains)

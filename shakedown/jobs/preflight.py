@@ -25,8 +25,7 @@ WORKLOAD = "shakedown.jobs.workload"
 
 def problems_of(desired: DesiredState) -> Iterator[Problem]:
     """Of one host: its recipe, options, variables, figures, GPUs."""
-    smoke = desired.smoke
-    if smoke is None:
+    if (smoke := desired.smoke) is None:
         return
     recipe = recipes().get(smoke.recipe)
     yield from bounds("smoke.expect", smoke.expect, METRICS_OF[recipe.family.parser if recipe else "training"])

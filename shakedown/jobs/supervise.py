@@ -124,8 +124,7 @@ class _Supervisor:
 
     def _end(self) -> None:
         """Stop what runs, wait until it is over everywhere, collect and remove. No wait for a node is endless."""
-        failures = self._faults.so_far()
-        if failures:
+        if failures := self._faults.so_far():
             self._faults.stopped()
             cause = first(failures, self._addresses, self._names)
             self._say("failure", cause.text, cause.node if cause.kind not in STOOD_STILL else None)

@@ -25,8 +25,7 @@ def install() -> None:
     the node is in its desired state now does not matter: the agent tells."""
     current = session()
     name = current_host.name
-    state = current.examination.state_of(name)
-    if state is None:
+    if (state := current.examination.state_of(name)) is None:
         current.fail(current.host(name), "could not be examined", current.examination.blockers(name))
         return
     desired = current.examination.desired[name]

@@ -102,8 +102,7 @@ class _Callbacks(BaseStateCallback):
 
     @staticmethod
     def operation_host_start(state: State, host: Host, op_hash: str) -> None:
-        data = state.ops[host].get(op_hash)
-        if data is None:
+        if (data := state.ops[host].get(op_hash)) is None:
             return
         name = _name(state, op_hash)
         kept = progress(state)
@@ -139,8 +138,7 @@ def _connection_is_over(state: State, host: Host, reached: bool) -> None:
 
 def _note(state: State, kind: Literal["stage", "failure"], text: str, node: str | None = None) -> None:
     """Write a note for who watches the run, once it has a directory."""
-    notes = progress(state).notes
-    if notes is not None:
+    if (notes := progress(state).notes) is not None:
         notes.note(kind, text, node=node)
 
 

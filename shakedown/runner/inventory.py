@@ -71,8 +71,7 @@ def resolved_of(hosts: list[Host], whole: bool, to_train: bool = False, unasked:
 
 def _unasked(hosts: list[HostLayers]) -> list[Problem]:
     """Hosts that would pass though nothing was asked of them: in no group with data, as a rule."""
-    names = tuple(host.name for host in hosts if not asks(host))
-    if not names:
+    if not (names := tuple(host.name for host in hosts if not asks(host))):
         return []
     where = _hosts(names)
     expected = (

@@ -87,8 +87,7 @@ def _hints_of_run(path: Path, record: RunRecord) -> list[Hint]:
     names = [node.name for node in record.nodes]
     stopped = []
     for evidence in RunDirectory(path).load_evidence().values():
-        node = (evidence.stopped or "").partition(":")[0]
-        if node in names:
+        if (node := (evidence.stopped or "").partition(":")[0]) in names:
             stopped.append((node, evidence.stopped or ""))
     return list(hints.from_run(record, stopped))
 
@@ -130,8 +129,7 @@ def _resume(current: Session, path: Path) -> None:
         record, isolation = directory.load(), to_resume(path)
     except (OSError, ValueError) as error:
         raise PyinfraError(f"no search to go on with: {error}") from error
-    gone = [name for name in isolation.problem.nodes if name not in current.examination.states]
-    if gone:
+    if gone := [name for name in isolation.problem.nodes if name not in current.examination.states]:
         raise PyinfraError(f"{path}: not among the nodes of this inventory that answer: {', '.join(gone)}")
     request = invocation.search
     isolation.result = None
@@ -184,8 +182,7 @@ def _search_if_failed(current: Session, where: Allocation, interrupted: Interrup
 def _search(current: Session, where: Allocation, interrupted: Interrupted) -> None:
     """From round to round. What goes wrong ends the search, and not the host that drives it."""
     record, _ = current.begun
-    isolation = record.isolation
-    if isolation is None:
+    if (isolation := record.isolation) is None:
         return
     if not isolation.rounds:
         isolation.problem = _as_they_are(current, isolation.problem)

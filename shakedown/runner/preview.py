@@ -85,8 +85,7 @@ def _duration(current: Session, reboots: int, jobs: dict[str, LaunchPlan], train
     if alike:
         source = f"median of {len(alike)} earlier passed runs over as many nodes, by the ledger"
         return Duration(seconds=statistics.median(alike), source=source + more)
-    seconds = [time for plan in jobs.values() if (time := _published_s(plan)) is not None]
-    if seconds:
+    if seconds := [time for plan in jobs.values() if (time := _published_s(plan)) is not None]:
         words = "the iterations alone, by the recipe's published figure"
         return Duration(seconds=max(seconds), source=f"{words}; {reason}{more}")
     limit = max((plan.timeout_s for plan in jobs.values()), default=0.0)

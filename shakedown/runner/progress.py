@@ -219,8 +219,7 @@ class Waiting:
 
     def look(self, now: float) -> None:
         """Say what has been waited for at `now` (of the monotonic clock), if it is time for that."""
-        found = self._longest(now)
-        if found is None:
+        if (found := self._longest(now)) is None:
             self._shown = ""
             self._count(now)
             return

@@ -357,8 +357,7 @@ def session() -> Session:
     """Return the session of the current pyinfra state; examine all nodes the first time."""
     state: State = ctx_state.get()
     with _opening:
-        current = _sessions.get(state)
-        if current is None:
+        if (current := _sessions.get(state)) is None:
             current = enter(Session(state, examine(state)))
             invocation.examined = bool(current.hosts)
             fixable = {host.name: current.fixable(host.name) for host in current.hosts}

@@ -191,8 +191,7 @@ def _go_on(current: Session, path: Path, record: RunRecord) -> None:
 def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None:
     """Go from stage to stage until all is done, something is found, or somebody ends it."""
     training.note_missing(current)
-    looked = _job(current, where, interrupted, LOOK, 0.0)
-    if looked is not None:
+    if (looked := _job(current, where, interrupted, LOOK, 0.0)) is not None:
         record = _judged(current)
         if blind := unseen(record, [stage.name for stage in record.stages]):
             current.say(f"soak: the verdict will be unknown at best: {NO_COUNTER}: {some(blind)}: {LOAD_EDAC}")

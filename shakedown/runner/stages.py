@@ -119,8 +119,7 @@ def smoke() -> None:
     """Train: each node alone, at the same time, where the scope asks for that; then one job over all that are
     fit. Where that fails, the search for the node that makes it fail, if the desired state asks for it."""
     current = session()
-    smoke = current.examination.desired[current_host.name].smoke
-    if smoke is None:
+    if (smoke := current.examination.desired[current_host.name].smoke) is None:
         return
     from shakedown.runner import preview, training  # 150 ms that a deploy without a job does not need
 

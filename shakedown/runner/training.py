@@ -343,8 +343,7 @@ def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
     reread(current.state, after, hosts)
     current.latest.update(after.states)
     for job, node in planned:
-        state = after.states.get(node.name)
-        if state is not None:
+        if (state := after.states.get(node.name)) is not None:
             watched = watched_counters(after.desired[node.name], state, node.interface)
             current.evidence[job.name].counters_after[node.name] = watched
 

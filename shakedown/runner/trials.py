@@ -220,8 +220,7 @@ def _again_alone(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
 def _again_between(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
     """Measure the pairs that stood out again, in rounds of their own."""
     odd = suspects(so_far)
-    places = sorted({place for places in odd.values() for place in places})
-    if not places:
+    if not (places := sorted({place for places in odd.values() for place in places})):
         return
     count, run_id = len(so_far.places), current.record.run_id if current.record else ""
     had = [pair for pairs in plan.schedule(count, run_id) for pair in pairs]
@@ -301,8 +300,7 @@ def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> Non
     out = current.out
     for part in shown.tables(record):
         out.print(outcomes.constrained(part))
-    shown_gates = [gate for gate in judged if gate.name in record.asked or gate.verdict != Verdict.OK]
-    if shown_gates:
+    if shown_gates := [gate for gate in judged if gate.name in record.asked or gate.verdict != Verdict.OK]:
         out.print()
         out.print(outcomes.constrained(outcomes.gates_table(shown_gates)))
     took = f"took {time.monotonic() - _stage(current).began:.0f} s"

@@ -100,8 +100,7 @@ def next_proposal(node: str, history: History, known: Known, facts: Facts, allow
     if all(escalation().is_compared(incident) for incident in history.incidents):
         reason = "nodes differ, and only another node's report shows which is wrong: a person has to look"
         return Proposal(node, "leave", reason, name=incident.name)
-    last = history.taken("begun", "handed over", "taken back")
-    if last is None:
+    if (last := history.taken("begun", "handed over", "taken back")) is None:
         return _escalate(node, history, known, facts, allowed, now)
     if last.done == "handed over":
         return Proposal(node, "leave", f"handed over to a person: {last.why}", name=incident.name)
@@ -146,8 +145,7 @@ def _escalate(node: str, history: History, known: Known, facts: Facts, allowed: 
         if reason := _impossible(repair, facts, allowed) or _pointless(repair, incidents, facts):
             lacking.append(reason)
             continue
-        tried = _tried(known, budget, now)
-        if tried >= budget.attempts:
+        if (tried := _tried(known, budget, now)) >= budget.attempts:
             lacking.append(f"{repair} was tried {'once' if tried == 1 else f'{tried} times'}")
             continue
         earlier = [step.at for step in known.steps if step.done in ("begun", "ended") and step.rung in REPAIRS]

@@ -134,8 +134,7 @@ def _soaked(record: RunRecord) -> Iterator[tuple[str, str, int]]:
 
 
 def _measured(record: RunRecord) -> Iterator[tuple[str, str, int]]:
-    trials = record.trials
-    if trials is None:
+    if (trials := record.trials) is None:
         return
     standings: dict[tuple[str, str], set[str]] = defaultdict(set)
     for judged in trials.judged:

@@ -69,8 +69,7 @@ def run(
             session.session()
     finally:  # the report is written however the run ends
         if form is not None:
-            current = session.opened(state)
-            if current is None:
+            if (current := session.opened(state)) is None:
                 click.echo(complaint("no report: no node was examined"), err=True)
             elif show_document(current.document(), form, output, ending.finish(state)) == 2:
                 sys.exit(2)  # but an interrupted run exits as one

@@ -209,8 +209,7 @@ def _names(value: str, device: Device, state: NodeState) -> str:
         return "" if set(works) - left_out else f"a list that leaves some of the {shown}"
     for entry in _entries(value):
         name, _, port = entry.partition(":")
-        found = _matching(entry, works, exact)
-        if not found:
+        if not (found := _matching(entry, works, exact)):
             broken = _matching(entry, others, exact)
             reason = f"; {broken[0]} {others[broken[0]]}" if broken else f"; {name or 'an empty entry'} is none"
             return f"{shown}{reason}"

@@ -57,8 +57,7 @@ def rendezvous_of(draft: PlanDraft) -> dict[str, Endpoint]:
 def _by_name(draft: PlanDraft, interface: str) -> dict[str, Endpoint]:
     endpoints = {}
     for name, state in draft.states.items():
-        addresses = [str(own.ip) for link, own in _addresses(state) if link == interface]
-        if addresses:
+        if addresses := [str(own.ip) for link, own in _addresses(state) if link == interface]:
             endpoints[name] = Endpoint(interface, addresses[0])
         else:
             expected = f"an interface that is up and has an IPv4 address ({_shown(state)})"
@@ -114,8 +113,7 @@ def _path(state: NodeState, target: str) -> _Path | None:
         routes += [(IPv4Network(r.destination), r.gateway, r.interface, r.metric) for r in state.routes]
     matching = [route for route in routes if address in route[0]]
     for _, gateway, interface, _ in sorted(matching, key=lambda route: (-route[0].prefixlen, route[3])):
-        sources = [owned for name, owned in own if name == interface]
-        if sources:
+        if sources := [owned for name, owned in own if name == interface]:
             near = IPv4Address(gateway) if gateway else address
             source = next((owned for owned in sources if near in owned.network), sources[0])
             return _Path(interface, str(source.ip), gateway is None)

@@ -80,8 +80,7 @@ def split(chosen: ResolvedOptions, world_size: int) -> tuple[Split | None, list[
 
 def size_of(chosen: ResolvedOptions, role: str) -> int | None:
     """Return the number of layers or heads: from an option, or from what the family records of the model."""
-    option = chosen.recipe.family.role_options.get(role)
-    if option:
+    if option := chosen.recipe.family.role_options.get(role):
         value = chosen.value(option)
         return None if value is None else int(value)
     known = [getattr(model, role) for model in chosen.recipe.family.models if chosen.matches(model.when)]
@@ -127,8 +126,7 @@ def _check_memory(draft: PlanDraft, name: str, chosen: ResolvedOptions, sizes: S
             value = f"at least {format_size(least)} of {format_size(vram)}"
             reason = f"weights, gradients and optimizer; activations come on top; size {source}"
             draft.note(f"{name}: GPU memory", value, reason)
-    per_rank = chosen.recipe.family.host_bytes_per_rank
-    if per_rank is not None:
+    if (per_rank := chosen.recipe.family.host_bytes_per_rank) is not None:
         least, free = per_rank * ranks, state.memory.available_bytes
         if least > free:
             expected = f"at least {format_size(least)} for {counted(ranks, 'rank')}"
@@ -175,8 +173,7 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
 def _batch_reason(chosen: ResolvedOptions, sizes: Split) -> str:
     steps = counted(sizes.micro_batches, "accumulation step")
     product = f"{steps} x micro batch {sizes.micro_batch} x data parallel {sizes.data}"
-    option = chosen.recipe.family.batch_option
-    if option in chosen.requested:
+    if (option := chosen.recipe.family.batch_option) in chosen.requested:
         return f"as smoke.options.{option} says: {product}; {documented(chosen.recipe).source}"
     return f"{product}, at any size; {documented(chosen.recipe).source}"
 
@@ -279,8 +276,7 @@ def supported_gpus(draft: PlanDraft) -> None:
     if limits is None or not limits.gpus:
         return
     for name, desired in draft.desired.items():
-        model = desired.gpu.profile
-        if model in limits.partial_gpus:
+        if (model := desired.gpu.profile) in limits.partial_gpus:
             draft.note(f"{name}: warning", model, f"supported in part: {limits.why}")
         elif model not in limits.gpus:
             expected = (

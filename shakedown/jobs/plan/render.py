@@ -82,8 +82,7 @@ def _head(plan: LaunchPlan, job: str) -> list[str]:
         f"  recorded       {', '.join(plan.recorded) or 'nothing more'}",
     ]
     lines += [f"  without        {name}: {reason}" for name, reason in plan.missing.items()]
-    folded = _folded(plan)
-    if folded:
+    if folded := _folded(plan):
         width = max(len(name) for name, _, _ in folded)
         lines += ["", "derived"]
         lines += [f"  {name:{width}}  {value}  ({reason})" for name, value, reason in folded]

@@ -113,8 +113,7 @@ def parser() -> argparse.ArgumentParser:
     """One flag per field of Arguments; those that are on or off take no value."""
     made = argparse.ArgumentParser(description="Train a small Megatron-Core GPT on mock data, under torchrun.")
     for field in fields(Arguments):
-        kind = type(field.default)
-        if kind is bool:
+        if (kind := type(field.default)) is bool:
             made.add_argument(flag(field.name), action="store_true")
             continue
         made.add_argument(flag(field.name), type=kind, default=field.default, metavar=kind.__name__.upper())

@@ -86,8 +86,7 @@ class Iteration:
 
 def summary(iterations: list[Iteration]) -> list[str]:
     """Return the ROCm scripts' summary: means without the first two iterations and the last, nan where none is left."""
-    steady = iterations[2:-1]
-    if not steady:
+    if not (steady := iterations[2:-1]):
         figures = (math.nan,) * 4
     else:
         elapsed_ms = fmean(i.elapsed_ms for i in steady)

@@ -67,8 +67,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     hang.listen()
     arguments = Arguments(**vars(parser().parse_args()))
-    errors = arguments.errors(int(os.environ.get("WORLD_SIZE", "1")))
-    if errors:
+    if errors := arguments.errors(int(os.environ.get("WORLD_SIZE", "1"))):
         # Every rank says so: torchrun ends the others as soon as one is gone.
         sys.stderr.write("".join(f"train.py: error: {error}\n" for error in errors))
         return 2

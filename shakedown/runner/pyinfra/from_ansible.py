@@ -265,8 +265,7 @@ def _add_values(groups: dict[str, _Group], path: Path, parts: tuple[str, ...]) -
 
 
 def _expanded(pattern: str) -> Sequence[str]:
-    match = _RANGE.search(pattern)
-    if not match:
+    if not (match := _RANGE.search(pattern)):
         return [pattern]
     low, high, step = match[1], match[2], int(match[3] or 1)
     number = low.isdigit() and high.isdigit()

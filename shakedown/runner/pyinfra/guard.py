@@ -48,8 +48,7 @@ def _arm() -> None:
     if context is None or invocation.inventory or not {"inventory", "operations", "dry"} <= context.params.keys():
         return
     params = context.params
-    deploys = own_deploys(params["operations"])
-    if not deploys:
+    if not (deploys := own_deploys(params["operations"])):
         return
     invocation.inventory = params["inventory"]
     invocation.group_data = tuple(params["group_data"] or ())

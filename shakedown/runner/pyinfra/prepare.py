@@ -40,8 +40,7 @@ def problems(deploy: str, hosts: Mapping[str, DesiredState]) -> Iterator[Problem
     family, by_digest = DOCUMENTED[deploy]
     known = families()[family]
     for name, desired in hosts.items():
-        smoke = desired.smoke
-        if smoke is None:
+        if (smoke := desired.smoke) is None:
             continue
         where = f"host {name}, for deploy/{deploy}.py"
         if smoke.recipe not in known.recipes:
@@ -83,8 +82,7 @@ def _prepare() -> None:
         if odd or files(invocation.inventory)[1:]:  # a text in place of a list is a host for each of its characters,
             _read_again()  # and group_data replaces what the inventory gives a group
         states = desired_states(state, invocation.trains, unasked=not compares).states
-        wrong = [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]
-        if wrong:
+        if wrong := [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]:
             raise DesiredStateError(wrong)
     except DesiredStateError as error:
         _end(f"{invocation.inventory}: {error}", USAGE)

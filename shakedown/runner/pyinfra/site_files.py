@@ -28,8 +28,7 @@ def lay_out(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write files into a folder, which is made if need be; returns their paths. Raises SiteError, and has then
     written nothing, where one of them is there or could not be made; OSError where writing fails on the way."""
     files = {folder / name: content for name, content in contents.items()}
-    found = [problem for path in files if (problem := _in_the_way(path, folder))]
-    if found:
+    if found := [problem for path in files if (problem := _in_the_way(path, folder))]:
         raise SiteError("\n".join(dict.fromkeys(found)))
     for path, content in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -115,8 +115,7 @@ class Escalation:
             return False
         self._until(max(step.at for step in begun.values()))
         claimed = renew(self.ledger, self.holder)  # a process that was stopped for long has lost its claims
-        hosts = [host for host in begun if name(host) in claimed]
-        if not hosts:
+        if not (hosts := [host for host in begun if name(host) in claimed]):
             self.say(f"{repair}: another controller has taken over {', '.join(begun)}: nothing is done")
             return False
         wrong = self._power(picture, hosts) if repair == "power cycle" else self._run(picture, repair, hosts)
@@ -217,8 +216,7 @@ class Escalation:
                 if self.commands.interrupted or not self._held(picture, host, partner):
                     return False
                 held.append(host)
-            begun = self._begin(picture, proposal, LOAD, others)
-            if begun is None:
+            if (begun := self._begin(picture, proposal, LOAD, others)) is None:
                 return False
             self._until(begun.at)
             for argv in loads(self.commands, picture, proposal, others):

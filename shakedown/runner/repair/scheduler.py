@@ -83,8 +83,7 @@ def read_scheduler(services: Mapping[str, Service], desired: Mapping[str, Desire
 def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, room: Room) -> str:
     """Drain or resume a node, with its step in the ledger, after one more reading of the node. Return why it was not
     done; empty: it was. Raise LedgerError before anything is changed."""
-    owner = scheduled.owner
-    if owner is None:
+    if (owner := scheduled.owner) is None:
         return f"{mark.node}: not {mark.what}ed: {scheduled.wrong or 'no scheduler is named'}"
     book = memory.claims
     try:

@@ -121,8 +121,7 @@ class Server:
         for left in reversed(range(_TRIES)):
             now = self.ask(read, name)
             body = change(now)
-            version = now.get("metadata", {}).get("resourceVersion")
-            if version:
+            if version := now.get("metadata", {}).get("resourceVersion"):
                 body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
             try:
                 self.ask(patch, name, body, _content_type="application/merge-patch+json")

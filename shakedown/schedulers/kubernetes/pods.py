@@ -73,14 +73,12 @@ class Pods(interface.Allocation):
         if self._lost or (self._pods and any(phase in _OVER for phase, _ in self._states().values())):
             self.end(cancel=True)
             self._lost = None
-        missing = [name for name in among if name not in self._pods]
-        if not missing:
+        if not (missing := [name for name in among if name not in self._pods]):
             return
         there = {node.name: node for node in read(self._server, [self._names[name] for name in missing])}
         # Our own mark is no reason, and a job is waited for.
         closed = [node for node in there.values() if node.down or node.cordoned or node.tainted]
-        cannot = [f"{node.name}: {node.why_not(allow_allocated=True)}" for node in closed]
-        if cannot:
+        if cannot := [f"{node.name}: {node.why_not(allow_allocated=True)}" for node in closed]:
             raise KubernetesError(f"no pod would come to these nodes: {'; '.join(cannot)}")
         try:
             for name in missing:
@@ -277,8 +275,7 @@ class Commands(interface.Commands):
         self.silent = False  # a command got no answer: a node's word, or a pod that was taken away
 
     def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
-        pod = self._pods.get(node)
-        if pod is None:
+        if (pod := self._pods.get(node)) is None:
             return None, [], [f"there is no pod on {node}"]
         data = None if stdin is None else stdin.encode()
         bounded = ["timeout", "-k", "5", f"{timeout:g}", *argv]

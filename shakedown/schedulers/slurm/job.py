@@ -138,8 +138,7 @@ class Allocation(interface.Allocation):
             with contextlib.suppress(SlurmError):
                 commands.run("scancel", f"--name={title}", f"--user={os.getuid()}")
             raise
-        job = re.match(r"(\d{1,10})(;|\s|$)", output.strip())
-        if job is None:
+        if (job := re.match(r"(\d{1,10})(;|\s|$)", output.strip())) is None:
             raise SlurmError(f"sbatch printed {printable(output, 200)!r} in place of a job's number")
         self.job = int(job[1])
 

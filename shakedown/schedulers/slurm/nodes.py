@@ -86,8 +86,7 @@ def read(names: Iterable[str] = ()) -> list[Node]:
 def jobs_on(names: Iterable[str], but: int | None = None) -> dict[str, list[str]]:
     """Return the jobs that hold each node now, as "4711 of alice", without the job `but`. Free nodes are absent; a node
     whose job squeue hides from this user is held by its own state. Raise SlurmError."""
-    wanted = set(names)
-    if not wanted:
+    if not (wanted := set(names)):
         return {}
     # --all: hidden partitions, and those that this user may not use, too
     options = ("--all", "--noheader", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "--format=%A|%u|%N")
@@ -172,8 +171,7 @@ def _lines(text: str) -> Iterator[str]:
 
 def _without_own_words(line: str) -> tuple[str, bool]:
     """Return a record without the node's own words, and whether it is clear which fields are Slurm's."""
-    head = _HEAD.match(line)
-    if head is None:
+    if (head := _HEAD.match(line)) is None:
         return line, True
     name, _, rest = head[0].partition(" ")
     tail, middle = line[head.end() :], list(_MIDDLE.finditer(f" {rest}"))

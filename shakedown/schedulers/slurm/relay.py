@@ -152,8 +152,7 @@ class Relay:
         until = time.monotonic() + GRACE_S
         signalled: List[int] = []
         while time.monotonic() < until:
-            left = of_the_step()
-            if not left:
+            if not (left := of_the_step()):
                 break
             for pid in left:
                 if pid not in signalled:
@@ -178,8 +177,7 @@ class _Taken:
     def _read(self) -> None:
         size = 0
         while self._pipe is not None:
-            part = os.read(self._pipe.fileno(), 1 << 16)
-            if not part:
+            if not (part := os.read(self._pipe.fileno(), 1 << 16)):
                 break
             size += len(part)
             if size > self._limit:

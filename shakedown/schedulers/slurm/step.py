@@ -85,8 +85,7 @@ class Step(Commands):
             time.sleep(0.02)
 
     def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
-        name = self._nodes.get(node)
-        if name is None:
+        if (name := self._nodes.get(node)) is None:
             return None, [], [f"{node} is not among the nodes of Slurm job {self._job}"]
         with self._lock:
             self._numbers += 1
