@@ -65,8 +65,7 @@ def summary(text: str) -> str:
 
 
 def with_others(error: click.BadParameter) -> click.UsageError:
-    """Return the error with those of the command's other parameters: click stops at the first. A word that is no
-    choice has the nearest beside it."""
+    """Return the error with those of the other parameters, and the nearest choices: click stops at the first."""
     errors, context = [error], error.ctx
     if context is not None and error.param is not None:
         values, _, _ = context.command.make_parser(context).parse_args(list(context.meta.get(__name__, ())))

@@ -211,9 +211,7 @@ class Timeouts:
 def job_name(node: str | None, trials: str = "") -> str:
     """Return the name of a job in a run's record: that of a single node, or (None) the one over all nodes. `trials`:
     the name of the kind of a job that does not train (shakedown/trials)."""
-    if node is None:
-        return trials or TOGETHER
-    return f"{trials or EACH}/{node}"
+    return trials or TOGETHER if node is None else f"{trials or EACH}/{node}"
 
 
 @dataclass
@@ -241,9 +239,7 @@ class Job:
 
     @property
     def scope(self) -> str:
-        if self.trials:
-            return self.trials
-        return TOGETHER if self.node is None else EACH
+        return self.trials or (TOGETHER if self.node is None else EACH)
 
 
 class Clock:

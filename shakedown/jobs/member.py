@@ -176,8 +176,6 @@ class Member:
             return "processes that could not be ended may still be writing it"
         return ""
 
-    # -- the task --------------------------------------------------------------------------------------------------
-
     def _prepare(self, secrets: dict[str, str]) -> None:
         try:
             self._notes += self._node.prepare(secrets, self._timeouts.lease_s, self._timeouts.grace_s)
@@ -278,8 +276,6 @@ class Member:
             leader.why = leader.why or "the node's disk was full, and what the job could not write is lost"
         if status.over and status.offset >= status.size:
             self._close_log(now)
-
-    # -- the log ---------------------------------------------------------------------------------------------------
 
     def _read(self, status: Status, begin: int, now: float) -> None:
         """Keep the bytes, and read them in the portions in which they came, each with its time."""

@@ -110,9 +110,6 @@ def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Probl
         yield Problem("smoke", path, str(ranks), f"{limits.ranks_per_node}: {limits.why}")
 
 
-# -- over the hosts ----------------------------------------------------------------------------------------------------
-
-
 def count_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, Problem]]:
     """Fewer hosts than there must be, by the first host that says so."""
     with_smoke = {name: desired.smoke for name, desired in hosts.items() if desired.smoke is not None}
@@ -135,7 +132,6 @@ def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, 
         if smoke is None or recipe is None or any(other != shared[0] for other in shared):
             continue  # it has its own error, or the plan says what differs
         ranks = ranks_of(desired, smoke, recipe)
-        counts = [1] if EACH in smoke.scope else []
         if TOGETHER in smoke.scope:
             least = min(smoke.min_nodes or len(with_smoke), len(with_smoke))
             numbers = range(len(with_smoke), least - 1, -1)
@@ -144,8 +140,8 @@ def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, 
             if len(numbers) > 1 and (batch := _batch_of_counts(recipe, smoke, numbers, ranks)) is not None:
                 problems = [*(problem for problem in problems if problem.path != batch.path), batch]
             yield from ((first, problem) for problem in problems)
-        for nodes in counts:
-            yield from ((first, problem) for problem in _of_count(recipe, smoke, nodes, ranks))
+        if EACH in smoke.scope:
+            yield from ((first, problem) for problem in _of_count(recipe, smoke, 1, ranks))
 
 
 def _batch_of_counts(recipe: Recipe, smoke: Smoke, counts: range, ranks: int | None) -> Problem | None:

@@ -37,13 +37,6 @@ from shakedown.transport.program import command
 TOKEN = "HF_TOKEN"
 
 
-def where_from(file: str | None) -> str | None:
-    """Where the token comes from, for a person; None: there is none. What is exported wins, and empty is none."""
-    if os.environ.get(TOKEN):
-        return f"{TOKEN} as it is exported on this machine"
-    return "hf_token_file" if file else None
-
-
 def token(file: str | None) -> str | None:
     """Return the token itself. Raise SecretError where the file cannot be used."""
     return os.environ.get(TOKEN) or (read_secret(file) if file else None)
@@ -157,11 +150,6 @@ def sampler_files() -> dict[str, str]:
     return {f"{SAMPLER_FOLDER}/{path}": _compressed(text.encode()) for path, text in texts.items()}
 
 
-def launcher_files() -> dict[str, str]:
-    files = {f".launcher/{name.replace('.', '/')}.py": _compressed(text.encode()) for name, text in launcher_sources()}
-    return {**files, ".launcher/__main__.py": _compressed(_ENTRY.encode())}
-
-
 def launcher_sources() -> list[tuple[str, str]]:
     """Return the launcher's modules, and what it shares with the probe, with their texts in the order of imports."""
     package = resources.files("shakedown")
@@ -196,7 +184,8 @@ class Node:
     def prepare(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> list[str]:
         """Take the node's lock, make the run folder, and have the watchdog begin with the setup. Returns what a person
         should know: what earlier runs have left on the node, and which other users hold it."""
-        files = launcher_files()
+        sources = [(f"{name.replace('.', '/')}.py", text) for name, text in launcher_sources()]
+        files = {f".launcher/{path}": _compressed(text.encode()) for path, text in [*sources, ("__main__.py", _ENTRY)]}
         if self._job.telemetry_s is not None:
             files |= sampler_files()
         self.prepared = True
@@ -214,8 +203,7 @@ class Node:
         return read(Status, self._call("go"))
 
     def poll(self, offset: int, devices: int = 0) -> Status:
-        """Return the status, at most a megabyte of the leader's log from `offset`, and the events of devices from
-        `devices`. Renew the lease."""
+        """Return the status, a part of the leader's log, and events of devices, from these offsets. Renew the lease."""
         answer = self._call("poll", devices=devices, offset=offset)
         piece = read_piece(answer, offset)
         events = answer.get("devices")

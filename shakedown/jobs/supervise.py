@@ -89,8 +89,6 @@ class _Supervisor:
         self._say("end", f"{result.outcome}: {result.reason}")
         return result
 
-    # -- the three parts of a job ----------------------------------------------------------------------------------
-
     def _prepare(self) -> bool:
         deadline = self._clock.now() + self._timeouts.prepare_s
         while not all(member.ready for member in self._members):
@@ -181,8 +179,6 @@ class _Supervisor:
         if others and now - exited_at > self._timeouts.last_exit_s:
             text = f"{first_exit} had ended, and {self._timeouts.last_exit_s:g} s later these had not: {others}"
             self._faults.fail("early exit", text)
-
-    # -- reporting -------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
         """Hand on iterations, which only the last global rank prints, and events of devices."""

@@ -48,8 +48,7 @@ def watch(state: State) -> None:
 
 
 def _keep_reason(host: Host) -> Callable[..., None]:
-    """Keep the last message in red, of pyinfra or of an operation of this package: it is the reason why the host
-    fails."""
+    """Keep the last message in red, of pyinfra or of an operation: the reason why the host fails."""
     say = host.log_styled
 
     def log_styled(message: str, *args: Any, **kwargs: Any) -> None:
@@ -127,8 +126,7 @@ class _Callbacks(BaseStateCallback):
 
 
 def _connection_is_over(state: State, host: Host, reached: bool) -> None:
-    """Note that connecting is over. A connection that is made again in the middle of an operation ends no wait for
-    that."""
+    """Note that connecting is over. A new connection within an operation ends no wait for that operation."""
     waits = progress(state).waits
     if host.name in waits and waits[host.name][0] == _CONNECTION:
         del waits[host.name]
@@ -144,8 +142,7 @@ def _note(state: State, kind: Literal["stage", "failure"], text: str, node: str 
 
 @dataclass(frozen=True)
 class _Commands:
-    """An operation's commands as pyinfra asks for them when it runs. What the operation raises would end the run for
-    all hosts, and fails this one alone."""
+    """An operation's commands. What the operation raises would end the run for all hosts, and fails this one alone."""
 
     made: Callable[[], Iterator[PyinfraCommand]]
     changed: list[str]

@@ -171,8 +171,7 @@ def show_findings(out: Console, examination: Examination, fixable: Mapping[str, 
 
 
 def arguments_of(examination: Examination, finding: Finding) -> dict[str, Any]:
-    """Return the arguments of a finding's operation. The site says more of a pull: how many at once, and the mirror of
-    the image's registry."""
+    """Return the arguments of a finding's operation; of a pull with the site's limit and the registry's mirror."""
     assert finding.remedy is not None
     arguments = finding.remedy.arguments
     if finding.remedy.operation != PULL:

@@ -41,11 +41,6 @@ def _smoke_of_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: b
             yield from _preflight().division_problems(states)
 
 
-def _trials(state: DesiredState) -> Iterator[Problem]:
-    if state.trials:
-        yield from trials.problems_of(state)
-
-
 def _datasets(state: DesiredState) -> Iterator[Problem]:
     for name, dataset in state.datasets.items():
         yield from datasets.problems_of(name, dataset, state.images)
@@ -78,7 +73,7 @@ FEATURES = (
     Feature(_benchmark),
     Feature(contradictions.problems_of, contradictions.over_hosts),
     Feature(_smoke, _smoke_of_hosts),
-    Feature(_trials),
+    Feature(trials.problems_of),
     Feature(_datasets),
     Feature(_signing),
     Feature(of_hosts=contradictions.cabling_without_node),

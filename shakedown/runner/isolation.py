@@ -209,8 +209,7 @@ def _search(current: Session, where: Allocation, interrupted: Interrupted) -> No
 
 
 def _as_they_are(current: Session, problem: Problem) -> Problem:
-    """Return the problem after all that came between it and the first round: trials that speak against nodes, hosts
-    that failed."""
+    """Return the problem after what came before the first round: trials against nodes, hosts that failed."""
     active = {host.name for host in current.state.active_hosts}
     lost = [name for name in problem.nodes if name in current.excluded or name not in active]
     unfit = {name: short(current.excluded.get(name) or "it failed before the search") for name in lost}

@@ -1,5 +1,4 @@
-"""A dry run's plan: what would be changed, how long the run would take, the job, and a look at what it needs on every
-node. Nothing is changed by it."""
+"""A dry run's plan: changes, time, the job, and a look at what it needs on every node. Nothing is changed by it."""
 
 import statistics
 from collections.abc import Iterator
@@ -30,8 +29,7 @@ _ASKED = 200  # runs of the ledger that are looked through for them
 
 
 def show(current: Session) -> None:
-    """Make the plan of the run, keep it, and show it. What nodes lack for the job are findings, and count in the
-    verdict."""
+    """Make, keep and show the plan of the run. What nodes lack for the job are findings, and count in the verdict."""
     current.preview = preview = _made(current, invocation.changes, invocation.trains)
     for line in lines(preview, len(current.hosts), whole=invocation.verbose):
         current.say(line, soft_wrap=True)

@@ -112,8 +112,7 @@ class HostRun:
         return self.reason if self.unfinished or self.kind == "failed" else ""
 
     def outcome(self, node: str, interrupted: bool, worst: Verdict | None, different: str) -> HostOutcome:
-        """Return what became of the host at the end. `worst` is the verdict of its findings, of which some are
-        `different`; None: they were not judged."""
+        """Return what became of the host. `worst`: of its findings, `different` of which have it; None: not judged."""
         if self.kind not in ("failed", "unreached") and interrupted:
             if self.operation:
                 return HostOutcome(node, "interrupted", f'in "{self.operation}"', under_way=True)

@@ -240,8 +240,7 @@ class _Rolling:
         self.current.save()
 
     def answered(self, hosts: list[Host]) -> list[Host]:
-        """Those that answered. Another is called again, once, and has a later turn: its connection may be gone, and
-        nobody has noticed."""
+        """Those that answered. Another has a later turn, once: its connection may be gone, unnoticed."""
         states = self.current.examination.states
         lost = [host for host in hosts if host.name not in states and host.name not in self.silent]
         for host in lost:

@@ -129,8 +129,7 @@ def round_of(
     seed: int | None = None,
     asked: Mapping[str, str] | None = None,
 ) -> Round:
-    """Choose among the nodes, each with the age in seconds at which its report is stale. `asked`: what is asked of each
-    now, as a digest."""
+    """Choose among the nodes: age in seconds at which a report is stale. `asked`: the digest of what is asked now."""
     asked = asked or {}
     seed = secrets.randbits(62) if seed is None else seed
     reasons = {node: _reason(node, held.get(node, ()), memory.nodes.get(node), now, stale[node]) for node in stale}

@@ -121,8 +121,7 @@ class Session:
                 function()
 
     def may_change(self, name: str, as_root: bool = True) -> bool:
-        """Return whether operations may be declared on a node: it answered, has not failed, and we are root if need
-        be."""
+        """Return whether operations may change a node: it answered, has not failed, and we are root if need be."""
         state = self.examination.state_of(name)
         return state is not None and not self.run_of(name).excluded and (state.probe.uid == 0 or not as_root)
 
@@ -213,8 +212,7 @@ class Session:
         self.saving_s = time.monotonic() - began
 
     def document(self) -> Run | Findings:
-        """Return the result of this run for the output formats. A run that kept nothing (a dry one) has only
-        findings."""
+        """Return the result of this run for the output formats; only the findings of a run that kept nothing."""
         if self.record is not None and self.directory is not None:
             kept = without_secrets(self.record, self.examination)
             return Run(kept, directory=self.directory.path, secrets=secret_values(self.examination))
@@ -337,8 +335,7 @@ class Session:
         self.run_of(name).exclude(why, verdict)
 
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
-        """Fail one host for pyinfra, with the reason as its message, and exclude it from what follows. The others go
-        on."""
+        """Fail one host for pyinfra, with the reason as its message, and exclude it from what follows."""
         for finding in findings or []:
             host.log_styled(terminal.finding_line(finding), fg="red", log_func=logger.error)
         if not findings:
@@ -370,8 +367,7 @@ def call_once(
     work: Callable[[Session], None],
     passes: Callable[[Session, Host], bool] = lambda current, host: True,
 ) -> None:
-    """Declare a call on the current host: the `work` is done once, whichever host gets there first, and a host fails
-    that does not pass then."""
+    """Declare a call: the first host to get there does the `work`, once, and a host fails that does not pass then."""
 
     def function(state: State, host: Host) -> bool:
         current = session()

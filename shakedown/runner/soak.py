@@ -120,9 +120,6 @@ def _show_plan(current: Session, record: SoakRecord) -> None:
         current.say(f"  {name}: left out: {why}")
 
 
-# -- going on ----------------------------------------------------------------------------------------------------------
-
-
 def _earlier(current: Session, record: SoakRecord) -> tuple[Path, RunRecord] | None:
     """Return the run that this soak goes on with, asked for or the newest. Raises ValueError, OSError."""
     if invocation.soak.resume:
@@ -183,9 +180,6 @@ def _go_on(current: Session, path: Path, record: RunRecord) -> None:
     if not invocation.dry:
         current.directory, current.record = directory, record
         current.states_kept |= set(current.examination.states)
-
-
-# -- load --------------------------------------------------------------------------------------------------------------
 
 
 def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None:
@@ -290,9 +284,6 @@ def _judged(current: Session) -> SoakRecord:
     record.soak = judge_soak(directory, record, current.evidence)
     assert record.soak is not None
     return record.soak
-
-
-# -- the end -----------------------------------------------------------------------------------------------------------
 
 
 def _passes(current: Session, host: Host) -> bool:

@@ -148,8 +148,7 @@ def conclude() -> None:
 
 
 def fix(operation: PyinfraOperation[...]) -> None:
-    """Declare an operation on the current host for each of its findings that the operation would fix. What needs root
-    stays a finding where we are not root."""
+    """Declare an operation for each finding of the current host that it would fix, as the user that we are there."""
     current = session()
     name = _known(current, operation)
     for finding in current.fixable(current_host.name):
@@ -201,8 +200,7 @@ def _fail_here(current: Session, why: str) -> None:
 
 
 def _recheck(state: State, host: Host) -> bool:
-    """Read the node again. What has come up only now (a driver that was loaded shows devices with settings of their
-    own) is fixed in a second round, once."""
+    """Read the node again. What came up only now, as devices of a driver that was loaded, is fixed too, once."""
     current = session()
     _read_again(current, host)
     new = [finding for finding in _fixable_drift(current, host.name) if _key(finding) not in current.declared]
@@ -292,12 +290,12 @@ def _conclude(state: State, host: Host) -> bool:
 
     current = session()
     current.once("judge the run", lambda: training.conclude_run(current))
-    why, run = training.shortfall(current, host.name), current.run_of(host.name)
+    (why, verdict), run = training.shortfall(current, host.name), current.run_of(host.name)
     if why and (other := training.elsewhere(current, host.name)):
         host.log_styled(f"smoke run: {other}", fg="yellow")
         run.settle("unknown" if other.endswith(training.UNDECIDED) else "stopped", other)
         return True
     if why:  # pyinfra knows of failed hosts alone; what is not known is no failure in our own verdict
         host.log_styled(f"smoke run: {why}", fg="red", log_func=logger.error)
-        run.verdict = run.verdict or training.came_to(current, host.name)
+        run.verdict = run.verdict or verdict
     return not why

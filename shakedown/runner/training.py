@@ -42,8 +42,7 @@ from shakedown.state.findings import Verdict
 
 
 def jobs_of(examination: Examination) -> list[str | None]:
-    """Return the jobs that the nodes' scopes ask for, in their order: a node's name for its single-node job, None for
-    the job over all nodes."""
+    """Return the jobs that the scopes ask for, in order: a node's name for its own, None for the job over all."""
     without = left_out(examination)
     scopes = {
         name: desired.smoke.scope
@@ -300,19 +299,13 @@ def take_result(kept: JobRecord, evidence: Evidence, result: JobResult, director
     evidence.timing = result.timing
 
 
-def came_to(current: Session, node: str) -> Verdict:
-    """Return the worst verdict of the gates about a node, its own and those of the job over all; unknown: none."""
-    return verdict_of(gate for gate in (current.record.gates if current.record else ()) if about(gate, node))
-
-
-def shortfall(current: Session, node: str) -> str:
-    """Return why a node has not passed, alone and together with the others as far as its scope asks for either; empty:
-    it has."""
-    if reason := current.run_of(node).excluded:
-        return reason
+def shortfall(current: Session, node: str) -> tuple[str, Verdict]:
+    """Return why a node has not passed what its scope asks for, alone and together with others (empty: it has), and the
+    worst verdict of the gates about it; unknown: there are none."""
     gates = [gate for gate in current.record.gates if about(gate, node)] if current.record else []
     wrong = [gate.name for gate in gates if not gate.verdict.passes]
-    return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
+    reason = f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
+    return current.run_of(node).excluded or reason, verdict_of(gates)
 
 
 UNDECIDED = "on which node the failure began is undecided"

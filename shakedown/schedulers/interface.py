@@ -144,8 +144,7 @@ class Scheduler(ABC):
         return False
 
     def jobs_on(self, names: Iterable[str], beside: Allocation | None = None) -> dict[str, list[str]]:
-        """Return the jobs of others that hold each node now, for a person. Free nodes are absent. `beside`: our own
-        allocation, which holds no node against us."""
+        """Return the jobs of others that hold each node now. Free nodes are absent. `beside`: our own allocation."""
         return {node.name: ["of another user"] for node in self.read(names) if node.allocated}
 
     @abstractmethod

@@ -137,8 +137,7 @@ def _is_run(name: str) -> bool:
 
 
 def _names(logs: tuple[str, ...]) -> dict[str, str]:
-    """Name the logs: a log's own name, or its whole path where two have the same -> the log. A log that is given again
-    has a number behind it."""
+    """Name each log: its own name, its path where two have the same name, with a number where it is given again."""
     short = [Path(log).name or log for log in logs]
     named: dict[str, str] = {}
     for name, log in zip(short, logs, strict=True):

@@ -21,8 +21,7 @@ def gpu_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def chosen_gpus(environment: Mapping[str, str]) -> tuple[list[int] | None, dict[str, str]]:
-    """Return the indices of the chosen GPUs, and for a variable that cannot be used what was expected of it. The
-    indices are None where no variable chooses."""
+    """Return the indices of the chosen GPUs, None without a choice, and what was expected of unusable variables."""
     given = gpu_variables(environment)
     problems: dict[str, str] = {}
     lists: dict[str, list[int]] = {}
@@ -63,8 +62,7 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool, rdma: 
 
 
 def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
-    """Return everything the program finds in its environment, RCCL's warnings always asked for. `run_dir`: the run's
-    folder as the program sees it."""
+    """Return everything the program finds in its environment. `run_dir`: the run's folder as the program sees it."""
     return with_rccl_warnings(requested_environment(job, node, run_dir), job.nodes > 1, bool(node.plan.hca))
 
 

@@ -1,14 +1,11 @@
 """From desired states and node states to one launch plan, with what of it is judged; or to everything in its way."""
 
-import functools
-import tomllib
+import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
+from shakedown.common.data import kept_toml
 from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
-from shakedown.evidence.stragglers import judge
 from shakedown.evidence.stragglers.judge import LEAST_NODES
 from shakedown.evidence.stragglers.model import Limits
 from shakedown.jobs.launch import Derived, LaunchPlan
@@ -28,7 +25,7 @@ from shakedown.jobs.plan.participants import (
     supported_gpus,
 )
 from shakedown.jobs.plan.runtimes import RUNTIMES
-from shakedown.jobs.remote import TOKEN, where_from
+from shakedown.jobs.remote import TOKEN
 from shakedown.recipes.documents import documents
 from shakedown.recipes.fitting import fit
 from shakedown.recipes.options import ResolvedOptions, choose, documented
@@ -73,11 +70,14 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
     note_environment(draft)
     check_typed_devices(draft)
-    reference = _reference(draft)
+    images = draft.desired[draft.master].images
+    reference = images[smoke.image].reference if smoke.image in images else None  # as the desired state names it
     stragglers = straggler_limits(draft, chosen, sizes.world_size if sizes else 0, reference)
     _versions(draft, chosen, reference)
     token = _tokenizer(draft, chosen, reference)
     figures, recorded = expected(draft, chosen)
+    with_roles = recipe.family.roles is not None  # else no iteration is known, nor known to be steady
+    judged = [*draft.desired.values()] if with_roles else []
     if sizes is None:
         raise PlanError(draft.problems)
     endpoints = endpoints or dict.fromkeys(draft.states, Endpoint("", ""))
@@ -94,7 +94,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         parser=recipe.family.parser,
         runtime=runtime,
         image=image,
-        declared_image=draft.desired[draft.master].images[smoke.image].reference if image and smoke.image else None,
+        declared_image=reference if image else None,
         nodes=[RUNTIMES[runtime](job, node) for node in assignments],
         missing=missing,
         world_size=sizes.world_size,
@@ -111,7 +111,13 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         derived=draft.derived,
         expect=figures,
         recorded=recorded,
-        **_limits(draft),
+        start_timeout_s=smoke.start_timeout_s if with_roles else smoke.timeout_s,
+        stall_timeout_s=smoke.stall_timeout_s if with_roles else smoke.timeout_s,
+        timeout_s=smoke.timeout_s,
+        unreachable_s=smoke.unreachable_s,
+        telemetry_s=smoke.telemetry_s,
+        no_throttling=sorted({reason for node in judged for reason in node.gpu.no_throttling}),
+        kernel_log_clean=smoke.telemetry_s is not None and any(node.system.kernel_log_clean for node in judged),
         stragglers=stragglers,
         gpus=sorted({node.gpu.profile for node in draft.desired.values() if node.gpu.profile}),
         steady=smoke.steady,
@@ -122,8 +128,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
 
 
 def _ranks(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[Split | None, dict[str, Endpoint], int | None]:
-    """How the ranks divide the work, where they meet, and at which port; None for what cannot be derived. A program
-    without roles knows that itself."""
+    """Derive how the ranks divide the work, where they meet and at which port; None: unknown, or the program's own."""
     recipe = draft.recipe
     if recipe.family.roles is None:
         return NO_SPLIT, {}, 0
@@ -150,27 +155,6 @@ def _options(draft: PlanDraft) -> ResolvedOptions:
     return chosen
 
 
-def _limits(draft: PlanDraft) -> dict[str, Any]:
-    smoke = draft.smoke
-    with_roles = draft.recipe.family.roles is not None  # else no iteration is known, nor known to be steady
-    nodes = draft.desired.values() if with_roles else ()
-    return {
-        "start_timeout_s": smoke.start_timeout_s if with_roles else smoke.timeout_s,
-        "stall_timeout_s": smoke.stall_timeout_s if with_roles else smoke.timeout_s,
-        "timeout_s": smoke.timeout_s,
-        "unreachable_s": smoke.unreachable_s,
-        "telemetry_s": smoke.telemetry_s,
-        "no_throttling": sorted({reason for node in nodes for reason in node.gpu.no_throttling}),
-        "kernel_log_clean": smoke.telemetry_s is not None and any(node.system.kernel_log_clean for node in nodes),
-    }
-
-
-def _reference(draft: PlanDraft) -> str | None:
-    """Return the image as the desired state names it; None where it names none, or none of that name."""
-    images = draft.desired[draft.master].images
-    return images[draft.smoke.image].reference if draft.smoke.image in images else None
-
-
 def _versions(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | None) -> None:
     """Options that not every version of the program takes which was read, or that one of them sets itself."""
     family = draft.recipe.family
@@ -190,10 +174,10 @@ def _versions(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | 
 
 def _tokenizer(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | None) -> bool:
     """Which tokenizer is downloaded, and whether it can be. Returns whether the job gets a token."""
-    wanted, source = draft.recipe.family.tokenizer, where_from(draft.smoke.hf_token_file)
-    has_token = draft.recipe.family.launch.hf_token is not None and source is not None
+    wanted, exported = draft.recipe.family.tokenizer, bool(os.environ.get(TOKEN))  # what is exported wins
+    has_token = draft.recipe.family.launch.hf_token is not None and (exported or bool(draft.smoke.hf_token_file))
     if has_token:
-        draft.note(TOKEN, "(not shown)", str(source))
+        draft.note(TOKEN, "(not shown)", f"{TOKEN} as it is exported on this machine" if exported else "hf_token_file")
     tokenizer = chosen.value(wanted.option) if wanted and wanted.option else None
     if wanted is None or str(tokenizer or "").startswith("/"):  # a folder
         return has_token
@@ -276,15 +260,7 @@ def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, world: int, refe
         return limits
     if gate:
         _switch_on(draft, chosen, world, reference)
-    requested = any(chosen.is_given(name) for name in _SWITCHES)
-    return limits if requested or gate else None
-
-
-@functools.cache
-def _uneven() -> Mapping[str, str]:
-    text = (Path(judge.__file__).with_name("unequal.toml")).read_text("utf-8")
-    options: dict[str, str] = tomllib.loads(text)["options"]
-    return options
+    return limits if gate or any(chosen.is_given(name) for name in _SWITCHES) else None
 
 
 def _unequal(draft: PlanDraft, chosen: ResolvedOptions) -> str:
@@ -294,10 +270,11 @@ def _unequal(draft: PlanDraft, chosen: ResolvedOptions) -> str:
         stages = family.role_options.keys() | {name.replace("-", "_") for name in chosen.given}
         if any("pipeline" in name for name in stages):
             return "the program's pipeline stages are not known"
+    unequal = kept_toml("shakedown.evidence.stragglers", "unequal.toml")["options"]
     for name in chosen.given:
         plain = name.replace("-", "_").lower()
-        if plain in _uneven() and chosen.is_given(name) and str(chosen.given[name]) not in ("0", "1"):
-            return f"{name}: {_uneven()[plain]}"
+        if plain in unequal and chosen.is_given(name) and str(chosen.given[name]) not in ("0", "1"):
+            return f"{name}: {unequal[plain]}"
     return ""
 
 

@@ -40,7 +40,10 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     family = job.chosen.recipe.family
     variables = environment(job, node, FOLDER)
     sent = {SENT[name]: text for name, text in job.chosen.recipe.entry.sent.items()}
-    written = {"job.sh": _JOB, ENV_FILE: _env_file(variables, secrets(job)), **sent}
+    # A name alone is taken from the engine's own environment: secrets, which are so never written down, and the
+    # launcher's mark, by which it recognises the container's processes.
+    lines = [*(f"{name}={value}" for name, value in sorted(variables.items())), *secrets(job), MARK]
+    written = {"job.sh": _JOB, ENV_FILE: "".join(f"{line}\n" for line in lines), **sent}
     arguments = job.chosen.arguments()
     if arguments and family.arguments == "torchrun":
         written[ARGUMENTS] = "".join(f"{word}\n" for word in arguments)
@@ -106,13 +109,6 @@ def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *mo
     flags = [*more, *(["--privileged"] if wanted.privileged else [])]
     given = [word for option, values in options for value in values for word in (option, value)]
     return [node.engine, "run", *flags, *given, "--entrypoint=", job.image or "", *words]
-
-
-def _env_file(variables: dict[str, str], passed: list[str]) -> str:
-    """Return the engine's file of variables. A name alone is taken from the engine's own environment: secrets, which
-    are so never written down, and the launcher's mark, by which it recognises the container's processes."""
-    lines = [f"{name}={value}\n" for name, value in sorted(variables.items())]
-    return "".join([*lines, *(f"{name}\n" for name in (*passed, MARK))])
 
 
 def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:

@@ -173,8 +173,7 @@ def _as_node(document: dict[str, Any], number: int, node: str) -> dict[str, Any]
 
 @cache
 def _healthy() -> dict[str, Any]:
-    """Read the state of a healthy node with eight MI300X and eight Thor2. The file names its sources, and what was
-    completed by hand."""
+    """Read the state of a healthy node with eight MI300X and eight Thor2; the file names its sources."""
     state: dict[str, Any] = json.loads(_read("node.json"))["state"]
     return state
 

@@ -83,8 +83,7 @@ _LIMIT_S = 300.0  # for a command that names none
 
 
 def connecting_scheduler(host: Host) -> str | None:
-    """Return the scheduler through which a host is reached. Its layers, which are not typed yet when pyinfra makes its
-    connectors, say so."""
+    """Return the scheduler through which a host is reached, by its layers: they are not typed yet at this moment."""
     for name in registry.names():
         if host.data.get(name) is None:  # most hosts of most sites
             continue

@@ -32,7 +32,8 @@ def leave_alone() -> bool:
         current.fail(host, reason)
         return False
     if not invocation.dry:
-        call_once("Ask the scheduler who holds the nodes", _ask_again, _still_free)
+        again = "Ask the scheduler who holds the nodes"
+        call_once(again, lambda now: _ask(now, "now", {active.name for active in now.state.active_hosts}), _still_free)
     return True
 
 
@@ -96,8 +97,7 @@ def _via(desired: DesiredState, way: str) -> bool:
 
 
 def _changes(current: Session, name: str) -> bool:
-    """Tell whether this run could disturb a job. Jobs within an allocation wait for the node; all other work must not
-    start on it."""
+    """Tell whether this run could disturb a job. Jobs within an allocation wait for the node instead."""
     desired = current.examination.desired[name]
     if not any(_guarding(desired)):
         return False
@@ -133,10 +133,6 @@ def _held(current: Session, name: str, desired: Mapping[str, DesiredState]) -> d
 def _reasons(current: Session, when: str) -> dict[str, str]:
     reasons = current.shared.get(f"schedulers: {when}")
     return reasons if isinstance(reasons, dict) else {}
-
-
-def _ask_again(current: Session) -> None:
-    _ask(current, "now", {host.name for host in current.state.active_hosts})
 
 
 def _still_free(current: Session, host: Host) -> bool:

@@ -106,8 +106,7 @@ def _errors_kept(wrong_data: Callable[[], str]) -> Iterator[None]:
 
 
 def _leave() -> None:
-    """End the process with the verdict's exit code: pyinfra knows of failed hosts alone, and of none in a dry run. An
-    exit code can only be changed from here."""
+    """End the process with the verdict's exit code, which can only be set here: pyinfra knows failed hosts alone."""
     invocation.ending = True
     try:
         code = invocation.finish().exit_code if invocation.finish else 0

@@ -34,8 +34,7 @@ SEVERAL = frozenset("[], \n")  # in a name: it is several, or none
 
 
 def groups_of(file: str) -> dict[str, Any]:
-    """Run an inventory file and return its groups, as pyinfra takes them. Raise DesiredStateError with every group that
-    pyinfra would take for something else."""
+    """Run an inventory file and return its groups. Raise DesiredStateError with all that pyinfra would misread."""
     # pyinfra's command line has gevent patch the process that imports it.
     from pyinfra_cli import inventory as pyinfras
 

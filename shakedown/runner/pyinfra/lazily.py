@@ -20,8 +20,7 @@ class _Later(ModuleType):
 
 
 def lazily(name: str) -> None:
-    """Have a module load at its first use. To be called before anybody imports it; where it is there, or is not
-    installed, nothing happens."""
+    """Have a module load at its first use. Call it before any import; a module that is there or absent stays so."""
     if name not in sys.modules and find_spec(name) is not None:
         sys.modules[name] = _Later(name)
 

@@ -37,8 +37,7 @@ class Busy(Exception):
 
 @contextmanager
 def alone() -> Iterator[tuple[int, Path]]:
-    """Hold the lock, for as long as this process or a command of it lives. Yields its descriptor and its path. Raises
-    Busy, OSError."""
+    """Hold the lock while this process or a command of it lives. Yield descriptor and path. Raise Busy, OSError."""
     private.make_folders(runs_folder())
     path = runs_folder() / LOCK
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -39,8 +39,7 @@ class Escalation:
     holder: Holder = field(default_factory=this_process)
 
     def run(self, picture: Picture, rounds: int = ROUNDS) -> None:
-        """Go on until nothing is left that can be done now. Raise LedgerError: a step that cannot be written down is
-        not done."""
+        """Go on until nothing is left to do now. Raise LedgerError: a step that cannot be written down is not done."""
         for _ in range(rounds):
             proposals = picture.proposals(int(time.time()))
             if self.commands.interrupted:

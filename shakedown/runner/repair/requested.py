@@ -1,5 +1,4 @@
-"""Repairs that need no finding: a person requests a reboot or a new start of the driver, and the desired state allows
-it."""
+"""Repairs without a finding: a person requests a reboot or a new start of the driver, as the desired state allows."""
 
 from pyinfra.context import host as current_host
 

@@ -4,7 +4,7 @@ and the loads that show whether a node is healthy, with the partner nodes for th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,9 @@ class Picture:
         state = self.examination.state_of(host)
         steps = self.known[host].steps
         managed = node is not None and is_managed(node, steps)
-        drifted = [finding for finding in self.examination.findings.get(host, []) if finding.verdict == Verdict.DRIFT]
+        findings = self.examination.findings.get(host, [])
+        incidents = from_findings(findings, 0)
+        drifted = [finding for finding in findings if finding.verdict == Verdict.DRIFT]
         return Facts(
             reached=state is not None,
             job=self._job(host, state, node),
@@ -103,14 +105,10 @@ class Picture:
             managed=managed,
             waits=node is not None and node.allocated and not managed and service.drain == "yes",
             drainable=not service.scheduler or managed or service.drain == "yes",
-            found=None if state is None else self._found(host),
+            found=None if state is None else frozenset((incident.source, incident.name) for incident in incidents),
             claimed=self.claims.get(name(host), ""),
             pending=bool(drifted) and all(finding.fixed_by in (FixedBy.LOGIN, FixedBy.REBOOT) for finding in drifted),
         )
-
-    def _found(self, host: str) -> frozenset[tuple[str, str]]:
-        now = from_findings(self.examination.findings.get(host, []), 0)
-        return frozenset((accusation.source, accusation.name) for accusation in now)
 
     def _job(self, host: str, state: NodeState | None, node: Node | None) -> str:
         """Return why a host has a job, or why that is unknown; empty: it has none."""
@@ -172,7 +170,9 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
     every = memory.claims.known_of(ledger, {*names, *hosts})
     known = {host: every[host] for host in hosts}
     if not kept:
-        known = _with_findings(known, examination, now)
+        for host, entry in known.items():
+            found = from_findings(examination.findings.get(host, []), now)
+            known[host] = entry.model_copy(update={"incidents": (*entry.incidents, *found)})
     scheduled = read_scheduler(services, examination.desired)
     stopped = decide.too_many_failed(every, now, decide.stop_at(services.values(), fleet))
     return Picture(
@@ -189,13 +189,6 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
         claims=memory.claims.holders(ledger),
         seen=seen,
     )
-
-
-def _with_findings(known: Mapping[str, Known], examination: Examination, now: int) -> dict[str, Known]:
-    found = {host: from_findings(examination.findings.get(host, []), now) for host in known}
-    return {
-        host: entry.model_copy(update={"incidents": (*entry.incidents, *found[host])}) for host, entry in known.items()
-    }
 
 
 _PARTNERS = {SMOKE: 1, PAIRS: 2}  # nodes besides the one that is tried: pairs are compared from three nodes on

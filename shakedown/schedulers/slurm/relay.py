@@ -79,8 +79,6 @@ class Relay:
             way.setblocking(False)
             way.sendto(b"here", holder_address(self._holder))
 
-    # -- requests ------------------------------------------------------------------------------------------------
-
     def _read(self) -> None:
         mine, everybody = self._node.encode(), b"*"
         for line in sys.stdin.buffer:
@@ -143,8 +141,6 @@ class Relay:
             for index, piece in enumerate(pieces, 1):
                 sys.stdout.write("%s %s %d %d/%d %s\n" % (self._token, self._node, number, index, len(pieces), piece))
             sys.stdout.flush()
-
-    # -- the end -------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
         """Have what the step has running here end in order: a watchdog cleans up after SIGTERM, and after the SIGKILL

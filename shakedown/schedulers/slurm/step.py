@@ -131,8 +131,6 @@ class Step(Commands):
         event = "its step has ended" if self._is_over() else f"no answer within {timeout:g} s"
         return f"{event} (Slurm job {self._job}){f': {line}' if line else ''}"
 
-    # -- what goes out -------------------------------------------------------------------------------------------------
-
     def _parts(self, stdin: str | None) -> list[Any] | None:
         """Split a text. Its long parts are only named: they go to all nodes, once."""
         if stdin is None:
@@ -169,8 +167,6 @@ class Step(Commands):
                 pipe.write(line)
                 if self._queue.empty():
                     pipe.flush()
-
-    # -- what comes in -------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
