@@ -60,6 +60,13 @@ def in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path
     return path
 
 
+def new_file(what: str) -> Callable[..., Any]:
+    """Return the option --output of a command that makes a file, and overwrites none."""
+    kind = click.Path(path_type=Path)
+    text = f"{what} in this folder. Nothing is overwritten"
+    return click.option("--output", metavar="FILE", type=kind, callback=in_a_folder, help=text)
+
+
 def in_a_writable_folder(_context: click.Context, _parameter: click.Parameter, folder: Path) -> Path:
     """Refuse a folder in which nothing can be written, before the work and not after it."""
     if why := why_unwritable(folder):

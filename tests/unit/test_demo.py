@@ -38,7 +38,7 @@ def test_there_are_at_least_forty_faults_and_each_has_a_description() -> None:
 
 
 def test_the_simulated_node_is_what_the_probe_reads() -> None:
-    (state,) = (state for state in Scenario(["node01"]).states().values() if state)
+    (state,) = (state for state in Scenario(["node01"]).states({}).values() if state)
     assert isinstance(state, NodeState) and SIMULATED in str(state.system.product)
     other = healthy(1)
     assert {name: type(value) for name, value in state.model_dump().items()} == {
@@ -308,7 +308,7 @@ def test_a_ticket_is_of_one_node_and_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_each_gid_of_a_played_node_holds_the_address_that_it_is_of() -> None:
-    states = Scenario.of(300, [], 0).states()
+    states = Scenario.of(300, [], 0).states({})
     gids = [gid for state in states.values() for device in state.rdma for gid in device.gids if gid.ipv4]
     assert [str(IPv4Address(int(gid.gid.replace(":", "")[-8:], 16))) for gid in gids] == [gid.ipv4 for gid in gids]
     assert len({gid.ipv4 for gid in gids}) == sum(len(state.rdma) for state in states.values()) > 300

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.words import in_a_folder, reason, unusable
+from shakedown.cli.words import new_file, reason, unusable
 from shakedown.common import private
 from shakedown.common.text import complaint, counted, printable
 from shakedown.runs.archive import SUFFIX
@@ -22,13 +22,7 @@ SECTION = "Operate"
 
 @click.command()
 @click.argument("run")
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    callback=in_a_folder,
-    help=f"the archive; otherwise RUN{SUFFIX} in this folder. Nothing is overwritten",
-)
+@new_file(f"the archive; otherwise RUN{SUFFIX}")
 @click.option(
     "--pseudonyms",
     is_flag=True,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli.words import Target, in_a_folder, over_inventory
+from shakedown.cli.words import Target, new_file, over_inventory
 
 PREPARE = ("signals", "gevent")
 SECTION = "Operate"
@@ -13,13 +13,7 @@ SECTION = "Operate"
 @click.command()
 @over_inventory
 @click.argument("host")
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    callback=in_a_folder,
-    help="the capture; otherwise capture-DIGEST.json.gz in this folder. Nothing is overwritten",
-)
+@new_file("the capture; otherwise capture-DIGEST.json.gz")
 def capture(target: Target, host: str, output: Path | None) -> None:
     """Record what the probe reads of one HOST, raw and without names, into one file that can be sent: files, devices,
     the kernel's log, answers of libraries. Never changes the node.

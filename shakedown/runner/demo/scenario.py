@@ -7,7 +7,6 @@ import hashlib
 import json
 import random
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +14,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from shakedown.catalogue import entry
+from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.desired.models import DesiredState
@@ -23,21 +23,7 @@ from shakedown.state.node import NodeState
 
 SIMULATED = "SIMULATED"
 INVENTORY = f"{SIMULATED}.py"  # in commands; there is no such file
-ITERATIONS = 20
-EXPECT = {"throughput_per_gpu": 580.0}
-"""What the simulated site expects of its rack, TFLOP/s: no figure is published for most sizes."""
-SITE: dict[str, Any] = {
-    "gpu": "mi300x",
-    "nic": "thor2",
-    "images": {"megatron": "rocm/megatron-lm:v25.5_py310"},
-    "smoke": {
-        "recipe": "llama3.1-8b-fp8",
-        "image": "megatron",
-        "iterations": ITERATIONS,
-        "min_nodes": 1,
-        "expect": EXPECT,
-    },
-}
+SITE = read_toml("shakedown.runner.demo", "site.toml")
 DEFAULT = ("gpu_lost", "nic_slow", "numa_balancing", "memlock", "image", "disk_full", "gpu_hang")
 """The faults that are played where none is named: three causes need a person, three are repaired, one ends the job."""
 
@@ -71,7 +57,8 @@ class Fault(Frozen):
 @cache
 def faults() -> dict[str, Fault]:
     """Return the faults that can be played, by name."""
-    return {table["name"]: Fault.model_validate(table) for table in tomllib.loads(_read("faults.toml"))["fault"]}
+    tables = read_toml("shakedown.runner.demo", "faults.toml")["fault"]
+    return {table["name"]: Fault.model_validate(table) for table in tables}
 
 
 @dataclass(frozen=True)
@@ -105,11 +92,9 @@ class Scenario:
         layer = Layer("demo", SITE)
         return resolve([HostLayers(node, [layer], user="root") for node in self.nodes]).states
 
-    def states(self, repaired: Mapping[str, Collection[str]] | None = None) -> dict[str, NodeState | None]:
+    def states(self, repaired: Mapping[str, Collection[str]]) -> dict[str, NodeState | None]:
         """Return what each node is, None where it does not answer. `repaired`: node -> findings that were repaired."""
-        return {
-            node: self._state(number, node, (repaired or {}).get(node, ())) for number, node in enumerate(self.nodes, 1)
-        }
+        return {node: self._state(number, node, repaired.get(node, ())) for number, node in enumerate(self.nodes, 1)}
 
     def _state(self, number: int, node: str, repaired: Collection[str]) -> NodeState | None:
         document = _as_node(copy.deepcopy(_healthy()), number, node)
@@ -148,13 +133,8 @@ def _find(document: Any, path: str) -> tuple[Any, Any]:
 def _as_node(document: dict[str, Any], number: int, node: str) -> dict[str, Any]:
     """Give a node what only it has: names, serial numbers, addresses."""
     serial = hashlib.sha256(node.encode()).hexdigest()
-    system = {
-        "hostname": node,
-        "boot_id": f"boot-{node}",
-        "machine_id": serial[:32],
-        "board_serial": serial[:12].upper(),
-    }
-    document["system"] |= {**system, "host_key": f"ssh-ed25519 {serial}"}
+    document["system"] |= {"hostname": node, "boot_id": f"boot-{node}", "host_key": f"ssh-ed25519 {serial}"}
+    document["system"] |= {"machine_id": serial[:32], "board_serial": serial[:12].upper()}
     for index, gpu in enumerate(document["gpus"]):
         gpu["serial"] = f"{serial[:14]}{index:02x}"
     for index, interface in enumerate(document["interfaces"]):
@@ -174,9 +154,5 @@ def _as_node(document: dict[str, Any], number: int, node: str) -> dict[str, Any]
 @cache
 def _healthy() -> dict[str, Any]:
     """Read the state of a healthy node with eight MI300X and eight Thor2; the file names its sources."""
-    state: dict[str, Any] = json.loads(_read("node.json"))["state"]
+    state: dict[str, Any] = json.loads(resources.files(__package__).joinpath("node.json").read_text("utf-8"))["state"]
     return state
-
-
-def _read(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text("utf-8")

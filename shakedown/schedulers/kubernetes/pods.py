@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from shakedown.common.data import read_toml
 from shakedown.common.text import counted, load_json, printable
 from shakedown.schedulers import interface
 from shakedown.schedulers.interface import Answer, Interrupted, Say, lines_of, pause
@@ -95,35 +96,20 @@ class Pods(interface.Allocation):
     def _document(self, name: str, node: Node) -> dict[str, Any]:
         """Ask the scheduler for this very node, which it may refuse. A node that we have drained may be tried."""
         settings = self._settings
-        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]}
+        spec = read_toml("shakedown.schedulers.kubernetes", "pod.toml")["spec"]
+        (container,) = spec["containers"]
         gpus = node.devices.get(settings.gpu_resource, 0)
-        container: dict[str, Any] = {
-            "name": "job",
-            "image": settings.image,
-            "command": ["sleep", str(IDLE_S)],
-            "resources": {"limits": {settings.gpu_resource: str(gpus)}} if gpus else {},
-            "securityContext": {"capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]}},
-            "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-        }
-        volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+        container |= {"image": settings.image, "command": ["sleep", str(IDLE_S)]}
+        container["resources"] = {"limits": {settings.gpu_resource: str(gpus)}} if gpus else {}
         for index, (host, inside) in enumerate(settings.mounts.items()):
             path, _, mode = inside.partition(":")
             mount = {"name": f"host-{index}", "mountPath": path, **({"readOnly": True} if mode == "ro" else {})}
             container["volumeMounts"].append(mount)
-            volumes.append({"name": f"host-{index}", "hostPath": {"path": host}})
-        spec: dict[str, Any] = {
-            "restartPolicy": "Never",
-            "hostNetwork": True,  # the RDMA devices' interfaces are the node's
-            "terminationGracePeriodSeconds": _GRACE_S,
-            "activeDeadlineSeconds": IDLE_S,
-            "affinity": {
-                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
-            },
-            "tolerations": [{"key": OUT, "operator": "Exists"}],
-            "containers": [container],
-            "volumes": volumes,
-            "automountServiceAccountToken": False,
-        }
+            spec["volumes"].append({"name": f"host-{index}", "hostPath": {"path": host}})
+        spec |= {"terminationGracePeriodSeconds": _GRACE_S, "activeDeadlineSeconds": IDLE_S}
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
+        spec |= {"affinity": {"nodeAffinity": required}, "tolerations": [{"key": OUT, "operator": "Exists"}]}
         if settings.service_account:
             spec["serviceAccountName"] = settings.service_account
         labels = {"app.kubernetes.io/name": "shakedown", "shakedown/run": self._title}
