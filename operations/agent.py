@@ -94,17 +94,15 @@ def absent() -> Commands:
         return
     timer = TIMER in here
     if timer:
-        yield StringCommand(
-            "systemctl disable --now shakedown-agent.timer; systemctl stop shakedown-agent.service; true"
-        )
+        stop = "systemctl disable --now shakedown-agent.timer; systemctl stop shakedown-agent.service; true"
+        yield StringCommand(stop)
     paths = [TIMER, SERVICE, HEALTH, CONFIG, *REPORTED, f"{FOLDER}/{REMEDIED}", *_metrics(here.get(CONFIG))]
     removal = {"do": "remove", "home": HOME, "paths": paths, "folders": ["/etc/shakedown", FOLDER], "root": _ROOTS}
     yield FunctionCommand(on_node, (removal,), {})
     if timer:
         yield StringCommand("systemctl daemon-reload; systemctl reset-failed shakedown-agent.service 2>/dev/null; true")
-    yield verify(
-        lambda: "something of the agent is still there" if host.get_fact(Contents, patterns=[HOME, TIMER]) else None
-    )
+    left = "something of the agent is still there"
+    yield verify(lambda: left if host.get_fact(Contents, patterns=[HOME, TIMER]) else None)
 
 
 def _metrics(config: Iterable[str] | None) -> list[str]:

@@ -61,9 +61,8 @@ def download(
     names = [file["name"] for file in wanted]
     bad = [name for name in names if name[:1] in ("", ".") or not name.isprintable() or names.count(name) > 1]
     if bad:
-        yield refuse(
-            f"no name of a file, or one that two URLs end in: {printable(', '.join(sorted(set(bad)))) or 'none'}"
-        )
+        shown = printable(", ".join(sorted(set(bad)))) or "none"
+        yield refuse(f"no name of a file, or one that two URLs end in: {shown}")
         return
     if not _lacking(folder, wanted):
         host.noop(f"{folder} has {', '.join(names)}")

@@ -123,11 +123,9 @@ def _ask(run: Run, more: dict[str, Any], wanted: str, sources: list[Registry]) -
 
 def _here(document: dict[str, Any]) -> dict[str, Any]:
     """Run assets/registry.py on the controller. Passwords go over standard input here, too."""
-    argv = [sys.executable, "-I", "-c", program(ASSETS / SCRIPT)]
+    argv, text = [sys.executable, "-I", "-c", program(ASSETS / SCRIPT)], json.dumps(document)
     try:
-        done = subprocess.run(
-            argv, input=json.dumps(document), capture_output=True, text=True, errors="replace", timeout=LIMIT_S
-        )
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, errors="replace", timeout=LIMIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"error": "transport", "detail": f"{type(error).__name__} on the controller"}
     return parse_answer(done.stdout.splitlines())

@@ -34,6 +34,7 @@ WRITTEN_FILES = [
 ]
 
 _SBIN = "PATH=$PATH:/usr/sbin:/sbin;"
+_GRUBBY = f"{_SBIN} grubby --update-kernel=ALL"
 
 
 def _file(step: Step) -> StringCommand:
@@ -106,9 +107,7 @@ UNDO: dict[str, Callable[[Step], StringCommand]] = {
     "pci": _pci,
     "member": lambda step: StringCommand("gpasswd --delete", QuoteString(step.value), QuoteString(step.target)),
     "group": lambda step: StringCommand(f"{_SBIN} groupdel", QuoteString(step.target)),
-    "parameter": lambda step: StringCommand(
-        f"{_SBIN} grubby --update-kernel=ALL", QuoteString(f"--remove-args={step.target}")
-    ),
+    "parameter": lambda step: StringCommand(_GRUBBY, QuoteString(f"--remove-args={step.target}")),
     "module": _module,
     "access": _access,
     "partition": _partition,

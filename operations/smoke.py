@@ -22,7 +22,9 @@ from pyinfra.connectors.util import clear_askpass_cache
 from shakedown.jobs.launch import Event
 from shakedown.jobs.remote import Connected
 from shakedown.jobs.supervise import Job, run_job
-from shakedown.schedulers.interface import Allocation, Interrupted
+from shakedown.schedulers.interface import Allocation, Interrupted, Ran
+
+Work = Callable[[Allocation, Interrupted], None]
 
 _CONTROL = {"_stdin", "_timeout", "_success_exit_codes", "_get_pty"}  # the calls here set them
 _SLACK_S = 3.0  # over a command's own limit: for a channel that does not open, which `_timeout` does not cover
@@ -56,9 +58,7 @@ def run(jobs: Sequence[Job], where: Allocation | None = None) -> Generator[Funct
 
 
 @operation(is_idempotent=False)
-def rounds(
-    work: Callable[[Allocation, Interrupted], None], where: Allocation | None = None
-) -> Generator[FunctionCommand, None, None]:
+def rounds(work: Work, where: Allocation | None) -> Generator[FunctionCommand, None, None]:
     """
     Run jobs in rounds over the hosts on which this operation is declared: what a round trains depends on the last one.
 
@@ -92,9 +92,7 @@ def _hosts(state: State, host: Host) -> list[Host]:
     return [other for other in state.inventory if other in active and operation_hash in state.ops[other]]
 
 
-def _rounds(
-    state: State, host: Host, work: Callable[[Allocation, Interrupted], None], where: Allocation | None
-) -> bool:
+def _rounds(state: State, host: Host, work: Work, where: Allocation | None) -> bool:
     hosts = _hosts(state, host)
     if host is not hosts[0]:
         return True
@@ -157,9 +155,7 @@ class Remote:
         keys = [key for key in CONNECTOR_ARGUMENT_KEYS if key not in _CONTROL]
         self._arguments = {name: {key: given[key] for key in keys if key in given} for name, given in arguments.items()}
 
-    def __call__(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[bool, list[str], list[str]]:
+    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Ran:
         if node not in self._hosts:
             return False, [], [f"{node} is not among the active hosts"]
         limit = ["timeout", "-k", "2", str(timeout)]  # `_timeout` would leave the command running on the node

@@ -261,14 +261,11 @@ def _operation(setting: Setting) -> PyinfraOperation[...]:
     .. code:: python
 
         from shakedown.operations import tuning
-        tuning.{setting.name}(
-            {argument}={example},
-        )
+        tuning.{setting.name}({argument}={example})
     """
     return operation()(function)
 
 
 # tuning.thp, tuning.c2 and so on: one for each file of shakedown/node/settings that a node has once.
-OF_SETTINGS: list[PyinfraOperation[...]] = [
-    globals().setdefault(known.name, _operation(known)) for known in SETTINGS.values() if not known.details
-]
+_SINGLE = [known for known in SETTINGS.values() if not known.details]
+OF_SETTINGS: list[PyinfraOperation[...]] = [globals().setdefault(one.name, _operation(one)) for one in _SINGLE]

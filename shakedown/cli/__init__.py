@@ -69,11 +69,7 @@ from click.shell_completion import CompletionItem  # noqa: E402
 
 from shakedown.cli.completion import Group, summary, with_others  # noqa: E402
 from shakedown.cli.words import EXIT_CODES, unusable  # noqa: E402
-from shakedown.common.log import (  # noqa: E402
-    LOG_FORMAT,
-    configure,
-    go_on_without_a_reader,
-)
+from shakedown.common.log import LOG_FORMAT, configure, go_on_without_a_reader  # noqa: E402
 from shakedown.ledger import NEEDS_SQLALCHEMY  # noqa: E402
 
 

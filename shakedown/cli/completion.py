@@ -103,9 +103,8 @@ class Group(click.Group):
         """Return the command that the first word names."""
         names = self.list_commands(ctx)
         if args[0] not in names and args[0][:1] != "-" and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(args[0], names, cutoff=0.5) or [
-                name for name in names if name.startswith(args[0][:3])
-            ]
+            alike = [name for name in names if name.startswith(args[0][:3])]
+            near = difflib.get_close_matches(args[0], names, cutoff=0.5) or alike
             hint = f" Did you mean {' or '.join(near)}?" if near else ""
             ctx.fail(f"No such command {args[0]!r}.{hint}")
         name, command, rest = super().resolve_command(ctx, args)

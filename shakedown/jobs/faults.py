@@ -4,13 +4,14 @@ Of a hang every node records what its ranks are doing.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shakedown.evidence.diagnosis.origin import may_be_echo
 from shakedown.evidence.results import Failure
 from shakedown.jobs.launch import Clock, LaunchPlan, Timeouts
 from shakedown.jobs.member import ROOM_BYTES, Member
 from shakedown.jobs.remote import HANG_RECORD_S
+from shakedown.schedulers.interface import Interrupted
 
 STEPS = 10  # mean steps without progress; checkpoints and evaluations take a few
 LEAST_S = 30.0  # below that nothing is recorded, however short the steps are
@@ -76,9 +77,7 @@ class HangRecorder:
 class Faults:
     """The failures of one job so far. `interrupted` gives the reason to stop the job from outside, or None."""
 
-    def __init__(
-        self, members: Sequence[Member], timeouts: Timeouts, clock: Clock, interrupted: Callable[[], str | None]
-    ) -> None:
+    def __init__(self, members: Sequence[Member], timeouts: Timeouts, clock: Clock, interrupted: Interrupted) -> None:
         self._members = members
         self._reporter = members[-1]
         self._timeouts = timeouts

@@ -101,10 +101,8 @@ def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Probl
         expected = f"a number, or a profile with GPUs: {recipe.name} starts one rank for each"
         yield Problem("smoke", "smoke.ranks_per_node", "nothing", expected)
     elif count and (max(gpus) >= count if gpus else ranks > count):
-        reason = f"the {counted(count, 'GPU')} of {desired.gpu.profile}"
-        yield Problem(
-            "smoke", path, shown, f"GPUs 0 to {count - 1}, {reason}" if gpus else f"at most {count}, {reason}"
-        )
+        most = f"GPUs 0 to {count - 1}" if gpus else f"at most {count}"
+        yield Problem("smoke", path, shown, f"{most}, the {counted(count, 'GPU')} of {desired.gpu.profile}")
     limits = recipe.family.limits
     if ranks is not None and limits is not None and limits.ranks_per_node not in (None, ranks):
         yield Problem("smoke", path, str(ranks), f"{limits.ranks_per_node}: {limits.why}")
@@ -151,9 +149,8 @@ def _batch_of_counts(recipe: Recipe, smoke: Smoke, counts: range, ranks: int | N
     if wrong or ranks is None or option not in chosen.requested:
         return None
     parts, total = model_parallel(chosen), chosen.role("global_batch")
-    replicas = {
-        nodes: chosen.role("micro_batch") * nodes * ranks // parts for nodes in counts if nodes * ranks % parts == 0
-    }
+    micro, divided = chosen.role("micro_batch"), [nodes for nodes in counts if nodes * ranks % parts == 0]
+    replicas = {nodes: micro * nodes * ranks // parts for nodes in divided}
     if all(total % replica == 0 for replica in replicas.values()):
         return None
     fit = math.lcm(*replicas.values())
@@ -168,9 +165,8 @@ def _batch_of_counts(recipe: Recipe, smoke: Smoke, counts: range, ranks: int | N
 def _of_count(recipe: Recipe, smoke: Smoke, nodes: int, ranks: int | None) -> Iterator[Problem]:
     limits = recipe.family.limits
     if limits is not None and limits.max_nodes is not None and nodes > limits.max_nodes:
-        expected = (
-            f"one that {counted(nodes, 'node')} can run: {recipe.name} runs on at most {limits.max_nodes}, {limits.why}"
-        )
+        most = f"{recipe.name} runs on at most {limits.max_nodes}, {limits.why}"
+        expected = f"one that {counted(nodes, 'node')} can run: {most}"
         yield Problem("smoke", "smoke.recipe", repr(recipe.name), expected)
     if ranks is None or recipe.family.roles is None:
         return

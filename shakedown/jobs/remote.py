@@ -12,22 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from shakedown.common.secret_file import read_secret
-from shakedown.jobs.answers import (
-    Digest,
-    HangRecord,
-    Lack,
-    Lacking,
-    Location,
-    Piece,
-    Prepared,
-    Refused,
-    Removed,
-    Status,
-    decode,
-    read,
-    read_piece,
-    refuse_missing,
-)
+from shakedown.jobs import answers
 from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.node.launcher.sampling import FOLDER as SAMPLER_FOLDER
 from shakedown.node.launcher.standstill import FOLDER as HANG
@@ -142,9 +127,8 @@ def sampler_files() -> dict[str, str]:
     node = resources.files("shakedown.node")
     modules = {f"{name}.py": node.joinpath(f"{name}.py") for name in _SAMPLER_MODULES}
     modules["known.json"] = node.joinpath("known.json")
-    modules |= {
-        f"telemetry/{entry.name}": entry for entry in node.joinpath("telemetry").iterdir() if entry.name.endswith(".py")
-    }
+    entries = node.joinpath("telemetry").iterdir()
+    modules |= {f"telemetry/{entry.name}": entry for entry in entries if entry.name.endswith(".py")}
     texts = {f"shakedown/node/{path}": file.read_text("utf-8") for path, file in modules.items()}
     texts |= {"__main__.py": _SAMPLER_ENTRY, "shakedown/__init__.py": ""}
     return {f"{SAMPLER_FOLDER}/{path}": _compressed(text.encode()) for path, text in texts.items()}
@@ -160,12 +144,12 @@ LOOK_S = 75.0  # for a look at what a job needs: its programs have 60 s
 HANG_RECORD_S = 20.0  # for all that a node records of a hang
 
 
-def lacking(node: NodePlan, container: bool, remote: Remote) -> list[Lack]:
+def lacking(node: NodePlan, container: bool, remote: Remote) -> list[answers.Lack]:
     """Return what a node lacks for its part of a job; nothing is changed. Raise NoAnswer or Refused."""
     environment = {} if container else node.environment
     argv, stdin = bootstrap({"needs": [need.model_dump() for need in node.needs], "environment": environment})
     _, out, err = remote(node.name, argv, stdin, LOOK_S)
-    return read(Lacking, decode(out, err, LOOK_S)).lacking
+    return answers.read(answers.Lacking, answers.decode(out, err, LOOK_S)).lacking
 
 
 class Node:
@@ -192,49 +176,51 @@ class Node:
         job = description(self._job, self.plan, secrets, {"lease_s": lease_s, "grace_s": grace_s})
         try:
             answer = self._bootstrap({"job": job, "sources": files}, self._timeout_s * 4)
-        except Refused:
+        except answers.Refused:
             self.prepared = False
             raise
-        prepared = read(Prepared, answer)
+        prepared = answers.read(answers.Prepared, answer)
         self._locate(prepared)
         return [*([prepared.note] if prepared.note else []), *prepared.leftovers.notes(self.run_dir.rpartition("/")[0])]
 
-    def go(self) -> Status:
-        return read(Status, self._call("go"))
+    def go(self) -> answers.Status:
+        return answers.read(answers.Status, self._call("go"))
 
-    def poll(self, offset: int, devices: int = 0) -> Status:
+    def poll(self, offset: int, devices: int = 0) -> answers.Status:
         """Return the status, a part of the leader's log, and events of devices, from these offsets. Renew the lease."""
         answer = self._call("poll", devices=devices, offset=offset)
-        piece = read_piece(answer, offset)
+        piece = answers.read_piece(answer, offset)
         events = answer.get("devices")
-        more = read_piece(events, devices).data if isinstance(events, dict) else b""
-        return read(Status, {**answer, "log": piece.data, "offset": piece.offset, "size": piece.size, "devices": more})
+        more = answers.read_piece(events, devices).data if isinstance(events, dict) else b""
+        parts = {"log": piece.data, "offset": piece.offset, "size": piece.size, "devices": more}
+        return answers.read(answers.Status, answer | parts)
 
-    def stop(self, reason: str) -> Status:
+    def stop(self, reason: str) -> answers.Status:
         """Have the run ended; it is over when a poll says so. Where the answer to `prepare` was lost, the launcher
         finds the run by its id. It refuses with the kind "absent" where the node has no such run."""
         if self._launcher:
-            return read(Status, self._call("stop", self._timeout_s * 2, reason=reason))
+            return answers.read(answers.Status, self._call("stop", self._timeout_s * 2, reason=reason))
         answer = self._bootstrap({"stop": {"run_id": self.run_id, "why": reason}}, self._timeout_s * 2)
-        self._locate(read(Location, answer))
-        return read(Status, answer)
+        self._locate(answers.read(answers.Location, answer))
+        return answers.read(answers.Status, answer)
 
-    def record_hang(self) -> HangRecord:
+    def record_hang(self) -> answers.HangRecord:
         """Have the node record what the run's processes are doing; this stops nothing."""
-        return read(HangRecord, self._call("standstill", HANG_RECORD_S))
+        return answers.read(answers.HangRecord, self._call("standstill", HANG_RECORD_S))
 
-    def fetch(self, file: str, offset: int) -> Piece:
+    def fetch(self, file: str, offset: int) -> answers.Piece:
         """Fetch a part of a log of the plan from `offset`. Refused: not readable."""
-        return read_piece(refuse_missing(self._call("fetch", name=file, offset=offset)), offset)
+        return answers.read_piece(answers.refuse_missing(self._call("fetch", name=file, offset=offset)), offset)
 
-    def digest(self, file: str, length: int, question: str = "") -> Digest:
+    def digest(self, file: str, length: int, question: str = "") -> answers.Digest:
         """Return a log's size on the node, and the SHA-256 of its first `length` bytes there, signed where a `question`
         (node/sign.py) wants that; None where it would take the node too long. Refused: not readable."""
-        return read(Digest, refuse_missing(self._call("digest", name=file, length=length, question=question)))
+        answer = self._call("digest", name=file, length=length, question=question)
+        return answers.read(answers.Digest, answers.refuse_missing(answer))
 
     def remove(self) -> list[str]:
         """Remove the run's folder and let go of the node; return what could not be removed."""
-        return read(Removed, self._call("remove")).left
+        return answers.read(answers.Removed, self._call("remove")).left
 
     @property
     def run_dir(self) -> str:
@@ -246,7 +232,7 @@ class Node:
         """Whether an answer of the node shows that there is."""
         return bool(self._launcher)
 
-    def _locate(self, location: Location) -> None:
+    def _locate(self, location: answers.Location) -> None:
         self._launcher = [location.python, "-I", "-S", f"{location.run_dir}/.launcher"]
 
     def _bootstrap(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -258,7 +244,7 @@ class Node:
 
     def _run(self, argv: list[str], stdin: str | None, timeout: float) -> dict[str, Any]:
         _, out, err = self._remote(self.name, argv, stdin, timeout)
-        return decode(out, err, timeout)
+        return answers.decode(out, err, timeout)
 
 
 class Connected(Allocation):

@@ -17,7 +17,7 @@ from shakedown.jobs.member import Member
 from shakedown.jobs.remote import Node
 from shakedown.logs.iterations import MAX_ITERATIONS
 from shakedown.logs.signatures import MISMATCH
-from shakedown.schedulers.interface import Remote
+from shakedown.schedulers.interface import Interrupted, Remote
 
 __all__ = ["Job", "JobResult", "Scheduler", "Timeouts", "run_job"]
 
@@ -39,7 +39,7 @@ def run_job(
     remote: Remote,
     *,
     scheduler: Scheduler,
-    interrupted: Callable[[], str | None] = lambda: None,
+    interrupted: Interrupted = lambda: None,
     clock: Clock | None = None,
 ) -> JobResult:
     """Run a planned job to its end and return what became of it, with every node's log in the job's `log_dir`.
@@ -49,9 +49,7 @@ def run_job(
 
 
 class _Supervisor:
-    def __init__(
-        self, job: Job, remote: Remote, interrupted: Callable[[], str | None], scheduler: Scheduler, clock: Clock
-    ) -> None:
+    def __init__(self, job: Job, remote: Remote, interrupted: Interrupted, scheduler: Scheduler, clock: Clock) -> None:
         assert job.plan is not None
         plan = job.plan
         absent = sorted({name for node in plan.nodes for name in node.secrets if name not in job.secrets})
@@ -210,9 +208,8 @@ class _Supervisor:
             running = [(member.name, member.status.running_at_end) for member in self._members]
             cause = with_culprit(first(failures, self._addresses, self._names), running)
         if not failures and not all(member.status.exit_code == 0 for member in self._members):
-            cause = Failure(
-                node=None, kind="exit", text="not every exit code is known", at=self._clock.at(self._clock.now())
-            )
+            now = self._clock.at(self._clock.now())
+            cause = Failure(node=None, kind="exit", text="not every exit code is known", at=now)
         outcome: Outcome = "failed" if cause else "completed"
         if cause and self._started is None:
             outcome = "not started"

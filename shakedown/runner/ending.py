@@ -174,9 +174,8 @@ def outcome(state: State, host: Host, examination: Examination | None) -> HostOu
         judged = not ended and host in state.active_hosts
         return run.outcome(host.name, interrupted, Verdict.OK if judged else None, ended)
     worst = examination.verdict_of(host.name)
-    different = [
-        finding.name for finding in examination.findings.get(host.name, []) if finding.verdict == worst != Verdict.OK
-    ]
+    findings = examination.findings.get(host.name, [])
+    different = [finding.name for finding in findings if finding.verdict == worst != Verdict.OK]
     return run.outcome(host.name, interrupted, worst, ", ".join(different))
 
 
@@ -201,9 +200,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         verdict=verdict,
         outcomes=[outcome(state, host, examination) for host in hosts],
         changed={host.name: kept.hosts[host.name].changed() for host in hosts},
-        restored={
-            host.name: host.connector_data.get(RESTORES, []) for host in hosts if not kept.hosts[host.name].fails
-        },
+        restored={h.name: h.connector_data.get(RESTORES, []) for h in hosts if not kept.hosts[h.name].fails},
         unfinished=kept.unfinished(),
         error=invocation.error or invocation.unrecorded,
         lacking=lacking,

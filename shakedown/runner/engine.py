@@ -71,10 +71,9 @@ def load(
         cause = getattr(error, "exception", error)  # pyinfra wraps what the file raised
         reason = f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}"
         if not inventory.endswith(".py"):
-            reason = (
-                f"{inventory}: expected an inventory of pyinfra, in Python: Ansible's becomes one by: shakedown init "
-            )
-            reason += f"--from {inventory} ({type(cause).__name__}: {cause})"
+            command = f"shakedown init --from {inventory}"
+            reason = f"{inventory}: expected an inventory of pyinfra, in Python: Ansible's becomes one by: {command}"
+            reason += f" ({type(cause).__name__}: {cause})"
         raise InventoryError(reason) from error
     finally:
         pyinfra.logger.disabled = False

@@ -41,7 +41,7 @@ def run() -> None:
     current.once("isolation: begin", lambda: _begin(current))
     if not invocation.dry:
         where = where_of(current, invocation.search.via or via_of(current))
-        smoke_operations.rounds(name="Search for bad nodes", work=lambda *how: _search(current, *how), where=where)
+        smoke_operations.rounds(name="Search for bad nodes", work=partial(_search, current), where=where)
 
 
 def after_failure() -> None:
@@ -54,9 +54,8 @@ def after_failure() -> None:
         current.once("isolation: begin", lambda: _tell(current, _problem(current, failed=True)))
     else:
         where = where_of(current, via_of(current))
-        smoke_operations.rounds(
-            name="Search for bad nodes", work=lambda *how: _search_if_failed(current, *how), where=where
-        )
+        work = partial(_search_if_failed, current)
+        smoke_operations.rounds(name="Search for bad nodes", work=work, where=where)
 
 
 def conclude() -> None:

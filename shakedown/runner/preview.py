@@ -46,9 +46,8 @@ def _made(current: Session, changes: bool, trains: bool) -> Preview:
     pending = {f.node for f in current.examination.all_findings() if f.fixed_by == FixedBy.REBOOT} if changes else set()
     reboots = [node for node in desired if node in boots and desired[node].system.reboot == "when needed"]
     logins = dict.fromkeys(f.node for f in fixable if f.new_login and f.node not in reboots)
-    jobs, hindrances = (
-        preview_of(current.examination) if trains and any(state.smoke for state in desired.values()) else ({}, [])
-    )
+    trains_some = trains and any(state.smoke for state in desired.values())
+    jobs, hindrances = preview_of(current.examination) if trains_some else ({}, [])
     looked_at, texts = _preflight(current, jobs)
     return Preview(
         changes=changes_of(fixable),

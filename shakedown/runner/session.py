@@ -216,10 +216,8 @@ class Session:
         if self.record is not None and self.directory is not None:
             kept = without_secrets(self.record, self.examination)
             return Run(kept, directory=self.directory.path, secrets=secret_values(self.examination))
-        findings = self.examination.all_findings()
-        return Findings(
-            self.verdict(), len(self.hosts), findings, inventory=invocation.inventory, at=now(), plan=self.preview
-        )
+        findings, inventory = self.examination.all_findings(), invocation.inventory
+        return Findings(self.verdict(), len(self.hosts), findings, inventory=inventory, at=now(), plan=self.preview)
 
     def write_reports(self) -> None:
         """Write the reports that the desired states ask for. An error becomes a notice, and changes no verdict."""

@@ -29,21 +29,8 @@ from shakedown.runs.folder import own, run_ids
 from shakedown.runs.judging import any_failed, judge_job, judge_soak, soak_failed, throttled
 from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict
+from shakedown.trials import soak as burn
 from shakedown.trials.plan import plan_between, schedule
-from shakedown.trials.soak import (
-    KIND,
-    LOOK,
-    SMOKE,
-    SoakRecord,
-    catalogue,
-    length,
-    plan_load,
-    record_of,
-    seconds_of,
-    shares_of,
-    stage_of,
-    tools_of,
-)
 from shakedown.trials.soak_judge import FAULT, LOAD_EDAC, NO_COUNTER, broken, gaps, soak_gates, unseen
 
 FILE = "soak.json"  # of the run directory: what an earlier soak of the same command is found by
@@ -85,12 +72,12 @@ def _begin(current: Session) -> None:
     desired, states = current.examination.desired, current.examination.states
     try:
         kept = _read(request.resume).soak if request.resume else None  # its time and stages, unless others are given
-        seconds = kept.total_s if kept and not request.time else seconds_of(request.time or wanted.time)
-        record = record_of(seconds, invocation.only or (kept.only if kept else wanted.only), desired, states)
+        seconds = kept.total_s if kept and not request.time else burn.seconds_of(request.time or wanted.time)
+        record = burn.record_of(seconds, invocation.only or (kept.only if kept else wanted.only), desired, states)
         earlier = None if request.fresh else _earlier(current, record)
     except (OSError, ValueError) as error:
         raise PyinfraError(f"no soak: {error}") from error
-    current.shared["soak: trials"] = shares_of(seconds).trials and not record.only and earlier is None
+    current.shared["soak: trials"] = burn.shares_of(seconds).trials and not record.only and earlier is None
     if earlier is not None:
         _go_on(current, *earlier)
         record = current.shared["soak: record"]  # type: ignore[assignment]
@@ -104,23 +91,23 @@ def _begin(current: Session) -> None:
     directory.write(FILE, record.model_dump_json(indent=1) + "\n")
 
 
-def _show_plan(current: Session, record: SoakRecord) -> None:
-    line = f"soak: {length(record.total_s)} under load on {folded(record.nodes)}"
+def _show_plan(current: Session, record: burn.SoakRecord) -> None:
+    line = f"soak: {burn.length(record.total_s)} under load on {folded(record.nodes)}"
     line += f", in {counted(len(record.stages), 'stage')}"
-    line += f"; {length(record.done_s)} are done" if record.done_s else ""
-    current.say(f"{line}; counters are read every {catalogue().sample_s:g} s")
+    line += f"; {burn.length(record.done_s)} are done" if record.done_s else ""
+    current.say(f"{line}; counters are read every {burn.catalogue().sample_s:g} s")
     if current.shared["soak: trials"]:
         current.say("  trials: before the load, not counted")
     for stage in record.stages:
-        programs = dict.fromkeys(catalogue().tool[name].program for name in tools_of(record, stage.name))
-        tools = ", ".join(programs) or stage_of(stage.name).trial or "training"
-        done = f", {length(stage.done_s)} done" if stage.done_s else ""
-        current.say(f"  {stage.name}: {length(stage.wanted_s)}{done}: {stage_of(stage.name).about} ({tools})")
+        programs = dict.fromkeys(burn.catalogue().tool[name].program for name in burn.tools_of(record, stage.name))
+        tools = ", ".join(programs) or burn.stage_of(stage.name).trial or "training"
+        done = f", {burn.length(stage.done_s)} done" if stage.done_s else ""
+        current.say(f"  {stage.name}: {burn.length(stage.wanted_s)}{done}: {burn.stage_of(stage.name).about} ({tools})")
     for name, why in record.left_out.items():
         current.say(f"  {name}: left out: {why}")
 
 
-def _earlier(current: Session, record: SoakRecord) -> tuple[Path, RunRecord] | None:
+def _earlier(current: Session, record: burn.SoakRecord) -> tuple[Path, RunRecord] | None:
     """Return the run that this soak goes on with, asked for or the newest. Raises ValueError, OSError."""
     if invocation.soak.resume:
         path = invocation.soak.resume
@@ -149,7 +136,7 @@ def _read(path: Path) -> RunRecord:
     return RunDirectory(path).load()
 
 
-def _same(current: Session, earlier: RunRecord, record: SoakRecord) -> bool:
+def _same(current: Session, earlier: RunRecord, record: burn.SoakRecord) -> bool:
     kept, digest = earlier.soak, desired_digest(dict(current.examination.desired))
     if kept is None or (earlier.inventory, earlier.desired_digest) != (invocation.inventory, digest):
         return False
@@ -185,7 +172,7 @@ def _go_on(current: Session, path: Path, record: RunRecord) -> None:
 def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None:
     """Go from stage to stage until all is done, something is found, or somebody ends it."""
     training.note_missing(current)
-    if (looked := _job(current, where, interrupted, LOOK, 0.0)) is not None:
+    if (looked := _job(current, where, interrupted, burn.LOOK, 0.0)) is not None:
         record = _judged(current)
         if blind := unseen(record, [stage.name for stage in record.stages]):
             current.say(f"soak: the verdict will be unknown at best: {NO_COUNTER}: {some(blind)}: {LOAD_EDAC}")
@@ -198,14 +185,17 @@ def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None
         stage = next((stage for stage in record.stages if stage.left_s and stage.name not in tried), None)
         if stage is None or broken(record) or (fault := _fault(current)):
             break
-        seconds = min(stage.left_s, catalogue().segment_s)
-        text = f"soak: {stage.name}: {length(seconds)} of {length(stage.wanted_s)}, {length(record.done_s)} done in all"
+        seconds = min(stage.left_s, burn.catalogue().segment_s)
+        share = f"{burn.length(seconds)} of {burn.length(stage.wanted_s)}"
+        text = f"soak: {stage.name}: {share}, {burn.length(record.done_s)} done in all"
         current.say(text)
         if current.notes:
             current.notes.note("stage", text)
         job = _job(current, where, interrupted, stage.name, seconds)
-        if job is None or (not stage_of(stage.name).tools and _job(current, where, interrupted, LOOK, 0.0) is None):
-            break  # a training and a trial read no counters: the look after them does
+        if job is not None and not burn.stage_of(stage.name).tools:  # a training or a trial, which reads no counters
+            job = _job(current, where, interrupted, burn.LOOK, 0.0)
+        if job is None:
+            break
         if _judged(current).stages[[s.name for s in record.stages].index(stage.name)].done_s <= stage.done_s:
             tried.add(stage.name)
     ended = interrupted() or where.lost() or ""
@@ -221,7 +211,7 @@ def _fault(current: Session) -> str:
     record, directory = current.begun
     seen = cast(dict[str, str], current.shared.setdefault("soak: faults", {}))
     for job in record.jobs:
-        if job.trials.startswith(f"{KIND}/") and job.name not in seen:
+        if job.trials.startswith(f"{burn.KIND}/") and job.name not in seen:
             judged = judge_job(directory, job, current.evidence.get(job.name, Evidence())).gates
             bad = [gate for gate in judged if gate.name == no_kernel_fault.__name__ and gate.verdict == Verdict.FAIL]
             seen[job.name] = f"{FAULT}: {bad[0].evidence}" if bad else ""
@@ -237,8 +227,8 @@ def _by_slurm(ended: str) -> str:
 def _job(current: Session, where: Allocation, interrupted: Interrupted, stage: str, seconds: float) -> JobRecord | None:
     """Run one job over all nodes, and keep it. Return None where it could not be run."""
     record, directory = current.begun
-    number = sum(job.trials.startswith(f"{KIND}/{stage}-") for job in record.jobs) + 1
-    kind = f"{KIND}/{stage}-{number}"
+    number = sum(job.trials.startswith(f"{burn.KIND}/{stage}-") for job in record.jobs) + 1
+    kind = f"{burn.KIND}/{stage}-{number}"
 
     def tell(event: Event) -> None:
         if event.kind in ("failure", "end", "device"):
@@ -249,7 +239,7 @@ def _job(current: Session, where: Allocation, interrupted: Interrupted, stage: s
         plan = _plan(current, stage, seconds, run_id)
         record.jobs.append(JobRecord(trials=kind, plan=training.kept_plan(plan, current.examination)))
         current.save_soon(0)
-        if stage == SMOKE:
+        if stage == burn.SMOKE:
             job.secrets = training.secrets_of(plan, current.examination)
         return plan
 
@@ -268,17 +258,18 @@ def _plan(current: Session, stage: str, seconds: float, run_id: str) -> LaunchPl
     assert record.soak is not None
     nodes = [name for name in record.soak.nodes if name not in current.excluded]
     desired, states = current.examination.desired, current.examination.states
-    if stage == SMOKE:
+    if stage == burn.SMOKE:
         return training.plan_of(current.examination, run_id, current.excluded)
-    if stage != LOOK and stage_of(stage).trial:
+    if stage != burn.LOOK and burn.stage_of(stage).trial:
         trials = next((desired[name].trials for name in nodes if desired[name].trials), None) or Trials()
         own_part = {name: desired[name] for name in nodes}, {name: states[name] for name in nodes}
         rounds = schedule(len(nodes), run_id)
-        return plan_between(*own_part, run_id, rounds, trials, [stage_of(stage).trial])
-    return plan_load(record.soak, stage, seconds, run_id, _wanted(current), {n: (desired[n], states[n]) for n in nodes})
+        return plan_between(*own_part, run_id, rounds, trials, [burn.stage_of(stage).trial])
+    pairs = {node: (desired[node], states[node]) for node in nodes}
+    return burn.plan_load(record.soak, stage, seconds, run_id, _wanted(current), pairs)
 
 
-def _judged(current: Session) -> SoakRecord:
+def _judged(current: Session) -> burn.SoakRecord:
     record, directory = current.begun
     current.save()  # the evidence has the logs now
     record.soak = judge_soak(directory, record, current.evidence)
@@ -301,16 +292,16 @@ def _judge_all(current: Session) -> None:
     made: list[Gate] = []
     of_jobs = []
     for job in record.jobs:
-        if job.trials.startswith(f"{KIND}/"):
+        if job.trials.startswith(f"{burn.KIND}/"):
             judgement = judge_job(directory, job, current.evidence[job.name])
             job.telemetry = judgement.telemetry
             of_jobs.append(judgement)
             made += judgement.gates
     made += soak_gates(soak, throttled(of_jobs), any_failed(record, made))
-    record.gates = [*(gate for gate in record.gates if not gate.job.startswith(KIND)), *made]
+    record.gates = [*(gate for gate in record.gates if not gate.job.startswith(burn.KIND)), *made]
     if current.notes:
         current.notes.gates(made)
-    shown = [gate for gate in made if gate.job == KIND or gate.verdict != Verdict.OK]
+    shown = [gate for gate in made if gate.job == burn.KIND or gate.verdict != Verdict.OK]
     current.out.print()
     current.out.print(outcomes.gates_table(shown))
     directory.write(FILE, soak.model_dump_json(indent=1) + "\n")

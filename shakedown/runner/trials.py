@@ -31,15 +31,6 @@ from shakedown.trials import plan
 from shakedown.trials.gates import gates, named_nodes
 from shakedown.trials.judge import judge_record, suspects, to_confirm
 from shakedown.trials.models import AGAIN, NODES, NODES_AGAIN, PAIRS, Limits, TrialsRecord
-from shakedown.trials.plan import (
-    between_nodes,
-    ceilings,
-    chosen_trials,
-    count_rails,
-    expected_seconds,
-    plan_alone,
-    plan_between,
-)
 
 
 @dataclass
@@ -96,13 +87,13 @@ def _begin(current: Session) -> None:
     """Say what is to come, and make the jobs. Their plans are made when they start."""
     desired = current.examination.desired
     wanted = next((state.trials for state in desired.values() if state.trials), None) or Trials()
-    stage = _Stage(wanted, chosen_trials(wanted, invocation.only), began=time.monotonic())
+    stage = _Stage(wanted, plan.chosen_trials(wanted, invocation.only), began=time.monotonic())
     current.shared["trials"] = stage
     nodes = list(current.examination.states)
-    pairs = between_nodes(stage.names)
+    pairs = plan.between_nodes(stage.names)
     number = len(plan.schedule(len(nodes), "")) if pairs else 0
-    rails = count_rails(stage.names, list(desired.values()), list(current.examination.states.values()))
-    seconds = expected_seconds(stage.names, wanted.repetitions, number, rails)
+    rails = plan.count_rails(stage.names, list(desired.values()), list(current.examination.states.values()))
+    seconds = plan.expected_seconds(stage.names, wanted.repetitions, number, rails)
     line = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}"
     line += f", {counted(wanted.repetitions, 'repetition')}"
     line += f", {counted(number, 'round')} of pairs" if number else ""
@@ -125,7 +116,8 @@ def _begin(current: Session) -> None:
 def _record(current: Session, stage: _Stage, number: int) -> TrialsRecord:
     states, desired = current.examination.states, current.examination.desired
     wanted = stage.wanted
-    most = ceilings(list(desired.values()), count_rails(stage.names, list(desired.values()), list(states.values())))
+    sections = list(desired.values())
+    most = plan.ceilings(sections, plan.count_rails(stage.names, sections, list(states.values())))
     return TrialsRecord(
         asked=stage.names,
         repetitions=wanted.repetitions,
@@ -171,13 +163,13 @@ def _plan(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
     if job.node is not None:
         number = list(states).index(job.node) + 1
         mine = desired[job.node], states[job.node]
-        return plan_alone(*mine, job.node, f"{run_id}-{job.trials}-{number}", names, stage.wanted)
+        return plan.plan_alone(*mine, job.node, f"{run_id}-{job.trials}-{number}", names, stage.wanted)
     there = [node for node in (stage.nodes_again if job.trials == AGAIN else states) if node not in current.excluded]
     if len(there) < 2:
         raise ValueError(f"{len(there)} node is left: a pair needs two")
     taken = plan.schedule(len(there), f"{run_id}-{job.trials}" if job.trials == AGAIN else run_id)
     own = {node: desired[node] for node in there}, {node: states[node] for node in there}
-    return plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, names)
+    return plan.plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, names)
 
 
 def _measure_again(current: Session) -> None:

@@ -29,9 +29,8 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
                 yield Problem("", f"{path}.{key}", repr(getattr(waiver, key)), "words")
         for part in waiver.parts:
             if not is_own(part):
-                yield Problem(
-                    "", f"{path}.parts", part, "a serial number of a part's own: other parts have this one too"
-                )
+                expected = "a serial number of a part's own: other parts have this one too"
+                yield Problem("", f"{path}.parts", part, expected)
         named: Literal["finding", "entry"] = "finding" if waiver.finding is not None else "entry"
         expected = _of_finding(waiver.finding) if waiver.finding is not None else _of_entry(waiver.entry or "")
         if expected:

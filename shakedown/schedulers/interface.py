@@ -52,7 +52,8 @@ class Node(Protocol):
         """Return why the node cannot be used, for a person; empty: it can."""
 
 
-Remote = Callable[[str, list[str], str | None, float], tuple[bool, list[str], list[str]]]
+Ran = tuple[bool, list[str], list[str]]
+Remote = Callable[[str, list[str], str | None, float], Ran]
 """A way to run a command on a node: the node's name in the plan, the command, its standard input, seconds.
 
 It returns whether the exit code was 0, and the lines of standard output and standard error. It never raises for a node
@@ -81,9 +82,7 @@ class Commands(ABC):
     def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
         """Run a command. Of a node that does not answer the last line of the errors says why; never raise for it."""
 
-    def __call__(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[bool, list[str], list[str]]:
+    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Ran:
         """Run a command as the launcher expects it: the same, with whether the exit code is 0."""
         code, out, err = self.run(node, argv, stdin, timeout)
         return code == 0, out, err

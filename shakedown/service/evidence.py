@@ -103,9 +103,8 @@ def passed_loads(record: RunRecord, own: Iterable[Incident] | None = None) -> li
     if record.finished_at is None:
         return []
     named = {incident.node for incident in (incidents(record) if own is None else own)}
-    partners: dict[str, dict[str, int]] = {
-        node.name: {} for node in record.nodes if node.verdict == Verdict.OK and node.name not in named
-    }
+    healthy = [node.name for node in record.nodes if node.verdict == Verdict.OK and node.name not in named]
+    partners: dict[str, dict[str, int]] = {node: {} for node in healthy}
     for node, load, others in (*_trained(record), *_measured(record), *_soaked(record)):
         if node in partners:
             partners[node][load] = max(others, partners[node].get(load, 0))

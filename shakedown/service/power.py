@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
 
 from shakedown.common.secret_file import SecretError, read_secret
 from shakedown.common.text import printable
@@ -15,6 +14,7 @@ from shakedown.desired.models import Bmc
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ")
 _OUTPUT = 2000  # bytes of the command's output that an error shows
+OWN_POWER = "{node} is the machine that runs this command, which never cuts its own power: do it by hand"
 
 
 class PowerError(Exception):
@@ -50,17 +50,14 @@ def _is_local(family: int, place: tuple[object, ...]) -> bool:
     return True
 
 
-def cycle(
-    bmc: Bmc, node: str, environment: Mapping[str, str] | None = None, lock: int | None = None, address: str = ""
-) -> None:
+def cycle(bmc: Bmc, node: str, lock: int | None = None, address: str = "") -> None:
     """Cycle a node's power. Raises PowerError. The command gets password, PATH and HOME, and holds `lock`, too.
     `address`: where the inventory connects to, if not to the name."""
     argv = command_for(bmc, node)
     if is_here(node) or (address and is_here(address)):
-        raise PowerError(f"{node} is the machine that runs this command, which never cuts its own power: do it by hand")
-    own = os.environ if environment is None else environment
-    variables = {name: own[name] for name in _KEPT if name in own}
-    password = _password(bmc, own)
+        raise PowerError(OWN_POWER.format(node=node))
+    variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    password = _password(bmc)
     if password:
         variables[bmc.password_as] = password
     with tempfile.TemporaryFile() as out:
@@ -88,16 +85,16 @@ def cycle(
             raise PowerError(f"service.bmc: {argv[0]} ended with {code}: {_output(out.fileno(), password)}")
 
 
-def _password(bmc: Bmc, environment: Mapping[str, str]) -> str:
+def _password(bmc: Bmc) -> str:
     if bmc.password_file:
         try:
             return read_secret(bmc.password_file)
         except SecretError as error:
             raise PowerError(f"service.bmc.password_file: {error}") from None
     if bmc.password_env:
-        if bmc.password_env not in environment:
+        if bmc.password_env not in os.environ:
             raise PowerError(f"service.bmc.password_env: the variable {bmc.password_env} is not set")
-        return environment[bmc.password_env]
+        return os.environ[bmc.password_env]
     return ""
 
 

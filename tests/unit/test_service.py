@@ -611,17 +611,20 @@ def test_the_machine_that_runs_this_keeps_its_power(tmp_path: Any, node: str) ->
     bmc = Bmc(command=["/bin/sh", "-c", f"touch {cut}", "{node}"])
     node = node.replace("HERE", socket.gethostname().partition(".")[0].upper())
     if node.endswith(".invalid"):
-        cycle(bmc, node, {"PATH": "/usr/bin:/bin"})
+        cycle(bmc, node)
         assert cut.exists(), "another's name"
         return
     with pytest.raises(PowerError, match="the machine that runs this"):
-        cycle(bmc, node, {"PATH": "/usr/bin:/bin"})
+        cycle(bmc, node)
     with pytest.raises(PowerError, match="the machine that runs this"):
-        cycle(bmc, "node7.invalid", {"PATH": "/usr/bin:/bin"}, address=node)
+        cycle(bmc, "node7.invalid", address=node)
     assert not cut.exists()
 
 
-def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(tmp_path: Any) -> None:
+def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET", "other")
     script = tmp_path / "bmc"
     script.write_text('#!/bin/sh\nenv > "$2.env"; echo "$1 $BMC_PASSWORD" >&2; exit ${3:-0}\n')
     script.chmod(0o700)
@@ -630,25 +633,25 @@ def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(tmp_path: 
     secret.chmod(0o600)
     out = tmp_path / "out"
     bmc = Bmc(command=[str(script), "{node}", str(out)], password_file=str(secret))
-    cycle(bmc, "node1.rack7", {"PATH": "/usr/bin:/bin", "AWS_SECRET": "other"})
+    cycle(bmc, "node1.rack7")
     given = (tmp_path / "out.env").read_text()
     assert "BMC_PASSWORD=hunter2" in given and "AWS_SECRET" not in given
     failing = bmc.model_copy(update={"command": [*bmc.command, "7"]})
     with pytest.raises(PowerError, match=r"ended with 7: node1 \*\*\*"):
-        cycle(failing, "node1", {"PATH": "/usr/bin:/bin"})
+        cycle(failing, "node1")
     cut = ["sh", "-c", 'printf "%s%01996d" "$BMC_PASSWORD" 0; exit 7']  # what is told begins within the password
     with pytest.raises(PowerError, match=r"ended with 7: (\*\*\*)?0+") as told:
-        cycle(bmc.model_copy(update={"command": cut}), "node1", {"PATH": "/usr/bin:/bin"})
+        cycle(bmc.model_copy(update={"command": cut}), "node1")
     assert "ter2" not in str(told.value)
     for update, why in (({"command": ["sh", "-c", "kill -9 $$"]}, "ended with -9"), (
         {"command": ["sleep", "600"], "timeout_s": 0.1}, "took more than 0.1 s")):  # fmt: skip
         with pytest.raises(PowerError, match=why):
-            cycle(bmc.model_copy(update=update), "node1", {"PATH": "/usr/bin:/bin"})
+            cycle(bmc.model_copy(update=update), "node1")
     for name in ("--all", "../node1", "a b", "node1;reboot"):
         with pytest.raises(PowerError, match="is no safe name"):
             command_for(bmc, name)
     with pytest.raises(PowerError, match="is not set"):
-        cycle(Bmc(command=["true"], password_env="NOT_THERE"), "node1", {})
+        cycle(Bmc(command=["true"], password_env="NOT_THERE"), "node1")
 
 
 def test_a_step_is_written_with_its_reason_where_it_has_one() -> None:

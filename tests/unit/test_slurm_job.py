@@ -189,7 +189,7 @@ def test_a_drained_node_is_named_and_not_waited_for(slurm):
 @pytest.fixture
 def step(slurm):
     slurm.put("srun", SRUN)
-    made = Step(4711, {"a": "n1", "b": "n2"}, "step")
+    made = Step(4711, {"a": "n1", "b": "n2"}, "step", [], "")
     made.open()
     yield made
     made.close()
@@ -262,7 +262,7 @@ def test_an_end_that_slurm_knows_of_ends_the_job(slurm, step):
 @pytest.mark.parametrize("filler", [4095, 4096, 2 * 4096])
 def test_the_middle_of_a_long_line_is_no_answer(filler):
     """srun puts its label at the begin of a line, so what stands further on is the node's own word."""
-    step = Step(4711, {"a": "n1", "b": "n2"}, "step")
+    step = Step(4711, {"a": "n1", "b": "n2"}, "step", [], "")
     step._ranks = {0: "n1", 1: "n2"}
     spoofed, sound = step._waiting["n2", 98], step._waiting["n2", 99] = _Pieces(), _Pieces()
     said = f"0: {'x' * (filler - 3)}1: {step._token} n2 98 1/1 {{}}\n1: {step._token} n2 99 1/1 {{}}\n"

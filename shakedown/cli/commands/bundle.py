@@ -74,14 +74,11 @@ def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> 
     click.echo(f"manifest: sha256 {made.digest}")
     click.echo(f"secrets: masked in {counted(made.manifest.masked, 'place')}")
     if pseudonyms:
-        click.echo(
-            f"names: {counted(len(made.names), 'pseudonym')}; what they stand for: {printable(str(home))} (keep it)"
-        )
+        meanings = f"what they stand for: {printable(str(home))} (keep it)"
+        click.echo(f"names: {counted(len(made.names), 'pseudonym')}; {meanings}")
         if made.spared:
-            click.echo(
-                "too short, or words that logs have too, so they stay where they stand alone in a text: "
-                + printable(", ".join(made.spared), 500)
-            )
+            why = "too short, or words that logs have too, so they stay where they stand alone in a text"
+            click.echo(f"{why}: {printable(', '.join(made.spared), 500)}")
     if key:
         click.echo(f"statement: {printable(f'{target}{BESIDE}')}: send it with the archive")
     for name in made.manifest.left_out:

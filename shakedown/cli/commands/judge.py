@@ -210,8 +210,6 @@ def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evi
     training = [job for job in record.jobs if not job.trials]
     for job in training:
         given = evidence.setdefault(job.name, Evidence())
-        wanted = Wanted(
-            judge=True, since=given.past.since if given.past else None, by=given.past.by if given.past else ""
-        )
+        wanted = Wanted(judge=True, since=given.past.since, by=given.past.by) if given.past else Wanted(judge=True)
         given.past = past_of(job, states, record.run_id, wanted)
     know_peers({job.node: past for job in training if job.node and (past := evidence[job.name].past)})

@@ -9,21 +9,12 @@ from shakedown.desired.models import DesiredState
 from shakedown.evidence.stragglers.judge import LEAST_NODES
 from shakedown.evidence.stragglers.model import Limits
 from shakedown.jobs.launch import Derived, LaunchPlan
+from shakedown.jobs.plan import participants
 from shakedown.jobs.plan.container import equip
 from shakedown.jobs.plan.draft import PlanDraft, PlanError, PlannedJob
 from shakedown.jobs.plan.environment import check_typed_devices, note_environment, note_rccl_changes
 from shakedown.jobs.plan.network import Endpoint, assignment_of, hcas_of, master_port, rendezvous_of
-from shakedown.jobs.plan.participants import (
-    NO_SPLIT,
-    Split,
-    division,
-    node_count,
-    participants,
-    ranks_of,
-    ranks_per_node,
-    same_smoke,
-    supported_gpus,
-)
+from shakedown.jobs.plan.participants import Split
 from shakedown.jobs.plan.runtimes import RUNTIMES
 from shakedown.jobs.remote import TOKEN
 from shakedown.recipes.documents import documents
@@ -47,11 +38,11 @@ def make_plan(
     the order of their ranks; or, of them, the one that trains `alone`. `repaired`: with the GPUs that the nodes should
     have. Raises PlanError with all the problems."""
     missing = dict(missing or {})
-    names, problems = participants(desired, states, missing, alone)
+    names, problems = participants.participants(desired, states, missing, alone)
     smokes = {name: smoke for name in names if (smoke := desired[name].smoke) is not None}
     if not smokes:
         raise PlanError(problems)
-    problems += same_smoke(smokes)
+    problems += participants.same_smoke(smokes)
     smoke = smokes[names[0]]
     mine, theirs = {name: desired[name] for name in names}, {name: states[name] for name in names}
     recipe, unfit = fit(recipes()[smoke.recipe], smoke, {own.gpu.profile for own in mine.values()})
@@ -63,8 +54,8 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     smoke, recipe = draft.smoke, draft.recipe
     runtime = smoke.runtime or recipe.family.runtimes[0]
     chosen = _options(draft)
-    node_count(draft)
-    supported_gpus(draft)
+    participants.node_count(draft)
+    participants.supported_gpus(draft)
     sizes, endpoints, port = _ranks(draft, chosen)
     hcas = hcas_of(draft)
     image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
@@ -84,9 +75,8 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     address = endpoints[draft.master].address
     ranks = sizes.world_size // len(endpoints)
     job = PlannedJob(draft.run_id, chosen, len(endpoints), ranks, address, port or 0, image, hf_token=token)
-    assignments = [
-        assignment_of(draft, rank, name, endpoints[name], hcas, equipment) for rank, name in enumerate(endpoints)
-    ]
+    ends = enumerate(endpoints.items())
+    assignments = [assignment_of(draft, rank, name, end, hcas, equipment) for rank, (name, end) in ends]
     note_rccl_changes(draft, job, assignments)
     plan = LaunchPlan(
         run_id=draft.run_id,
@@ -131,12 +121,12 @@ def _ranks(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[Split | None, dic
     """Derive how the ranks divide the work, where they meet and at which port; None: unknown, or the program's own."""
     recipe = draft.recipe
     if recipe.family.roles is None:
-        return NO_SPLIT, {}, 0
+        return participants.NO_SPLIT, {}, 0
     before = len(draft.problems)
-    ranks = ranks_per_node(draft)
+    ranks = participants.ranks_per_node(draft)
     if draft.repaired or len(draft.problems) > before:  # a dry run shows the job as it should be
-        ranks = ranks_of(draft.desired[draft.master], draft.smoke, recipe) or ranks
-    sizes = division(draft, chosen, ranks) if ranks else None
+        ranks = participants.ranks_of(draft.desired[draft.master], draft.smoke, recipe) or ranks
+    sizes = participants.division(draft, chosen, ranks) if ranks else None
     return sizes, rendezvous_of(draft), master_port(draft)
 
 
@@ -184,10 +174,8 @@ def _tokenizer(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str |
     model = wanted.fixed.get(image_reference or "") or str(tokenizer or wanted.model)
     if gated(model) and not has_token:
         folder = f"smoke.options.{wanted.option} as a folder of smoke.volumes" if wanted.option else "a volume with it"
-        reason = (
-            f"gated on Hugging Face, and there is no token: smoke.hf_token_file, {TOKEN} exported here, or {folder}"
-        )
-        draft.note("warning: tokenizer", model, reason)
+        ways = f"smoke.hf_token_file, {TOKEN} exported here, or {folder}"
+        draft.note("warning: tokenizer", model, f"gated on Hugging Face, and there is no token: {ways}")
     return has_token
 
 
@@ -201,9 +189,8 @@ def expected(draft: PlanDraft, chosen: ResolvedOptions) -> tuple[dict[str, float
         figures |= smoke.expect
     elif smoke.expect:
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in smoke.expect.items())
-        reason = (
-            f"not judged: smoke.expect_nodes says that they hold for {smoke.expect_nodes} node(s), not {len(desired)}"
-        )
+        counts = f"{smoke.expect_nodes} node(s), not {len(desired)}"
+        reason = f"not judged: smoke.expect_nodes says that they hold for {counts}"
         draft.note("expected figures", shown, reason)
     recorded = [metric for metric in chosen.recipe.family.metrics if metric not in figures]
     return figures, recorded

@@ -69,9 +69,7 @@ def _by_routes(draft: PlanDraft) -> tuple[dict[str, Endpoint], str]:
     states = draft.states
     master, *others = states
     candidates = _candidates(states, master)
-    reached = {
-        address: {name: path for name in others if (path := _path(states[name], address))} for address in candidates
-    }
+    reached = {to: {name: path for name in others if (path := _path(states[name], to))} for to in candidates}
     complete = [address for address in candidates if len(reached[address]) == len(others)]
     if not complete:
         _refuse_lost(draft, candidates, reached)

@@ -279,7 +279,6 @@ def supported_gpus(draft: PlanDraft) -> None:
         if (model := desired.gpu.profile) in limits.partial_gpus:
             draft.note(f"{name}: warning", model, f"supported in part: {limits.why}")
         elif model not in limits.gpus:
-            expected = (
-                f"one of {', '.join([*limits.gpus, *limits.partial_gpus])} with {draft.recipe.name}: {limits.why}"
-            )
+            supported = ", ".join([*limits.gpus, *limits.partial_gpus])
+            expected = f"one of {supported} with {draft.recipe.name}: {limits.why}"
             draft.refuse(name, "gpu.profile", model, expected)

@@ -9,15 +9,9 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
+from shakedown.jobs import launch
 from shakedown.jobs.launch import CONTAINER_FOLDER as FOLDER
-from shakedown.jobs.launch import (
-    CONTAINER_LABEL,
-    Need,
-    NodePlan,
-    remove_containers,
-    remove_stopped_containers,
-    run_folders,
-)
+from shakedown.jobs.launch import Need, NodePlan
 from shakedown.jobs.plan.draft import NodeAssignment, PlannedJob
 from shakedown.jobs.plan.environment import environment
 from shakedown.node.launcher.processes import MARK
@@ -70,8 +64,8 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         ],
         setup=setup,
         cleanup=[
-            remove_containers(node.engine, job.run_id, f"{name}(-verbs)?"),
-            remove_stopped_containers(node.engine),
+            launch.remove_containers(node.engine, job.run_id, f"{name}(-verbs)?"),
+            launch.remove_stopped_containers(node.engine),
         ],
         logs=[f"{{run_dir}}/{name}" for name in (*([f"logs/{log}"] if log else []), *further)],
     )
@@ -89,7 +83,7 @@ def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *mo
     shm_size = None if refuses_shm_size(node.engine, documented) else wanted.shm_size or documented.shm_size
     options = [
         ("--name", [name]),
-        ("--label", [f"{CONTAINER_LABEL}={job.run_id}"]),
+        ("--label", [f"{launch.CONTAINER_LABEL}={job.run_id}"]),
         ("--pull", ["never"]),
         ("--network", [documented.network]),
         ("--ipc", [documented.ipc]),
@@ -102,7 +96,7 @@ def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *mo
         # A volume's host folder is made when it is missing, as people expect; a library's must never be.
         ("--volume", [f"{host}:{to}".replace("{home}", node.home) for host, to in wanted.volumes.items()]),
         ("--mount", [f"type=bind,source={host},target={to}" for host, to in node.equipment.mounts.items()]),
-        ("--volume", [f"{host}:{to}" for host, to in run_folders().items()]),
+        ("--volume", [f"{host}:{to}" for host, to in launch.run_folders().items()]),
         ("--workdir", [job.chosen.place(family.workdir, FOLDER)] if family.workdir else []),
         ("--env-file", [f"{{run_dir}}/{ENV_FILE}"]),
     ]

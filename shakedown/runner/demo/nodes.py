@@ -18,6 +18,7 @@ from shakedown.evidence.telemetry import KERNEL_LOG, SAMPLES
 from shakedown.jobs.launch import Clock, LaunchPlan
 from shakedown.logs.kept_logs import LEADER
 from shakedown.runner.demo.scenario import SIMULATED, Fault, Scenario, line_of
+from shakedown.schedulers.interface import Ran
 
 Result = TypeVar("Result")
 BEFORE_S = 3600.0  # so long ago the run begins: its last times lie in the past too
@@ -89,9 +90,7 @@ class Rack:
         self._started: dict[str, float] = {}
         self._stopped: dict[str, tuple[float, str]] = {}
 
-    def __call__(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[bool, list[str], list[str]]:
+    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Ran:
         part, now = self._parts[node], self._turns.now()
         if now - self._started.get(node, now) >= part.lost_s:
             self._turns.sleep(timeout)
@@ -176,7 +175,7 @@ def _packed(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data)).decode()
 
 
-def _answer(document: dict[str, Any]) -> tuple[bool, list[str], list[str]]:
+def _answer(document: dict[str, Any]) -> Ran:
     return True, [json.dumps(document)], []
 
 

@@ -46,9 +46,8 @@ class Demo:
     def examine(self) -> list[Finding]:
         """Read the simulated nodes and return all findings."""
         for node, state in self.scenario.states(self.repaired).items():
-            self.examination.keep(
-                node, Reading(state) if state else Reading(why="no answer for 10 s: no route to host", tried=node)
-            )
+            silent = Reading(why="no answer for 10 s: no route to host", tried=node)
+            self.examination.keep(node, Reading(state) if state else silent)
         self.examination.judge()
         return self.examination.all_findings()
 

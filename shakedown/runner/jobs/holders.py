@@ -68,9 +68,8 @@ def job_on(desired: DesiredState, host: str) -> str:
 
 def _guarding(desired: DesiredState) -> Iterator[str]:
     """Yield the schedulers whose section lets no node with a job be changed."""
-    return (
-        name for name in registry.names() if getattr(getattr(desired, name, None), "allow_allocated", None) is False
-    )
+    sections = ((name, getattr(desired, name, None)) for name in registry.names())
+    return (name for name, section in sections if getattr(section, "allow_allocated", None) is False)
 
 
 def _ask_ahead(current: Session) -> None:

@@ -126,9 +126,8 @@ class _Bounded:
         began = time.monotonic()
         _speaks.host = self.host if print_output and self.host.connector_data.get(TELLS) else None
         try:
-            with _within(
-                limit + SLACK_S, f"no answer for {limit + SLACK_S:g} s; the command's own limit is {limit:g} s"
-            ):
+            late = f"no answer for {limit + SLACK_S:g} s; the command's own limit is {limit:g} s"
+            with _within(limit + SLACK_S, late):
                 done, output = super().run_shell_command(  # type: ignore[misc]
                     command, print_output, print_input, _timeout=limit, **arguments
                 )

@@ -81,9 +81,8 @@ def translate(source: Path) -> tuple[str, list[str]]:
     members, depths = _members(groups, source)
     if not any(members.values()):
         raise ValueError(f"{source}: no host in it: {_FORM}")
-    left_out |= {
-        f"group {name}: no host is in it": None for name, own in members.items() if not own and name != "ungrouped"
-    }
+    empty = [name for name, own in members.items() if not own and name != "ungrouped"]
+    left_out |= {f"group {name}: no host is in it": None for name in empty}
     values = {name: dict(_renamed(group.values, f"group {name}", left_out)) for name, group in groups.items()}
     hosts: dict[str, dict[str, Any]] = {}
     for group in groups.values():
@@ -118,9 +117,8 @@ def _text(source: Path, members: Mapping[str, Collection[str]], values: dict[str
         taken.add(variable)
         with_data = {host for host in own if hosts.get(host) and host not in written}
         written |= with_data
-        listed = (
-            _ranges(own) if not with_data else _listed({host: hosts[host] if host in with_data else {} for host in own})
-        )
+        data = {host: hosts[host] if host in with_data else {} for host in own}
+        listed = _listed(data) if with_data else _ranges(own)
         parts.append(f"{variable} = (\n    {listed},\n    {values[name]!r},\n)")
     return "\n\n".join(parts) + "\n"
 

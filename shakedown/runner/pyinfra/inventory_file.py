@@ -106,9 +106,8 @@ def no_name(host: str) -> str:
         data = {ansible.NAMES[word]: value for word, value in others.items()}
         return f"the name alone, and its data beside it: {(name, data)!r}"
     wrong = _NO_NAME.match(host) or ("@" in host or (":" in host and not ansible.is_ipv6(host)))
-    return (
-        "a host name: no /, : or @ in it, no part empty or longer than 63 characters, no - or . first" if wrong else ""
-    )
+    expected = "a host name: no /, : or @ in it, no part empty or longer than 63 characters, no - or . first"
+    return expected if wrong else ""
 
 
 def without_group(read: Sequence[Path], made: Inventory) -> Iterator[Problem]:

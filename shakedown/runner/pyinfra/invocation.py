@@ -135,13 +135,8 @@ def install_signal_handlers() -> None:
 def end_before_connecting() -> NoReturn:
     """Say how a run ended that has reached no host, and end the process where it stands: an exception from a signal
     could be taken for one of the module or the inventory that is being loaded."""
-    lines = (
-        "verdict: fail (interrupted)",
-        "  before the first connection",
-        "changed: nothing",
-        "evidence: none was kept",
-    )
-    _write("".join(f"{line}\n" for line in ("", *lines)))
+    _write("\nverdict: fail (interrupted)\n  before the first connection\n")
+    _write("changed: nothing\nevidence: none was kept\n")
     os._exit(INTERRUPTED)
 
 

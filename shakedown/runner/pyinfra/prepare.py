@@ -145,9 +145,8 @@ def _names() -> list[str]:
     """Return the hosts of the inventory; none of one that cannot be read, which pyinfra reports."""
     with suppress(Exception, SystemExit):  # it is a user's program
         if Path(invocation.inventory).is_file():
-            groups = [
-                value[0] if isinstance(value, tuple) else value for value in groups_of(invocation.inventory).values()
-            ]
+            values = groups_of(invocation.inventory).values()
+            groups = [value[0] if isinstance(value, tuple) else value for value in values]
             return [host[0] if isinstance(host, tuple) else host for hosts in groups for host in hosts]
     return []
 

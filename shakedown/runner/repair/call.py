@@ -75,9 +75,8 @@ class ServiceCall:
     def _look(self, hosts: Sequence[str]) -> Picture:
         """Read everything anew: the nodes (all, or these) over connections of their own."""
         given = {key: parse_cli_arg(value) for key, _, value in (item.partition("=") for item in self.commands.data)}
-        state = engine.load(
-            self.commands.inventory, () if hosts else self.limit, given, self.commands.parallel, only=hosts
-        )
+        limit = () if hosts else self.limit
+        state = engine.load(self.commands.inventory, limit, given, self.commands.parallel, only=hosts)
         with engine.connected(state):
             examination = examine(state)
         return picture(self.ledger, examination, _names(state), kept=True)

@@ -19,7 +19,7 @@ from shakedown.runner.repair.service import Picture, loads, partners_of
 from shakedown.service.decide import Proposal
 from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, is_only_partner, when
 from shakedown.service.model import LOAD, Done, Incident, Known, Outcome, Step, history
-from shakedown.service.power import PowerError, command_for, cycle
+from shakedown.service.power import OWN_POWER, PowerError, command_for, cycle
 
 ROUNDS = 40  # of one call: each takes every node one step on
 WAIT_S = 600  # that one call waits for the next repair where nothing else is left: each in escalation.toml is shorter
@@ -172,9 +172,7 @@ class Escalation:
                 continue
             before = _boot_id(picture, host)
             if before and before == boot_id_here():
-                wrong[host] = (
-                    f"{host} is the machine that runs this command, which never cuts its own power: do it by hand"
-                )
+                wrong[host] = OWN_POWER.format(node=host)
                 continue
             try:
                 self.say(f"$ {shown(command_for(service.bmc, host))}")

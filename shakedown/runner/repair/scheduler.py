@@ -85,15 +85,13 @@ def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, ro
     done; empty: it was. Raise LedgerError before anything is changed."""
     if (owner := scheduled.owner) is None:
         return f"{mark.node}: not {mark.what}ed: {scheduled.wrong or 'no scheduler is named'}"
-    book = memory.claims
+    book, who = memory.claims, memory.claims.who()
     try:
         (now,) = owner.read([mark.there])
         if mark.what == "drain":
             if now.drained or now.down or (now.reason and not now.reason.startswith(PREFIX)):
                 return f"{mark.node}: not drained: meanwhile {now.why_not() or now.reason}"
-            step = Step(
-                node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=book.who()
-            )
+            step = Step(node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=who)
             if refusal := book.begin(ledger, step, room):  # before the drain: an unknown reason is not managed
                 return f"not drained: {refusal}"
             owner.drain(mark.there, mark.reason)
@@ -103,7 +101,7 @@ def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, ro
             return f"{mark.node}: not resumed: meanwhile {now.why_not() or 'it was resumed'}"
         else:
             owner.resume(mark.there, mark.why)
-            book.write(ledger, Step(node=mark.node, at=after(known), done="resumed", why=mark.why, who=book.who()))
+            book.write(ledger, Step(node=mark.node, at=after(known), done="resumed", why=mark.why, who=who))
     except SchedulerError as error:
         return f"{mark.node}: not {mark.what}ed: {error}"
     return ""

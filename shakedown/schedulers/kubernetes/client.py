@@ -171,9 +171,8 @@ def _connected(context: str | None) -> tuple[CoreV1Api, str]:
         from kubernetes.client import rest
         from kubernetes.config import exec_provider, kube_config
     except ImportError:
-        raise KubernetesError(
-            "Kubernetes' Python client is not installed: pip install 'shakedown[kubernetes]'"
-        ) from None
+        absent = "Kubernetes' Python client is not installed: pip install 'shakedown[kubernetes]'"
+        raise KubernetesError(absent) from None
     place = os.environ.get("KUBECONFIG") or "~/.kube/config"  # the client looks for it when it is imported, no later
     made = client.Configuration()
     retry = rest.urllib3.Retry  # type: ignore[attr-defined]

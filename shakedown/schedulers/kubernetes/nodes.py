@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
@@ -178,10 +178,9 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
             devices=devices,
             pods=busy,
         )
-    except (ValidationError, ValueError, TypeError) as error:
-        raise KubernetesError(
-            f"the document of the node {printable(repr(name), 100)} cannot be read: {error}"
-        ) from None
+    except (ValueError, TypeError) as error:
+        what = f"the document of the node {printable(repr(name), 100)}"
+        raise KubernetesError(f"{what} cannot be read: {error}") from None
 
 
 def _is_device(resource: str) -> bool:

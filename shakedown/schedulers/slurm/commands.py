@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -47,9 +47,7 @@ def environment() -> dict[str, str]:
     return path | {name: os.environ[name] for name in _KEPT if name in os.environ}
 
 
-def run(
-    *argv: str, limit_s: float = LIMIT_S, stdin: str | None = None, variables: Mapping[str, str] | None = None
-) -> str:
+def run(*argv: str, limit_s: float = LIMIT_S, stdin: str | None = None) -> str:
     """Run one command to its end and return what it printed. Raise SlurmError."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
@@ -58,7 +56,7 @@ def run(
                 stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env=environment() | dict(variables or {}),
+                env=environment(),
                 start_new_session=True,  # Ctrl-C is ours: what it means for the job is decided here
             )
         except OSError as error:

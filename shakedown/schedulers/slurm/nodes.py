@@ -13,9 +13,8 @@ from shakedown.common.text import printable
 from shakedown.schedulers.slurm import commands
 from shakedown.schedulers.slurm.commands import SlurmError
 
-DRAINING, GONE, TAKEN, IDLE, BESIDE = (
-    frozenset(commands.WORDS["node"][kind]) for kind in ("draining", "gone", "taken", "idle", "beside")
-)
+_KINDS = ("draining", "gone", "taken", "idle", "beside")
+DRAINING, GONE, TAKEN, IDLE, BESIDE = (frozenset(commands.WORDS["node"][kind]) for kind in _KINDS)
 _MARKS: dict[str, str] = commands.WORDS["mark"]
 
 

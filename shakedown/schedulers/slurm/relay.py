@@ -49,9 +49,8 @@ class Relay:
         self._told_to_end = False
         self._lock = threading.Lock()
         self._texts: Dict[str, str] = {}
-        self._environment = {
-            name: value for name, value in os.environ.items() if name in _OURS or not name.startswith(_FOREIGN)
-        }
+        names = [name for name in os.environ if name in _OURS or not name.startswith(_FOREIGN)]
+        self._environment = {name: os.environ[name] for name in names}
         home = os.path.expanduser("~")
         self._folder = home if os.path.isdir(home) else "/"
 

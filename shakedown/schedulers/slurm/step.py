@@ -37,9 +37,7 @@ class Step(Commands):
     """Commands on the nodes of a step. `nodes`: names in plans -> Slurm's;
     `holder`: where the job's batch script hears of the relays."""
 
-    def __init__(
-        self, job: int, nodes: Mapping[str, str], title: str, options: Sequence[str] = (), holder: str = ""
-    ) -> None:
+    def __init__(self, job: int, nodes: Mapping[str, str], title: str, options: Sequence[str], holder: str) -> None:
         self._nodes = dict(nodes)
         self._job = job
         self._argv = [
