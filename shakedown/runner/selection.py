@@ -58,6 +58,7 @@ class Memory(Frozen):
 
     inventory: str
     seed: int
+    drawn: list[str]
     nodes: dict[str, Read]
 
 
@@ -143,7 +144,7 @@ def round_of(
         [_left_out(node, held[node][0], now) for node, reason in reasons.items() if not reason],
         {node: series[0].digest for node, series in held.items() if len(series) == 1},
         asked,
-        memory.model_copy(update={"seed": seed}),
+        memory.model_copy(update={"seed": seed, "drawn": sorted(drawn)}),
     )
 
 
@@ -222,7 +223,7 @@ def _memory(inventory: str) -> Memory:
         own(path.parent, path.name)
         memory = Memory.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        return Memory(inventory=inventory, seed=0, nodes={})
+        return Memory(inventory=inventory, seed=0, drawn=[], nodes={})
     except (OSError, ValidationError, ValueError) as error:
         raise InventoryError(f"{printable(str(error), 300)}: remove {path}, and every node is read again") from error
     return memory
