@@ -382,3 +382,11 @@ def test_a_likely_uplink_is_tried_alone_and_all_others_without_it(kind: Any) -> 
     made = [tuple(labels) for labels in groups._alone([Cause(kind, which)], rack, 6)]
     assert made[0] == tuple(0 if part in which else -1 for part in rack)
     assert (0, 0, -1, -1, 0, 0) in made and (1, 1, 0, 0, 1, 1) in made
+
+
+@pytest.mark.parametrize(("failed", "passed", "silent", "may"), [(2, 2, 1, True), (2, 3, 0, False), (0, 0, 2, False)])
+def test_a_group_is_tried_five_times_at_most_and_twice_without_a_result(
+    failed: int, passed: int, silent: int, may: bool
+) -> None:
+    known: Any = SimpleNamespace(tally=lambda nodes: (failed, passed), without_result=lambda nodes: [None] * silent)
+    assert groups._may_try(known, frozenset({"node1"})) is may
