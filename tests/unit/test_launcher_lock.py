@@ -21,7 +21,7 @@ import pytest
 from shakedown.jobs.answers import NoAnswer, Refused
 from shakedown.jobs.remote import Node
 from shakedown.node import launcher, safe_files
-from shakedown.node.launcher import control, lock
+from shakedown.node.launcher import control, lock, sampling
 from tests.nodes import RUN, USERS_PATH, LocalNodes, alive, as_user, launch_plan, marked, until, wait
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
@@ -478,3 +478,14 @@ def test_only_a_request_of_this_run_renews_its_lease(
             assert "error" in control.ask(where, request_)
             time.sleep(0.1)
     assert time.monotonic() - began < 40
+
+
+def test_the_sampler_is_told_of_the_end_while_it_runs_and_only_then(tmp_path: Path) -> None:
+    """Its last sample is of the end. One that has died, or never began, is not waited for."""
+    own = sampling.Sampler(str(tmp_path), {})
+    own.stop(lambda: pytest.fail("none was begun"))
+    with subprocess.Popen(["sleep", "60"]) as child:
+        own._process = child
+        own.stop(lambda: time.sleep(0.05) is not None)
+        assert child.wait(10) == -signal.SIGTERM
+    own.stop(lambda: pytest.fail("it has ended"))
