@@ -80,6 +80,17 @@ def test_a_value_that_is_not_finite_interrupts_the_line() -> None:
     assert paths(chart.image(legend=False))[0].count("M") == 3
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e308])
+def test_what_has_no_place_on_an_axis_is_left_out(value: float) -> None:
+    """A first loss that is no number is a bound of its curve, and earlier runs may have had such figures."""
+    chart = Chart("iteration")
+    chart.line([(1, value), (2, 1.0), (3, 2.0)], 0, "x")
+    chart.bound(value, "has to fall from its start")
+    chart.band(0.5, value, 1.0, "usual")
+    drawn = " ".join(item.get(name, "") for item in parsed(chart.image()).iter() for name in ("d", "y", "height"))
+    assert "nan" not in drawn and "inf" not in drawn
+
+
 def test_many_points_keep_the_extremes() -> None:
     values = [0.0] * 100_000
     values[31_415], values[77_777] = 5.0, -5.0

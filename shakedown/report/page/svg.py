@@ -56,13 +56,15 @@ class Chart:
 
     def band(self, low: float, high: float, centre: float, name: str) -> None:
         """Draw where values usually lie."""
-        self._ys += [low, high]
-        self._add("band", name, low=low, high=high, centre=centre)
+        if _drawn(low) and _drawn(high) and _drawn(centre):
+            self._ys += [low, high]
+            self._add("band", name, low=low, high=high, centre=centre)
 
     def bound(self, y: float, words: str) -> None:
         """Draw what a value has to reach."""
-        self._ys.append(y)
-        self._add("bound", words, y=y)
+        if _drawn(y):
+            self._ys.append(y)
+            self._add("bound", words, y=y)
 
     def mark(self, x: float, words: str) -> None:
         """Draw a moment, with what happened then."""
