@@ -2,10 +2,12 @@
 was cut, changed or lost since, and a record from elsewhere must lead nobody out of its directory."""
 
 import hashlib
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -17,8 +19,10 @@ from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.summary import Watched
 from shakedown.gates import NodeLog, read_log
 from shakedown.logs.kept_logs import KeptLog
+from shakedown.logs.lines import LineSplitter
 
-TEXT_LIMIT = 1 << 28  # bytes of a log that is held in memory as a whole: benchmarks print megabytes
+TEXT_LIMIT = 1 << 26  # bytes of a log that is held in memory as a whole: benchmarks print megabytes
+REPORT_LIMIT = 1 << 25  # of the lines of a report in a log
 _CHUNK = 1 << 18
 
 
@@ -152,6 +156,30 @@ def text_of(folder: Path, kept: KeptLog | None) -> tuple[str | None, str]:
 
     data, why = _taken(folder, kept, read)
     beyond = f"only the first {TEXT_LIMIT} bytes of {kept.path} were read" if size > TEXT_LIMIT else ""
+    return (None, why) if data is None else (data.decode("utf-8", "replace"), _joined(why, beyond))
+
+
+def report_of(folder: Path, kept: KeptLog | None, marks: Sequence[str]) -> tuple[str | None, str]:
+    """Return the lines of a log that begin with a mark, as one text, and what it lacks. None: there is no such log. A
+    node may print a gibibyte besides, in each job of a burn-in: none of that is held in memory."""
+    if kept is None:
+        return None, ""
+    marked = re.compile(b"(?:%s)[^\r\n]*" % b"|".join(re.escape(mark.encode()) for mark in marks))
+    splitter, limit, more = LineSplitter(), REPORT_LIMIT, 0
+
+    def read(chunks: Iterator[bytes]) -> bytes:
+        nonlocal more
+        lines = bytearray()
+        for block in chain(map(splitter.block, chunks), iter(splitter.rest, b"")):
+            for found in marked.finditer(block):
+                if found.start() == 0 or block[found.start() - 1] in b"\r\n":
+                    fits = len(lines) + len(found[0]) < limit
+                    lines += found[0] + b"\n" if fits else b""
+                    more += not fits
+        return bytes(lines)
+
+    data, why = _taken(folder, kept, read)
+    beyond = f"of the report in {kept.path} only {limit} bytes were read" if more else ""
     return (None, why) if data is None else (data.decode("utf-8", "replace"), _joined(why, beyond))
 
 

@@ -17,9 +17,10 @@ from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecor
 from shakedown.state.findings import Verdict, worst
 from shakedown.trials.gates import gates as trial_gates
 from shakedown.trials.judge import judge_record
-from shakedown.trials.models import FRESH, KINDS, NODES, Reading, TrialsRecord, read_log
+from shakedown.trials.models import FRESH, KINDS, NODES, REPORT, Reading, TrialsRecord, read_log
 from shakedown.trials.soak import KIND, RECIPE, SMOKE, SoakRecord
 from shakedown.trials.soak_judge import Part, broken, judge_parts, soak_gates
+from shakedown.trials.workload.soak import MARK as SOAK
 
 
 def judge_run(
@@ -59,7 +60,7 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
             continue
         for node in job.plan.nodes:
             logs = {log.name: log for log in kept.logs.get(node.name, [])}
-            text, why = copies.text_of(directory.path, logs.get(LEADER))
+            text, why = copies.report_of(directory.path, logs.get(LEADER), REPORT)
             found = read_log(node.name, (text or "").splitlines())
             fresh = job.trials in FRESH and record.trials.confirm
             readings += [reading.model_copy(update={"fresh": fresh}) for reading in found.readings]
@@ -83,7 +84,7 @@ def judge_soak(directory: RunDirectory, record: RunRecord, evidence: Mapping[str
         texts = {}
         for node in job.plan.nodes:
             logs = {log.name: log for log in kept.logs.get(node.name, [])}
-            texts[node.name] = copies.text_of(directory.path, logs.get(LEADER))[0] or ""
+            texts[node.name] = copies.report_of(directory.path, logs.get(LEADER), (*REPORT, SOAK))[0] or ""
         took = (timing.finished_at or 0.0) - (timing.started_at or 0.0) if kept.stopped is None else 0.0
         parts.append(Part(stage, job.plan.recipe == RECIPE, max(took, 0.0), texts))
     return judge_parts(record.soak, parts)

@@ -127,6 +127,8 @@ class TrialsRecord(Frozen):
 LINES = 200_000  # 8 GPUs, 40 figures, 100 repetitions are 32,000
 PARTS = 128  # of one node: GPUs, memory, rails. Each part is compared with all others
 _LINE = 4096
+_OVER = "trials: over after "
+REPORT = (MARK, _OVER)  # what the lines begin with that say something
 
 
 @dataclass
@@ -142,7 +144,7 @@ def read_log(node: str, lines: Iterable[str]) -> Read:
     """Read the readings of one node's log. `wrong` reports the first invalid line."""
     result, parts = Read(), set[str]()
     for number, line in enumerate(lines, 1):
-        if line.startswith("trials: over after "):
+        if line.startswith(_OVER):
             result.over = True
         if not line.startswith(MARK):
             continue

@@ -13,6 +13,7 @@ import pytest
 
 from shakedown.common import private
 from shakedown.logs.kept_logs import LogFile, LogQuota, names_on_controller
+from shakedown.runs import copies
 
 
 def kept(tmp_path: Path, *chunks: bytes, size: int | None, quota: int = 1 << 20, limit: int = 100):
@@ -152,3 +153,26 @@ def test_names_of_logs_become_files_of_their_node() -> None:
     assert files["../../etc/passwd"] == "passwd"
     assert len({file.lower() for file in files.values()} | {"leader.log"}) == len(names) + 1
     assert not any("/" in file or file.startswith(".") for file in files.values())
+
+
+def test_of_a_log_with_a_report_only_the_report_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node may print a gibibyte beside it, in each job of a burn-in."""
+    monkeypatch.setattr(copies, "_CHUNK", 7)
+    monkeypatch.setattr(copies, "REPORT_LIMIT", 60)
+    lines = [
+        b"soak {1}\n",
+        b"x\n" * 100,
+        b"not a soak {2}\n",
+        b"50 %\rsoak {3}\r\n",
+        b"trial {4}\n",
+        b"\n" * 99,
+        b"soak {5}",
+    ]
+    log = kept(tmp_path, *lines, size=sum(map(len, lines)), limit=1000)
+    log = log.model_copy(update={"path": "node/leader.log"})
+    assert copies.report_of(tmp_path, log, ("soak ", "trial ")) == ("soak {1}\nsoak {3}\ntrial {4}\nsoak {5}\n", "")
+    assert copies.report_of(tmp_path, log, ("trial ",)) == ("trial {4}\n", "")
+    monkeypatch.setattr(copies, "REPORT_LIMIT", 20)
+    text, lacks = copies.report_of(tmp_path, log, ("soak ", "trial "))
+    assert text == "soak {1}\nsoak {3}\n" and "only 20 bytes were read" in lacks
+    assert copies.report_of(tmp_path, None, ("soak ",)) == (None, "")
