@@ -65,10 +65,11 @@ def write(examination: Examination, node: str, answers: Mapping[str, Any], targe
         "answers": answers,
     }
     known = secrets.values_of(document["desired"], examination.not_secret())
+    kept = versions([reading.state.model_dump(mode="json")] if reading.state else [])
     before = [(finding.name, finding.verdict) for finding in examination.findings[node]]
     problem = ""
     for ambiguous in _ambiguous(named, document):
-        names = Pseudonyms(named, _versions(reading.state), ambiguous=ambiguous)
+        names = Pseudonyms(named, kept, ambiguous=ambiguous)
         redacted = Redactor(known, names, own_words([document])).document(document)
         _rename_hosts(redacted, names.of(node), {name: names.of(name) for name in named if named[name] == "host"})
         if not (differs := _differs(redacted, before)):
@@ -193,7 +194,3 @@ def _names(node: str, state: NodeState | None, desired: DesiredState, answers: M
     found |= dict.fromkeys(set(hosts) - PUBLIC - found.keys(), "host")
     found |= dict.fromkeys(_MAC_IN_NAME.findall(json.dumps([known, answers])), "interface")
     return found
-
-
-def _versions(state: NodeState | None) -> set[str]:
-    return versions([state.model_dump(mode="json")]) if state else set()

@@ -4,6 +4,7 @@ was cut, changed or lost since, and a record from elsewhere must lead nobody out
 import hashlib
 import re
 import stat
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -74,16 +75,18 @@ class Fetched:
 
 
 _Found = TypeVar("_Found")
+_Read = TypeVar("_Read", Series, KernelWindow)
 
 
 def _taken(folder: Path, kept: KeptLog, read: Callable[[Iterator[bytes]], _Found]) -> tuple[_Found | None, str]:
-    """Read a copy. Return the result (None: unreadable), and what it lacks."""
+    """Read a copy. Return the result (None: unreadable), and why it is not as it was fetched; empty: it is."""
     try:
         fetched = Fetched(folder, kept)
-        found = read(fetched.chunks())
-        return found, _joined(fetched.changed(), kept.incomplete)
-    except (ValueError, OSError) as error:
-        return None, _words(kept, error)
+        return read(fetched.chunks()), fetched.changed()
+    except OSError as error:
+        return None, f"{kept.path}: {error.strerror}"
+    except ValueError as error:
+        return None, str(error)
 
 
 def _joined(*reasons: str) -> str:
@@ -92,25 +95,15 @@ def _joined(*reasons: str) -> str:
 
 def why_changed(folder: Path, kept: KeptLog) -> str:
     """Return why a copy is not as it was fetched; empty: it is."""
-    try:
-        fetched = Fetched(folder, kept)
-        for _chunk in fetched.chunks():
-            pass
-        return fetched.changed()
-    except (ValueError, OSError) as error:
-        return _words(kept, error)
+    return _taken(folder, kept, lambda chunks: deque(chunks, maxlen=0))[1]
 
 
 def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
     """Return a copy as fetched. Raises ValueError where it is missing, changed, or above `limit` bytes."""
     if kept.kept > limit:
         raise ValueError(f"{kept.path}: {kept.kept} bytes, where at most {limit} are read")
-    try:
-        fetched = Fetched(folder, kept)
-        data = b"".join(fetched.chunks())
-    except OSError as error:
-        raise ValueError(_words(kept, error)) from None
-    if why := fetched.changed():
+    data, why = _taken(folder, kept, b"".join)
+    if why or data is None:
         raise ValueError(why)
     return data
 
@@ -132,12 +125,14 @@ def read_kept(folder: Path, kept: KeptLog) -> NodeLog:
     """Return a log, with what it lacks: of what the node had, and of what was fetched."""
     known = _known.get()
     if known and (log := known.get(kept.sha256)) and not why_changed(folder, kept):
-        why = kept.incomplete
+        why = ""
     else:
         log, why = _taken(folder, kept, read_log)
-        if known is not None and log and why == kept.incomplete:  # nothing was changed
+        if known is not None and log and not why:
             known[kept.sha256] = log
-    return log.model_copy(update={"incomplete": _joined(why, log.incomplete)}) if log else NodeLog(incomplete=why)
+    if log is None:
+        return NodeLog(incomplete=why)
+    return log.model_copy(update={"incomplete": _joined(why, kept.incomplete, log.incomplete)})
 
 
 def text_of(folder: Path, kept: KeptLog | None) -> tuple[str | None, str]:
@@ -156,7 +151,7 @@ def text_of(folder: Path, kept: KeptLog | None) -> tuple[str | None, str]:
 
     data, why = _taken(folder, kept, read)
     beyond = f"only the first {TEXT_LIMIT} bytes of {kept.path} were read" if size > TEXT_LIMIT else ""
-    return (None, why) if data is None else (data.decode("utf-8", "replace"), _joined(why, beyond))
+    return (None, why) if data is None else (data.decode("utf-8", "replace"), _joined(why, kept.incomplete, beyond))
 
 
 def report_of(folder: Path, kept: KeptLog | None, marks: Sequence[str]) -> tuple[str | None, str]:
@@ -196,15 +191,15 @@ def watched(folder: Path, logs: Mapping[str, Sequence[KeptLog]], timing: Timing)
     for node, every in logs.items():
         for kept in every:
             if kept.name == SAMPLES:
-                found, why = _taken(folder, kept, samples.read)
-                series[node] = found = found or Series()
-                found.incomplete = _joined(why, found.incomplete)
+                series[node] = _read_whole(folder, kept, samples.read, Series())
             elif kept.name in windows:
-                window, why = _taken(folder, kept, read_kernel)
-                windows[kept.name][node] = window = window or KernelWindow()
-                window.incomplete = _joined(why, window.incomplete)
+                windows[kept.name][node] = _read_whole(folder, kept, read_kernel, KernelWindow())
     return Watched(timing, series, windows[KERNEL_LOG], windows[DEVICE_LOG])
 
 
-def _words(kept: KeptLog, error: ValueError | OSError) -> str:
-    return f"{kept.path}: {error.strerror}" if isinstance(error, OSError) else str(error)
+def _read_whole(folder: Path, kept: KeptLog, read: Callable[[Iterator[bytes]], _Read], nothing: _Read) -> _Read:
+    found, why = _taken(folder, kept, read)
+    lacks = kept.incomplete if found else ""
+    found = found or nothing
+    found.incomplete = _joined(why, lacks, found.incomplete)
+    return found

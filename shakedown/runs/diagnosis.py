@@ -92,10 +92,13 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: KeptLogs) -> Iterator[Sig
     if not evidence.failures:
         for node, match in _shown({node: logs.of_job(node, job) for node in files}):
             yield of_match(match, node, files[node], addresses)
-    for node, every in evidence.logs.items():
-        for kept in every:
-            if kept.name in (KERNEL_LOG, DEVICE_LOG):
-                yield from _of_kernel(node, kept, logs, evidence.timing, links.get(node))
+    for node, kept in _files(evidence):
+        if kept.name in (KERNEL_LOG, DEVICE_LOG):
+            yield from _of_kernel(node, kept, logs, evidence.timing, links.get(node))
+
+
+def _files(evidence: Evidence) -> Iterator[tuple[str, KeptLog]]:
+    return ((node, kept) for node, every in evidence.logs.items() for kept in every)
 
 
 def _of_records(job: JobRecord, evidence: Evidence, logs: KeptLogs, addresses: Mapping[str, str]) -> Iterator[Sign]:
@@ -105,22 +108,16 @@ def _of_records(job: JobRecord, evidence: Evidence, logs: KeptLogs, addresses: M
     ranks = ranks_left(evidence, logs, problems, given)
     differ = [failure.node for failure in evidence.failures if failure.kind == MISMATCH and failure.node]
     hang = analyse(ranks, addresses, job.plan.world_size if job.plan else 0, given or {}, differ)
-    silent = records.of_answers(_of_ras(evidence, logs, problems), addresses, given)
+    answers = {}  # of RAS on each node, at the hang
+    for node, kept in _files(evidence):
+        if kept.name == f"{HANG}/node.json":
+            try:
+                answers[node] = ras_of(logs.as_fetched(kept, LIMIT))
+            except ValueError as error:
+                problems.append(f"{node}: {printable(str(error), 200)}")
+    silent = records.of_answers(answers, addresses, given)
     yield from of_hang(records.together(hang, silent))
     yield from (not_used(problem) for problem in problems[:_PROBLEMS])
-
-
-def _of_ras(evidence: Evidence, logs: KeptLogs, problems: list[str]) -> dict[str, str]:
-    """Return the answer of RAS on each node at a hang."""
-    answers = {}
-    for node, every in evidence.logs.items():
-        for kept in every:
-            if kept.name == f"{HANG}/node.json":
-                try:
-                    answers[node] = ras_of(logs.as_fetched(kept, LIMIT))
-                except ValueError as error:
-                    problems.append(f"{node}: {printable(str(error), 200)}")
-    return answers
 
 
 def _of_kernel(
@@ -167,7 +164,12 @@ def ranks_left(
 
 def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis | None:
     """Diagnose logs from anywhere, without an order in time. `nodes`: of the job, which may have more than logs."""
-    names = _speakers(logs)
+    # By the log's or folder's name, or by RCCL's lines in one log alone. Hosts that share a log stand for themselves.
+    names = known_names(
+        (host, host if host in log.hosts else name)
+        for name, log in logs.items()
+        for host in {*log.shape.hosts, *log.hosts, name, PurePath(name).stem, *PurePath(name).parts}
+    )
     signs = [of_match(match, _host(match, logs[name]) or name, name, names) for name, match in _shown(logs)]
     missing = [f"{_UNSEEN} {number}" for number in range(len(logs) + 1, (nodes or 0) + 1)]
     unexplained = {*_silent(logs), *([_UNSEEN] if missing else [])}
@@ -178,16 +180,6 @@ def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis 
 def _host(match: Match, log: NodeLog) -> str:
     """Return the host whose line it is in a log with the lines of several; empty: it is not known."""
     return next((host for host in log.hosts if match.line.startswith(f"{host}: ")), "")
-
-
-def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
-    """Return the log of each host, by the log's or folder's name, or by RCCL's lines in one log alone. Hosts that share
-    a log stand for themselves."""
-    return known_names(
-        (host, host if host in log.hosts else name)
-        for name, log in logs.items()
-        for host in {*log.shape.hosts, *log.hosts, name, PurePath(name).stem, *PurePath(name).parts}
-    )
 
 
 def _shown(logs: Mapping[str, NodeLog | None]) -> Iterator[tuple[str, Match]]:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -74,7 +75,12 @@ def make(
             members=sorted(members, key=lambda member: member.path),
         )
         text = manifest.text()
-        _pack(output, run, manifest, text)
+        with private.create(output) as file:
+            try:
+                pack(cast(Any, file), manifest.run_id, _members(run, manifest, text))
+            except OSError:
+                output.unlink()
+                raise
         sign(RunDirectory(run))
     return Made(output, manifest, digest(text), dict(names.mapping) if names else {}, names.spared if names else [])
 
@@ -123,20 +129,17 @@ def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> lis
         if document is not None:
             if name == "evidence.json":
                 _renew(source, document, logs)
-            members.append(_written(run, path, _redacted(copies.inside(source, name), document, redactor)))
+            original, redacted = copies.inside(source, name), redactor.document(document)
+            content = original.read_bytes() if original.parent.name in ("states", SIGNATURES) else b""
+            # Byte for byte as it was, where it has no secrets and nothing was renewed.
+            same = content and json.loads(content) == redacted
+            members.append(_written(run, path, content if same else _dump(redacted)))
             logs[name] = Written(members[-1].size, members[-1].sha256)
             continue
         with copies.inside(source, name).open("rb") as file, private.create(run / path) as target:
             logs[name] = redactor.copy(cast(Any, file), target.write, name)
         members.append(Member(path=path, size=logs[name].size, sha256=logs[name].sha256))
     return members
-
-
-def _redacted(path: Path, document: Any, redactor: Redactor) -> bytes:
-    """Return a document without its secrets: byte for byte as it was, where it has none and nothing was renewed."""
-    redacted = redactor.document(document)
-    content = path.read_bytes() if path.parent.name in ("states", SIGNATURES) else b""
-    return content if content and json.loads(content) == redacted else _dump(redacted)
 
 
 def _document(source: Path, name: str) -> Any:
@@ -186,15 +189,6 @@ def _judgement(directory: RunDirectory) -> tuple[Verdict, list[tuple[str, str | 
     return verdict, [(gate.name, gate.node, gate.verdict) for gate in judged or []]
 
 
-def _pack(output: Path, run: Path, manifest: Manifest, text: bytes) -> None:
-    with private.create(output) as file:
-        try:
-            pack(cast(Any, file), manifest.run_id, _members(run, manifest, text))
-        except OSError:
-            output.unlink()
-            raise
-
-
 def _members(run: Path, manifest: Manifest, text: bytes) -> Iterator[tuple[str, BinaryIO, int]]:
     yield MANIFEST, BytesIO(text), len(text)
     for member in manifest.members:
@@ -216,14 +210,13 @@ def _left_out(folder: Path, files: list[str], redactor: Redactor) -> list[str]:
 
 def _versions(states: list[Any]) -> dict[str, Any]:
     """Return what ran where: of the controller, and of the nodes how many had which."""
-    nodes: dict[str, dict[str, int]] = {}
+    nodes: dict[str, Counter[str]] = defaultdict(Counter)
     for state in states:
         system = state.get("system") if isinstance(state, dict) else None
         about = {**(system if isinstance(system, dict) else {}), **(state if isinstance(state, dict) else {})}
         for name in ("kernel", "rocm_version", "gpu_tool"):
             value = about.get(name)
-            shown = value if isinstance(value, str) else "not read"
-            nodes.setdefault(name, {})[shown] = nodes.get(name, {}).get(shown, 0) + 1
+            nodes[name][value if isinstance(value, str) else "not read"] += 1
     return {"controller": {name: version(name) for name in ("shakedown", "pyinfra", "pydantic")}, "nodes": nodes}
 
 

@@ -228,7 +228,6 @@ _USERS = {"user", "owner", *GROUPS}  # a group's key has its members
 _PLACES = {"device", "tags", "digests", "reference", "registry"}  # whose values may begin with the name of a server
 _SERVER = re.compile(r"([A-Za-z][\w.-]*)(?=:\d*/)|([A-Za-z][\w-]*(?:\.[\w-]+)+)(?=/)|//([A-Za-z][\w.-]*)(?=/)")
 PUBLIC = {"docker.io", "ghcr.io", "quay.io", "nvcr.io", "huggingface.co", "github.com", "repo.radeon.com", "localhost"}
-_HOSTS = {"hostname"}
 _SERIALS = {"serial", "board_serial", "uuid", "unique_id", "machine_id", "host_key"}
 _NAMES = {"name", "node", "verdict", "part", "kind", "stage", "recipe", "metric", "run_id", "missing", "scope", "title"}
 _VERSIONS = {"firmware", "version", "driver", "fw", "rocm_version", "gpu_tool", "kernel", "bios"}
@@ -238,10 +237,9 @@ _EVERYBODYS = {"root", "nobody", "daemon", ""}
 def names_in_run(record: RunRecord, states: Iterable[Any]) -> dict[str, str]:
     """Each name with what it is of: "host", "user", "serial" or "domain"."""
     plans = [job.plan for job in record.jobs if job.plan]
-    found = dict.fromkeys((node.name for node in record.nodes), "host")
-    found |= dict.fromkeys((node.name for plan in plans for node in plan.nodes), "host")
-    found |= dict.fromkeys((name for plan in plans for name in plan.missing), "host")
-    found |= dict.fromkeys((finding.node for finding in record.findings), "host")
+    hosts = [node.name for node in record.nodes]
+    hosts += [name for plan in plans for name in (*(node.name for node in plan.nodes), *plan.missing)]
+    found = dict.fromkeys([*hosts, *(finding.node for finding in record.findings)], "host")
     found |= dict.fromkeys(filter(None, (node.host_key for node in record.nodes)), "serial")
     found = with_names_in(states, found)
     found.pop("fleet", None)  # what all nodes have in common is a finding of none of them
@@ -253,7 +251,7 @@ def with_names_in(documents: Iterable[Any], found: dict[str, str]) -> dict[str, 
     found = dict(found)
     for document in documents:
         for key, value in _texts(document):
-            if key in _HOSTS:
+            if key == "hostname":
                 found.setdefault(value, "host")
             elif key in _USERS and value not in _EVERYBODYS:
                 found.setdefault(value, "user")
@@ -303,12 +301,7 @@ def words_of_logs() -> frozenset[str]:
     known = [text for log in logs for entry in entries(log) for text in (*entry.text, entry.pattern or "")]
     fields = read_toml("shakedown.logs", "fields.toml")
     text = " ".join([*known, *(value for _, value in _texts(fields))])
-    return frozenset(word.lower() for word in re.findall(r"[A-Za-z_]{2,}", text)) | {
-        "iteration",
-        "rank",
-        "node",
-        "logs",
-    }
+    return frozenset(word.lower() for word in re.findall(r"[A-Za-z_]{2,}", f"iteration rank node logs {text}"))
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

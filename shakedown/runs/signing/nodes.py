@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from shakedown.common.frozen import Frozen
+from shakedown.common.lists import grouped
 from shakedown.common.text import file_name, load_json, load_sound, printable
 from shakedown.node.sign import NAMESPACE
 from shakedown.runs.directory import SIGNATURES, Evidence, RunDirectory, RunNode, RunRecord, read_document
@@ -184,7 +185,10 @@ def check(
                     continue
                 _held(signature, record.nonce, sha256=sha256, **wanted)
                 if reading:
-                    _check_reading(directory, node.name, signed)
+                    system = directory.load_state(node.name).system
+                    read = (system.hostname, system.boot_id, system.epoch_s)
+                    if tuple(map(signed.get, ("hostname", "boot_id", "epoch_s"))) != read:
+                        raise ValueError("the signature is on another reading")
                 _check_key(record, node, signature, keys)
                 _check_time(record, signed.get("epoch_s"))
                 held.readings, held.logs = held.readings + reading, held.logs + (not reading)
@@ -209,18 +213,7 @@ def _logs(record: RunRecord, evidence: Mapping[str, Evidence], files: Iterable[s
     names = {file_name(node.name): node.name for node in record.nodes}
     found = {path: names.get(path.split("/")[-2], "") for path in files if path.count("/") > 1}
     found |= {log.path: node for job in evidence.values() for node, logs in job.logs.items() for log in logs}
-    by_node: dict[str, list[str]] = defaultdict(list)
-    for path, node in found.items():
-        by_node[node].append(path)
-    return by_node
-
-
-def _check_reading(directory: RunDirectory, node: str, signed: dict[str, Any]) -> None:
-    """Raise ValueError where a state is not of the signed host, boot and moment."""
-    system = directory.load_state(node).system
-    about = signed.get("hostname"), signed.get("boot_id"), signed.get("epoch_s")
-    if about != (system.hostname, system.boot_id, system.epoch_s):
-        raise ValueError("the signature is on another reading")
+    return grouped((node, path) for path, node in found.items())
 
 
 def _check_time(record: RunRecord, epoch_s: Any) -> None:

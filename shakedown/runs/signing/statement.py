@@ -143,9 +143,12 @@ def of_run(
     inventory: Path | None,
 ) -> Statement:
     """Make the statement on a finished run directory. Raises OSError; ValueError for what is no file or folder."""
-    files, folders = contents(directory.path)
+    path = directory.path
+    files, folders = contents(path)
     bounds = Bounds()
-    more: dict[str, Any] = {"form": "run", "folders": folders, "previous": _previous(directory.path), "packed": None}
+    earlier = ((run_id, path.parent / run_id / STATEMENT) for run_id in run_ids(path.parent) if run_id < path.name)
+    before = next((Before(run_id=run_id, sha256=digest(file)) for run_id, file in earlier if file.is_file()), None)
+    more: dict[str, Any] = {"form": "run", "folders": folders, "previous": before, "packed": None}
     more["inventory_sha256"] = digest(inventory) if inventory is not None and inventory.is_file() else None
     digests = {name: digest(directory.path / name, bounds) for name in files}
     return made(digests, record, evidence, states, more)
@@ -253,13 +256,6 @@ def source_digest() -> str:
     paths = {path for folder in folders for path in folder.rglob("*") if path.is_file()}
     sources = {path for path in paths if "__pycache__" not in path.parts}
     return files_digest({str(path.relative_to(package)): path.read_bytes() for path in sources})
-
-
-def _previous(path: Path) -> Before | None:
-    for run_id in run_ids(path.parent):
-        if run_id < path.name and (file := path.parent / run_id / STATEMENT).is_file():
-            return Before(run_id=run_id, sha256=digest(file))
-    return None
 
 
 def sign(

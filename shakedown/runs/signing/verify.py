@@ -55,8 +55,10 @@ def verified(name: str, key: EllipticCurvePublicKey, keys: nodes.Keys = None) ->
     """Verify a run or an archive. `keys`: as in `nodes.check`. Raises NotSigned, ValueError, OSError."""
     path, file = file_of(name)
     signed, sha256 = signature(file, key)
-    if path.is_file():
-        _only("archive", signed)
+    form = "archive" if path.is_file() else "run"
+    if signed.predicate.form != form or (form == "archive" and len(signed.subject) != 1):
+        raise NotSigned(f"the statement is on another form of the run, its {signed.predicate.form}")
+    if form == "archive":
         _compare(path.parent, {path.name: signed.subject[0].digest.sha256})
         with opened(path) as archive:
             if archive.altered:
@@ -64,10 +66,7 @@ def verified(name: str, key: EllipticCurvePublicKey, keys: nodes.Keys = None) ->
             members = {member.path: member.sha256 for member in archive.members}
             yield _judged(archive.directory, signed, sha256, keys, members)
         return
-    _only("run", signed)
-    check_files(path, signed)
-    subjects = {subject.name: subject.digest.sha256 for subject in signed.subject}
-    yield _judged(RunDirectory(path), signed, sha256, keys, subjects)
+    yield _judged(RunDirectory(path), signed, sha256, keys, check_files(path, signed))
 
 
 def signature(file: Path, key: EllipticCurvePublicKey) -> tuple[Statement, str]:
@@ -82,8 +81,8 @@ def signature(file: Path, key: EllipticCurvePublicKey) -> tuple[Statement, str]:
         raise NotSigned(f"{file}: {error}") from None
 
 
-def check_files(folder: Path, signed: Statement) -> None:
-    """Hold all that a run directory has against the statement. Raises NotSigned."""
+def check_files(folder: Path, signed: Statement) -> dict[str, str]:
+    """Hold all that a run directory has against the statement. Return the files' SHA-256. Raises NotSigned."""
     try:
         files, folders = statement.contents(folder)
     except ValueError as error:
@@ -96,11 +95,7 @@ def check_files(folder: Path, signed: Statement) -> None:
     if other or len(subjects) != len(signed.subject):
         raise NotSigned(f"{folder}: {_some(other or ['a file stands twice in the statement'])}")
     _compare(folder, subjects)
-
-
-def _only(form: str, signed: Statement) -> None:
-    if signed.predicate.form != form or (form == "archive" and len(signed.subject) != 1):
-        raise NotSigned(f"the statement is on another form of the run, its {signed.predicate.form}")
+    return subjects
 
 
 def _compare(folder: Path, subjects: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from shakedown.common import private
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import load_json, printable, sound
+from shakedown.common.text import load_sound, printable
 from shakedown.evidence.results import Moment
 from shakedown.hosts import folded
 from shakedown.jobs.launch import Event, LaunchPlan
@@ -205,7 +205,7 @@ class NotesReader:
 
     def _note(self, line: bytes) -> Note | None:
         with contextlib.suppress(ValueError, ValidationError):
-            return Note.model_validate(sound(load_json(line, _LINE)))
+            return Note.model_validate(load_sound(line, _LINE))
         self.unreadable += 1
         return None
 
