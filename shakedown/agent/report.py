@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.agent.compile import digest
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import load_json, printable, sound
+from shakedown.common.text import load_sound, printable
 from shakedown.desired.models import Agent, DesiredState
 from shakedown.state.findings import Finding, Remedy, Verdict, worst
 from shakedown.state.node import Account
@@ -75,7 +75,7 @@ def findings(node: str, desired: DesiredState, answer: Any, program: str, clock:
         now, problem = float(answer["now"]), str(answer["problem"])
         if problem:
             return [_unknown(node, "there is none", problem, AGAIN)]
-        report = Report.model_validate(sound(load_json(answer["verdict"], LIMIT)))
+        report = Report.model_validate(load_sound(answer["verdict"], LIMIT))
     except (ValueError, KeyError, TypeError) as error:
         return [_unknown(node, "it makes no sense", _first(error), AGAIN)]
     if abs(now - clock) > CLOCK_S:

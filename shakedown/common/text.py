@@ -163,19 +163,13 @@ def file_name(name: str) -> str:
     return f"{_UNSAFE.sub('_', name).lstrip('.-')[:60]}~{digest}"
 
 
-def load_json(
-    text: str | bytes,
-    limit: int,
-    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
-    **numbers: Any,
-) -> Any:
-    """Return the document, its objects made by `pairs` where that is given, and its `numbers` by the functions that
-    json.loads has for them. Raises ValueError for what is no JSON, is nested too deeply, or is longer than `limit`
-    (characters or bytes, whichever the text is in)."""
+def load_json(text: str | bytes, limit: int, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Return the document, its objects made by `pairs` where that is given. Raises ValueError for what is no JSON, is
+    nested too deeply, or is longer than `limit` (characters or bytes, whichever the text is in)."""
     if len(text) > limit:
         raise ValueError(f"{len(text)} long, where at most {limit} are taken")
     try:
-        return json.loads(text, object_pairs_hook=pairs, **numbers)
+        return json.loads(text, object_pairs_hook=pairs)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -183,7 +177,6 @@ def load_json(
 DEEPEST = 64  # levels of a document; the probe's has six
 LONGEST = 256 << 10  # characters of one text in it; a longer one is cut
 _LARGEST = 1 << 64  # of a number: the largest counters of the kernel are below
-_SURE = 19  # characters of a whole number that is below in any case
 
 
 def sound(value: Any, path: str = "", depth: int = 0) -> Any:
@@ -206,25 +199,9 @@ def sound(value: Any, path: str = "", depth: int = 0) -> Any:
     return value
 
 
-def load_sound(text: str, limit: int) -> Any:
-    """Return a document of JSON as `sound` leaves it, walked through only where it can hold something unsound."""
-    odd: list[str] = []  # numbers that are worth a closer look
-
-    def whole(digits: str) -> int:
-        if len(digits) > _SURE:
-            odd.append(digits)
-        return int(digits)
-
-    def real(digits: str) -> float:
-        value = float(digits)
-        if not -_LARGEST <= value <= _LARGEST:  # which is also false of NaN
-            odd.append(digits)
-        return value
-
-    document = load_json(text, limit, parse_int=whole, parse_float=real, parse_constant=real)
-    # Without a backslash a text of it stands there as it is.
-    plain = text.isascii() and text.isprintable() and "\\" not in text and len(text) <= LONGEST
-    return shallow(document) if plain and not odd else sound(document)
+def load_sound(text: str | bytes, limit: int) -> Any:
+    """Return a document of JSON as `sound` leaves it."""
+    return sound(load_json(text, limit))
 
 
 _NESTED = (dict, list)
