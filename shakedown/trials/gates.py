@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, decimal, printable, some
 from shakedown.evidence import peers
 from shakedown.gates import Gate
@@ -30,10 +31,7 @@ def named_nodes(record: TrialsRecord) -> dict[str, str]:
 
 def _nodes(record: TrialsRecord, name: str) -> Iterator[Gate]:
     figures = [judged for judged in record.judged if judged.trial == name]
-    named: dict[str, list[Judged]] = defaultdict(list)
-    for judged in figures:
-        if judged.standing == "named":
-            named[judged.node].append(judged)
+    named = grouped((judged.node, judged) for judged in figures if judged.standing == "named")
     same: dict[str, Any] = {"name": name, "job": NODES}
     for node, of_node in named.items():
         slow, why = [_label(judged) for judged in of_node], [f"{_label(judged)}: {judged.why}" for judged in of_node]

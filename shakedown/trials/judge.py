@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, decimal, some
 from shakedown.evidence import peers
 from shakedown.gates.baselines.judge import compare
@@ -24,11 +25,8 @@ def is_conclusive(judged: Judged) -> bool:
 
 def to_confirm(record: TrialsRecord) -> dict[str, list[str]]:
     """Return the trials of single nodes to measure again: node -> the trials that name it."""
-    result: dict[str, list[str]] = defaultdict(list)
-    for judged in record.judged:
-        if judged.standing == "named" and not is_conclusive(judged) and judged.trial not in result[judged.node]:
-            result[judged.node].append(judged.trial)
-    return {node: names for node, names in result.items() if names}
+    doubtful = (judged for judged in record.judged if judged.standing == "named" and not is_conclusive(judged))
+    return grouped(dict.fromkeys((judged.node, judged.trial) for judged in doubtful))
 
 
 def suspects(record: TrialsRecord) -> dict[str, list[int]]:
@@ -77,11 +75,11 @@ def _key(judged: Judged) -> tuple[str, str, str, str]:
 def confirm_matrices(first: Sequence[Matrix], fresh: Sequence[Matrix]) -> list[Matrix]:
     """Return the matrices of the first run; causes that the fresh run does not name again become unnamed."""
     again = {(matrix.trial, matrix.figure, matrix.rail): matrix for matrix in fresh}
-    result = []
-    for matrix in first:
-        second = again.get((matrix.trial, matrix.figure, matrix.rail))
-        result.append(matrix.model_copy(update={"named": [_confirm(named, second) for named in matrix.named]}))
-    return result
+    seconds = [(matrix, again.get((matrix.trial, matrix.figure, matrix.rail))) for matrix in first]
+    return [
+        matrix.model_copy(update={"named": [_confirm(named, second) for named in matrix.named]})
+        for matrix, second in seconds
+    ]
 
 
 def _confirm(named: Named, second: Matrix | None) -> Named:
@@ -132,7 +130,8 @@ def _figures(record: TrialsRecord, readings: Sequence[Reading], pasts: Mapping[s
     missed: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     for reading in single:
         if reading.value is not None and reading.state == "ok" and registered[reading.trial].unit(reading.figure):
-            key = (record.groups.get(reading.node, ""), reading.trial, reading.figure, _kind(reading.part))
+            kind = reading.part.rstrip("0123456789")
+            key = (record.groups.get(reading.node, ""), reading.trial, reading.figure, kind)
             values[key][reading.node, reading.part].append(reading.value)
         if reading.missed:
             missed[reading.node, reading.part, reading.trial, reading.figure].append(reading.note)
@@ -143,10 +142,6 @@ def _figures(record: TrialsRecord, readings: Sequence[Reading], pasts: Mapping[s
     order = list(record.groups)
     result.sort(key=lambda judged: order.index(judged.node) if judged.node in order else len(order))
     return [*result, *_broken(record, single)]
-
-
-def _kind(part: str) -> str:
-    return part.rstrip("0123456789")
 
 
 def _judge_figure(
@@ -246,10 +241,11 @@ def _with_tool(judged: Judged, missed: Sequence[str]) -> Judged:
 
 def _broken(record: TrialsRecord, readings: Sequence[Reading]) -> Iterator[Judged]:
     """Name parts with wrong results, and parts without a figure."""
-    broken: dict[tuple[str, str, str, str, str], list[Reading]] = defaultdict(list)
-    for reading in readings:
-        if reading.state in ("wrong", "timeout", "crashed"):
-            broken[reading.node, reading.part, reading.trial, reading.figure, reading.state].append(reading)
+    broken = grouped(
+        ((reading.node, reading.part, reading.trial, reading.figure, reading.state), reading)
+        for reading in readings
+        if reading.state in ("wrong", "timeout", "crashed")
+    )
     for (node, part, name, figure, state), same in broken.items():
         if state == "wrong":
             counts = [reading.wrong for reading in same if reading.wrong]

@@ -20,6 +20,7 @@ from shakedown.recipes.options import ResolvedOptions
 from shakedown.recipes.recipe import Entry, Launch, Recipe, recipes
 from shakedown.state.node import NodeState, is_unreadable
 from shakedown.trials.models import PAIRS
+from shakedown.trials.soak import count_gpus as gpus_of
 from shakedown.trials.workload.registry import TOOL, trials
 
 ALL_PAIRS = 32  # nodes up to which all pairs are measured: 31 rounds
@@ -138,8 +139,7 @@ def _recipe(smoke: Smoke, torch: bool) -> Recipe:
 def count_gpus(desired: DesiredState, state: NodeState) -> int:
     """Count the GPUs of a node that trials measure: those that the job may see."""
     chosen, _ = chosen_gpus(desired.smoke.environment if desired.smoke else {})
-    there = 0 if is_unreadable(state.gpus) else len(state.gpus)
-    return len(chosen) if chosen is not None else there
+    return gpus_of(state) if chosen is None else len(chosen)
 
 
 def plan_alone(

@@ -162,14 +162,8 @@ def _figures(name: str, node: _Node) -> Iterator[Figure]:
 
 def soak_gates(record: SoakRecord, throttled: Mapping[str, Mapping[str, float]], failed: bool = False) -> list[Gate]:
     """Make the gates of a judged soak. `throttled`: node -> reason -> seconds. `failed`: a gate of one of its jobs."""
-    gates = [
-        _stressed(record),
-        *_uncorrectable(record),
-        *_correctable(record),
-        *_results(record),
-        *_throughput(record),
-        *_heat(record, throttled),
-    ]
+    judges = (_uncorrectable, _correctable, _results, _throughput)
+    gates = [_stressed(record), *(gate for judge in judges for gate in judge(record)), *_heat(record, throttled)]
     failed |= broken(record) or any(gate.verdict == Verdict.FAIL for gate in gates)
     return [_time(record, failed), *gates]
 

@@ -44,13 +44,14 @@ def pairs(place: Place) -> Iterator[Measured]:
             yield Measured("bandwidth", calls * BYTES[place.kind] / seconds / 1e9, wrong)
 
 
-def _give(place: Place, data: torch.Tensor, sends: bool) -> None:
+def _pass(place: Place, data: torch.Tensor, sends: bool) -> None:
     import torch.distributed as dist
 
-    if sends:
-        dist.send(data, 1 - place.rank)
-    else:
-        dist.recv(data, 1 - place.rank)
+    (dist.send if sends else dist.recv)(data, 1 - place.rank)
+
+
+def _give(place: Place, data: torch.Tensor, sends: bool) -> None:
+    _pass(place, data, sends)
     place.wait()
 
 
@@ -66,13 +67,8 @@ def _ping(place: Place, token: torch.Tensor, count: int) -> float:
 
 
 def _stream(place: Place, message: torch.Tensor, token: torch.Tensor, count: int, sends: bool) -> None:
-    import torch.distributed as dist
-
     for _ in range(count):
-        if sends:
-            dist.send(message, 1 - place.rank)
-        else:
-            dist.recv(message, 1 - place.rank)
+        _pass(place, message, sends)
     _give(place, token, not sends)  # all have arrived
 
 
