@@ -10,7 +10,7 @@ from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import file_name
 from shakedown.desired.layers import leaves
 from shakedown.report import screen, terminal
-from shakedown.report.formats import Desired, write
+from shakedown.report.formats import Desired, Findings, write
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.folder import run_ids
 from shakedown.state.findings import worst
@@ -30,8 +30,9 @@ def show_state(host: str, form: str, inventory: str) -> None:
     write(Desired(host, {path: (value, layer) for path, value in leaves(values)}), form)
     own = [finding for finding in record.findings if finding.node == host]
     out = terminal.console(stderr=True)
-    view = screen.View(evidence=True, columns=screen.columns(out), advises=False)
-    for line in screen.screen(own, 1, worst([finding.verdict for finding in own]), inventory, view):
+    verdict, columns = worst([finding.verdict for finding in own]), screen.columns(out)
+    shown = Findings(verdict, 1, own, inventory=inventory, evidence=True, columns=columns, advises=False)
+    for line in screen.table(shown):
         out.print(line, soft_wrap=True)
 
 

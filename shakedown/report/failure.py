@@ -40,7 +40,7 @@ _WORDS: dict[Verdict, OutcomeKind] = {Verdict.DRIFT: "drift", Verdict.UNKNOWN: "
 def gate_lines(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> Iterator[list[str]]:
     """Yield the gates that failed on their own account, with remedies, then the names of all others that are not ok."""
     own, following = split(gates, diagnosis)
-    rows = sorted(fold_gates(own), key=lambda row: -row.gate.verdict.severity)
+    rows = _worst_first(own)
     for number, row in enumerate(rows[:_GATES]):
         gate, remedy = row.gate, row.gate.remedy or ""
         where = f" on {few(row.nodes)}" if row.nodes else ""
@@ -53,6 +53,10 @@ def gate_lines(gates: Sequence[Gate], diagnosis: Diagnosis | None) -> Iterator[l
         bad = f"{sum(not gate.verdict.passes for gate in gates)} of {len(gates)} did not pass"
         names = _names(fold_gates(following))
         yield [f"  gates: {bad}{f'; these follow from the early end: {names}' if names else ''}"]
+
+
+def _worst_first(gates: Sequence[Gate]) -> list[FoldedGate]:
+    return sorted(fold_gates(gates), key=lambda row: -row.gate.verdict.severity)
 
 
 def _names(rows: Sequence[FoldedGate]) -> str:
@@ -196,8 +200,7 @@ def with_job(summary: Summary, record: RunRecord, directory: Path | None, run: s
 
 def of_gates(gates: Sequence[Gate], verdict: Verdict) -> str:
     """Return which gates decided the verdict of a job that ran to its end; empty: the gates did not decide it."""
-    own, _ = split(gates, None)
-    rows = sorted(fold_gates(own), key=lambda row: -row.gate.verdict.severity)
+    rows = _worst_first(split(gates, None)[0])
     rows = [row for row in rows if row.gate.verdict is rows[0].gate.verdict]
     if not rows or verdict is not rows[0].gate.verdict:
         return ""

@@ -5,7 +5,6 @@ import re
 from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from shakedown.common.text import printable
-from shakedown.gates import Gate
 from shakedown.report.formats import Findings, Judged, Run
 from shakedown.report.overview import overview
 from shakedown.report.terminal import finding_line, value_text
@@ -24,7 +23,9 @@ def suites(document: Findings | Judged | Run) -> str:
         verdict = Verdict.FAIL if node.failed else Verdict.UNKNOWN if node.undecided else Verdict.OK
         suites.setdefault("nodes", []).append(_case(node.name, "nodes", verdict, f"{node.part}: {node.why}"))
     for gate in shown.gates:
-        suites.setdefault(f"gates {gate.job}", []).append(_of_gate(gate))
+        wanted, actual = (value_text(value, gate.unit) for value in (gate.wanted, gate.actual))
+        message = f"wanted {wanted}, actual {actual}: {gate.evidence}{f' -> {gate.remedy}' if gate.remedy else ''}"
+        suites.setdefault(f"gates {gate.job}", []).append(_case(gate.name, gate.job, gate.verdict, message))
     for finding in shown.findings:
         case = _case(finding.name, finding.node, finding.verdict, finding_line(finding))
         suites.setdefault(f"findings {finding.node}", []).append(case)
@@ -37,12 +38,6 @@ def suites(document: Findings | Judged | Run) -> str:
     whole.update_statistics()  # type: ignore[no-untyped-call]
     text: bytes = whole.tostring()  # type: ignore[no-untyped-call]
     return text.decode("utf-8")
-
-
-def _of_gate(gate: Gate) -> TestCase:
-    wanted, actual = (value_text(value, gate.unit) for value in (gate.wanted, gate.actual))
-    message = f"wanted {wanted}, actual {actual}: {gate.evidence}{f' -> {gate.remedy}' if gate.remedy else ''}"
-    return _case(gate.name, gate.job, gate.verdict, message)
 
 
 def _case(name: str, classname: str, verdict: Verdict, message: str) -> TestCase:

@@ -283,8 +283,8 @@ def _before_the_job(record: RunRecord, directory: Path | None) -> Iterator[str]:
 
 def _findings(record: RunRecord, show_all: bool, lines: int = Findings.lines) -> Iterator[Any]:
     verdict = worst([finding.verdict for finding in record.findings])
-    view = screen.View(all=show_all, lines=lines)
-    yield from screen.screen(record.findings, len(record.nodes), verdict, record.inventory, view)
+    found = Findings(verdict, len(record.nodes), record.findings, show_all, record.inventory, lines=lines)
+    yield from screen.table(found)
 
 
 def _run_nodes(nodes: Sequence[RunNode], show_all: bool) -> Table:

@@ -180,20 +180,14 @@ def board(document: InService) -> Iterator[RenderableType]:
     if well:
         yield Text(f"in service: {few(node.node for node in well)}")
     for node in rest if show_all else ():
-        yield from _history(node)
+        texts = [*map(step_line, node.steps), *(f"part: {part}" for part in node.parts)]
+        texts += [f"evidence: {', '.join(node.evidence)}"] if node.evidence else []
+        yield from [Text(f"\n{node.node}")] if texts else []
+        yield from (Line(f"  {printable(text, CELL)}") for text in texts)
     yield from (Line(printable(str(text), CELL)) for text in (*found.marks, *found.notes))
     numbers = Counter(node.standing for node in found.nodes)
     counts = ", ".join(f"{count} {standing}" for standing, count in numbers.items())
     yield Text(f"{counted(len(found.nodes), 'node')}: {counts}")
-
-
-def _history(node: NodeService) -> Iterator[RenderableType]:
-    if not (node.steps or node.parts or node.evidence):
-        return
-    yield Text(f"\n{node.node}")
-    evidence = [f"evidence: {', '.join(node.evidence)}"] if node.evidence else []
-    parts = (f"part: {part}" for part in node.parts)
-    yield from (Line(f"  {printable(text, CELL)}") for text in (*map(step_line, node.steps), *parts, *evidence))
 
 
 def waivers(document: Waivers) -> Iterator[RenderableType]:

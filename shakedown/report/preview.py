@@ -115,7 +115,13 @@ def shared(nodes: Sequence[str], of: int) -> str:
 def _changes(changes: Sequence[Change], nodes: int) -> Iterator[str]:
     if not changes:
         yield " no change"
-    rows = [(_name(change), _values(change), _where(change.nodes, nodes)) for change in changes]
+    rows = []
+    for change in changes:
+        check, _, detail = change.names[0].partition(".")
+        details = folded(name.partition(".")[2] for name in change.names)
+        was = " | ".join(change.was[:_VALUES]) + (" | ..." if len(change.was) > _VALUES else "")
+        texts = (f"{check}.{details}" if detail else check, f"{was} -> {change.wanted}")
+        rows.append((*map(printable, texts), _where(change.nodes, nodes)))
     first = min(max((len(name) for name, _, _ in rows), default=0), 28)
     last = max((len(where) for _, _, where in rows[:CHANGES]), default=0)
     for name, values, where in rows[:CHANGES]:
@@ -124,17 +130,6 @@ def _changes(changes: Sequence[Change], nodes: int) -> Iterator[str]:
         yield f"{text if len(text) <= room else f'{text[: room - 3]}...':<{room}}  {where}"
     if rest := rows[CHANGES:]:
         yield from _labelled("", f"and {counted(len(rest), 'more change')}: {', '.join(name for name, _, _ in rest)}")
-
-
-def _name(change: Change) -> str:
-    check, _, detail = change.names[0].partition(".")
-    details = folded(name.partition(".")[2] for name in change.names)
-    return printable(f"{check}.{details}" if detail else check)
-
-
-def _values(change: Change) -> str:
-    was = " | ".join(change.was[:_VALUES]) + (" | ..." if len(change.was) > _VALUES else "")
-    return printable(f"{was} -> {change.wanted}")
 
 
 def _where(names: Sequence[str], nodes: int) -> str:

@@ -1,6 +1,6 @@
 """The findings of many nodes on one screen: a headline, a line for each cause with what to do, and the next commands.
 
-At most View.lines lines of at most COLUMNS columns, in a pipe and in mail too. A node's name is never broken.
+At most Findings.lines lines of at most COLUMNS columns, in a pipe and in mail too. A node's name is never broken.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.text import Text
@@ -20,7 +20,7 @@ from shakedown.report.causes import Cause, causes
 from shakedown.report.formats import Findings
 from shakedown.report.terminal import CELL, COLOURS, WIDEST, Line, console, finding_line
 from shakedown.runs import CAPTURE
-from shakedown.state.findings import Finding, FixedBy, Verdict
+from shakedown.state.findings import FixedBy, Verdict
 
 COLUMNS = 100
 NAME = 24  # columns that the names of findings are aligned to, at most
@@ -38,77 +38,43 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class View:
-    """How much is shown, in how many columns."""
-
-    columns: int = field(default_factory=lambda: columns(console()))
-    wide: bool = False  # all nodes of each cause and the whole of each text, in lines of any width
-    evidence: bool = False  # and where it was read, what follows, and the remedies of an operation
-    quiet: bool = False  # the headline alone
-    all: bool = False  # each finding of each node
-    advises: bool = True  # the commands to run next
-    lines: int = Findings.lines
-
-    @property
-    def whole(self) -> bool:
-        return self.wide or self.evidence
-
-    @property
-    def nodes(self) -> int:
-        """The columns of nodes."""
-        return WIDEST if self.wide else max(self.columns - FIXED, FEWEST)
-
-    @property
-    def width(self) -> int:
-        return WIDEST if self.wide else self.columns
-
-
-def table(document: Findings) -> Iterator[Text | Line]:
-    """Yield the findings of all nodes, by cause."""
-    view = View(
-        wide=document.wide,
-        evidence=document.evidence,
-        quiet=document.quiet,
-        all=document.show_all,
-        lines=document.lines,
-    )
-    return screen(document.findings, document.nodes, document.verdict, document.inventory, view)
-
-
 def columns(out: Console) -> int:
     """Return the columns that a screen has on this console."""
     return min(out.width, COLUMNS)
 
 
-def screen(
-    findings: Sequence[Finding], nodes: int, verdict: Verdict, inventory: str, view: View
-) -> Iterator[Text | Line]:
-    """Yield the lines."""
-    found = causes(findings)
-    yield _headline(findings, nodes, verdict, found, view)
-    if view.all:
+def table(document: Findings) -> Iterator[Text | Line]:
+    """Yield the findings of all nodes, by cause."""
+    view = document if document.columns else replace(document, columns=columns(console()))
+    found = causes(view.findings)
+    yield _headline(found, view)
+    if view.show_all:
         line = _line if view.wide else Line
-        yield from (line(f"{printable(finding.node)}: {finding_line(finding)}") for finding in findings)
+        yield from (line(f"{printable(finding.node)}: {finding_line(finding)}") for finding in view.findings)
     if view.quiet or not found:
         return
-    last = _footer(found, inventory, view) if view.advises else []
-    yield from _rows(found, inventory, view, view.lines - 1 - len(last))
+    last = _footer(found, view) if view.advises else []
+    yield from _rows(found, view, view.lines - 1 - len(last))
     yield from (_line(line) for line in last)
 
 
-def _headline(findings: Sequence[Finding], nodes: int, verdict: Verdict, found: Sequence[Cause], view: View) -> Text:
-    usual = Counter(Counter(finding.node for finding in findings).values()).most_common(1)
-    left = f"{counted(nodes, 'node')}, {counted(usual[0][0], 'check')}{' each' if nodes > 1 else ''}" if usual else ""
+def _width(view: Findings) -> int:
+    return WIDEST if view.wide else view.columns
+
+
+def _headline(found: Sequence[Cause], view: Findings) -> Text:
+    usual = Counter(Counter(finding.node for finding in view.findings).values()).most_common(1)
+    every = " each" if view.nodes > 1 else ""
+    left = f"{counted(view.nodes, 'node')}, {counted(usual[0][0], 'check')}{every}" if usual else ""
     advice = sum(cause.verdict == Verdict.WARN for cause in found)
     waived = sum(bool(cause.finding.waiver) for cause in found)
     parts = [counted(len(found) - advice, "cause")] if len(found) > advice else []
     parts += [f"{advice - waived} of advice"] if advice > waived else []
     parts += [f"{waived} waived"] if waived else []
-    word, right = WORDS.get(verdict, verdict.upper()), ", ".join(parts)
+    word, right = WORDS[view.verdict], ", ".join(parts)
     gap = max(view.columns - len(left) - len(word) - len(right) - 3 * bool(right), 2)
     line = _line(f"{left or 'nothing was examined'}{' ' * gap}")
-    return line.append(word, COLOURS[verdict]).append(f"   {right}" if right else "")
+    return line.append(word, COLOURS[view.verdict]).append(f"   {right}" if right else "")
 
 
 def _line(text: str) -> Text:
@@ -118,35 +84,33 @@ def _line(text: str) -> Text:
 # -------------------------------------------------------------------------------------------------------------- rows
 
 
-def _rows(found: Sequence[Cause], inventory: str, view: View, room: int) -> Iterator[Text]:
+def _rows(found: Sequence[Cause], view: Findings, room: int) -> Iterator[Text]:
     """Yield the causes, as many as fit into `room` lines, and of the others how many there are. Advice that stands in
     the way of a remedy is one of the others."""
     form = _Form.of(found, view)
     urgent = [cause for cause in found if cause.verdict != Verdict.WARN]
-    blocks, fit = _fitted(form, found, 0, inventory, room)
+    blocks, fit = _fitted(form, found, 0, room)
     if not fit and len(found) > len(urgent) > 0:
-        blocks, _ = _fitted(form, urgent, len(found) - len(urgent), inventory, room)
+        blocks, _ = _fitted(form, urgent, len(found) - len(urgent), room)
     for block in blocks:
         yield from block
     if len(blocks) < len(found):
         yield _line(form.rest(found[len(blocks) :]))
 
 
-def _fitted(
-    form: _Form, found: Sequence[Cause], others: int, inventory: str, room: int
-) -> tuple[list[list[Text]], bool]:
+def _fitted(form: _Form, found: Sequence[Cause], others: int, room: int) -> tuple[list[list[Text]], bool]:
     """Return the lines of causes that fit into `room`, the remedies of the first before those of the last, and whether
     nothing had to go. `others`: causes that stand only in the line of the rest."""
-    if form.view.whole:
-        return [form.block(cause, inventory, REMEDY) for cause in found], True
-    blocks = [form.block(cause, inventory, 0) for cause in found]
+    if form.whole:
+        return [form.block(cause, REMEDY) for cause in found], True
+    blocks = [form.block(cause, 0) for cause in found]
     while sum(map(len, blocks)) + bool(others) > room:
         blocks.pop()
         others += 1
     spare = room - sum(map(len, blocks)) - bool(others)
     fit = len(blocks) == len(found)
     for number, cause in enumerate(found[: len(blocks)]):
-        longer = [form.block(cause, inventory, most) for most in (REMEDY, 1)]
+        longer = [form.block(cause, most) for most in (REMEDY, 1)]
         best = next((block for block in longer if len(block) - len(blocks[number]) <= spare), blocks[number])
         fit = fit and best is longer[0]
         spare -= len(best) - len(blocks[number])
@@ -158,32 +122,36 @@ def _fitted(
 class _Form:
     """The columns of the rows."""
 
-    view: View
+    view: Findings
     word: int
     name: int
     nodes: int
     first: Cause | None  # that needs a person: of the others a command stands where it takes no line of its own
 
     @classmethod
-    def of(cls, found: Sequence[Cause], view: View) -> _Form:
+    def of(cls, found: Sequence[Cause], view: Findings) -> _Form:
         names = [len(name) for cause in found if len(name := printable(cause.name)) <= NAME]
-        nodes = [len(_nodes(cause, view)) for cause in found]
+        nodes, most = [len(_nodes(cause, view)) for cause in found], _columns_of_nodes(view)
         return cls(
             view=view,
             word=max(len(cause.verdict.value) for cause in found),
             name=max(names, default=NAME),
-            nodes=max((length for length in nodes if length <= view.nodes), default=view.nodes),
+            nodes=max((length for length in nodes if length <= most), default=most),
             first=next((cause for cause in found if cause.person), None),
         )
 
-    def block(self, cause: Cause, inventory: str, most: int) -> list[Text]:
+    @property
+    def whole(self) -> bool:
+        return self.view.wide or self.view.evidence
+
+    def block(self, cause: Cause, most: int) -> list[Text]:
         """Return the lines of a cause, with at most `most` for its remedy."""
         lines = self._row(cause)
         margin = " " * (self.word + 2)
         if self._advises(cause):
-            command = command_after(cause, inventory) if self.view.advises and cause.person else ""
-            width, many = self.view.width - len(margin), REMEDY * 10 if self.view.whole else most
-            apart = self.view.whole or cause is self.first
+            command = command_after(cause, self.view.inventory) if self.view.advises and cause.person else ""
+            width, many = _width(self.view) - len(margin), REMEDY * 10 if self.whole else most
+            apart = self.whole or cause is self.first
             lines += [_line(margin + line) for line in _remedy(cause.remedy, command, width, many, apart)]
         if self.view.evidence:
             cut = not any(cause.text in line.plain for line in lines)
@@ -201,12 +169,12 @@ class _Form:
         verdicts = Counter(cause.verdict for cause in found)
         counts = ", ".join(f"{count} {verdict.value.upper()}" for verdict, count in verdicts.items())
         names = ", ".join(printable(cause.name) for cause in found)
-        return _cut(f" and {len(found)} more (-v shows all): {counts}: {names}", self.view.width)
+        return _cut(f" and {len(found)} more (-v shows all): {counts}: {names}", _width(self.view))
 
     def _row(self, cause: Cause) -> list[Text]:
         word, name, nodes = cause.verdict.value.upper(), printable(cause.name), _nodes(cause, self.view)
         rest = f"{name:<{self.name}}  {nodes:<{self.nodes}}  "
-        room = self.view.width - self.word - 2  # columns behind the verdict
+        room = _width(self.view) - self.word - 2  # columns behind the verdict
         follows = counted(len(cause.follows), "check") if self.view.columns >= COLUMNS else str(len(cause.follows))
         many = f"  (+{follows})" if cause.follows else ""
         note = f"  {cause.note}" if cause.note else ""
@@ -232,12 +200,16 @@ class _Form:
         }
         for label, text in texts.items():
             whole = printable(text, CELL)
-            lines = textwrap.wrap(whole, max(self.view.width - margin - 10, 20), break_on_hyphens=False)
+            lines = textwrap.wrap(whole, max(_width(self.view) - margin - 10, 20), break_on_hyphens=False)
             yield from (f"{f'{label}:' if not number else '':<10}{line}" for number, line in enumerate(lines))
 
 
-def _nodes(cause: Cause, view: View) -> str:
-    return _ranges(cause.nodes, view.nodes)
+def _columns_of_nodes(view: Findings) -> int:
+    return WIDEST if view.wide else max(view.columns - FIXED, FEWEST)
+
+
+def _nodes(cause: Cause, view: Findings) -> str:
+    return _ranges(cause.nodes, _columns_of_nodes(view))
 
 
 def _ranges(nodes: Sequence[str], width: int) -> str:
@@ -283,8 +255,9 @@ def command_after(cause: Cause, inventory: str) -> str:
     return f"shakedown {'run' if cause.verdict == Verdict.FAIL else 'drift'} {shlex.quote(inventory)}{limit}"
 
 
-def _footer(found: Sequence[Cause], inventory: str, view: View) -> list[str]:
+def _footer(found: Sequence[Cause], view: Findings) -> list[str]:
     """Return the last lines: what a command fixes, what needs a person, and where the details are."""
+    inventory, width = view.inventory, _width(view)
     where = shlex.quote(printable(inventory)) if inventory else "INVENTORY"
     kinds = sum(cause.fixable for cause in found)
     people = [cause for cause in found if cause.person]
@@ -301,5 +274,5 @@ def _footer(found: Sequence[Cause], inventory: str, view: View) -> list[str]:
     lines = []
     for pair in ([fixed] * bool(kinds) + [person] * bool(people), details):
         line = "     ".join(pair)
-        lines += [line] if len(line) <= view.width else pair
-    return [_cut(line, view.width) for line in lines if line]
+        lines += [line] if len(line) <= width else pair
+    return [_cut(line, width) for line in lines if line]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from shakedown.common.lists import grouped
 from shakedown.common.text import counted, decimal
 from shakedown.report import terminal
 from shakedown.trials.models import KINDS
@@ -58,12 +59,9 @@ def _nodes(record: TrialsRecord) -> Table:
         for node in record.groups
         if len(record.groups) <= MANY or any(part.node == node and part.standing != "ok" for part in record.judged)
     ]
+    by_cell = grouped(((part.node, part.trial, part.figure), part) for part in record.judged)
     for node in shown:
-        cells = []
-        for column in columns:
-            parts = [part for part in record.judged if part.node == node and (part.trial, part.figure) == column]
-            cells.append(_cell(parts))
-        made.add_row(terminal.safe(node), *cells)
+        made.add_row(terminal.safe(node), *(_cell(by_cell.get((node, *column), [])) for column in columns))
     return made
 
 
@@ -81,8 +79,7 @@ def _cell(parts: Sequence[Judged]) -> str:
 
 def fleet(judged: Sequence[Judged]) -> Iterator[tuple[str, str, list[float]]]:
     """Yield each figure that was measured: its name, its unit, and the values of all parts in order."""
-    for trial, figure in dict.fromkeys((part.trial, part.figure) for part in judged):
-        parts = [part for part in judged if (part.trial, part.figure) == (trial, figure)]
+    for (trial, figure), parts in grouped(((part.trial, part.figure), part) for part in judged).items():
         values = sorted(part.median for part in parts if part.median is not None)
         if values:
             yield f"{trial}.{figure}", parts[0].unit, values

@@ -22,6 +22,7 @@ from shakedown.facts.node import SIGNED, read_node
 from shakedown.hosts import named
 from shakedown.node.sign import ASKED
 from shakedown.report import screen, terminal
+from shakedown.report.formats import Findings
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress, waiting_for
 from shakedown.runner.pyinfra import host_keys
@@ -149,12 +150,21 @@ def tried(host: Host) -> str:
     return f"ssh to {host.data.get('ssh_hostname') or host.name}" + (f", port {port}" if port else "")
 
 
-def show_screen(examination: Examination, out: Console | None = None, **view: bool) -> None:
+def show_screen(
+    examination: Examination, out: Console | None = None, quiet: bool = False, advises: bool = True
+) -> None:
     """Show the causes of what differs, on stderr if on no other console."""
     out = out or terminal.console(stderr=True)
-    shown = screen.View(screen.columns(out), **view)
-    findings, nodes = examination.all_findings(), len(examination.desired)
-    for line in screen.screen(findings, nodes, examination.verdict(), invocation.inventory, shown):
+    shown = Findings(
+        examination.verdict(),
+        len(examination.desired),
+        examination.all_findings(),
+        inventory=invocation.inventory,
+        quiet=quiet,
+        columns=screen.columns(out),
+        advises=advises,
+    )
+    for line in screen.table(shown):
         out.print(line, soft_wrap=True)
 
 

@@ -24,6 +24,7 @@ from shakedown.checks import fleet
 from shakedown.gates import Gate
 from shakedown.node.setting import SETTINGS
 from shakedown.report import outcomes, screen, terminal
+from shakedown.report.formats import Findings
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from shakedown.state.node import NodeState
 from tests.states import SETTING_VALUES, desired, healthy, image, unreadable, with_, with_health
@@ -108,9 +109,9 @@ def changed(changes: dict[Path, Any]) -> NodeState | None:
         return None
 
 
-def on_screen(finding: Finding, **view: bool) -> list[str]:
+def on_screen(finding: Finding, wide: bool = False) -> list[str]:
     """The lines of one finding, without the headline and the commands."""
-    made = screen.screen([finding], 1, finding.verdict, "rack.py", screen.View(advises=False, **view))
+    made = screen.table(Findings(finding.verdict, 1, [finding], inventory="rack.py", advises=False, wide=wide))
     return [line.plain for line in made][1:]
 
 
@@ -258,7 +259,7 @@ def test_what_a_node_says_is_one_line_of_printable_characters() -> None:
     )
     output = io.StringIO()
     console = Console(file=output, width=100_000, color_system=None)
-    for line in screen.screen([finding], 1, Verdict.FAIL, HOSTILE, screen.View(wide=True)):
+    for line in screen.table(Findings(Verdict.FAIL, 1, [finding], inventory=HOSTILE, wide=True)):
         console.print(line, soft_wrap=True)
     console.print(outcomes.gates_table([gate]))
     assert len(output.getvalue().splitlines()) == 7, "headline, row, remedy, two commands, and a table"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -211,7 +212,7 @@ def test_findings_beside_other_nodes_are_waived_and_reports_say_what_rests_on_wa
     assert text == "the verdicts of 2 nodes rest on 2 waivers: cable (node01), old_kernel (node03)"
     document = Findings(examination.verdict(), 4, examination.all_findings())
     assert text in markdown.markdown(document).replace("\\", "")
-    lines = [str(line) for line in screen.screen(document.findings, 4, document.verdict, "rack.py", screen.View(100))]
+    lines = [str(line) for line in screen.table(replace(document, inventory="rack.py", columns=100))]
     assert "2 waived" in lines[0] and any("waived" in line and "rdma_rate" in line for line in lines[1:])
     assert all("waived" not in name for names in examination.warnings().values() for name in names)
 

@@ -57,6 +57,8 @@ class Findings:
     wide: bool = False  # lines of any width
     quiet: bool = False  # the verdict alone
     lines: int = 22  # of the table: the verdict and the place of the evidence come after them
+    columns: int = 0  # of the table; 0: of the terminal
+    advises: bool = True  # the commands to run next
     plan: Preview | None = None  # of a dry run: what the run would do
     groups: Mapping[str, str] = field(default_factory=dict)  # node -> its group in the inventory, as a rack
     source: str = "drift"  # who examined the nodes: the controller, or their "agents"

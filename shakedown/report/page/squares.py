@@ -161,7 +161,9 @@ class Tile:
 def tiles(shown: Overview, squares: Sequence[Square]) -> list[Tile]:
     """Return those of which something is known."""
     jobs = sorted((job for job in shown.jobs if job.plan), key=lambda job: job.node is not None)
-    made = [*_runs(shown), *_nodes(shown, squares), *(_throughput(shown, jobs[0]) if jobs else ())]
+    runs = shown.history.runs if shown.history else ()
+    made = [Tile("Runs passed", f"{sum(run.verdict.passes for run in runs)} of {len(runs)}")] if runs else []
+    made += [*_nodes(shown, squares), *(_throughput(shown, jobs[0]) if jobs else ())]
     if (duration := span(shown.started, shown.finished)) and shown.jobs:
         made.append(Tile("Duration", duration))
     made += [*_gpus(shown, jobs), *(_image(jobs[0]) if jobs else ())]
@@ -170,12 +172,6 @@ def tiles(shown: Overview, squares: Sequence[Square]) -> list[Tile]:
         texts = [printable(str(version or "not read"), 60) for version, _ in versions.most_common(3)]
         made.append(Tile("ROCm", ", ".join(texts), counted(len(versions), "version") if len(versions) > 1 else ""))
     return made
-
-
-def _runs(shown: Overview) -> Iterator[Tile]:
-    if shown.history and shown.history.runs:
-        passed = sum(run.verdict.passes for run in shown.history.runs)
-        yield Tile("Runs passed", f"{passed} of {len(shown.history.runs)}")
 
 
 def _nodes(shown: Overview, squares: Sequence[Square]) -> Iterator[Tile]:
@@ -197,12 +193,10 @@ def _throughput(shown: Overview, job: JobRecord) -> Iterator[Tile]:
         bound = job.plan.expect.get(name) if job.plan else None
         gate = next((gate for gate in shown.gates if (gate.job, gate.name) == (job.name, name)), None)
         value = gate.actual if gate and isinstance(gate.actual, int | float) else figure.mean
-        expected = (
-            f"expected {metric.direction} {decimal(bound, 4)}: {value / bound:.0%}" if bound else "no expectation"
-        )
+        share = f"expected {metric.direction} {decimal(bound, 4)}: {value / bound:.0%}" if bound else ""
         of = f" of {printable(job.node, 60)}" if job.node else ""
         verdict = gate.verdict if gate else None
-        yield Tile(f"Throughput{of}", decimal(value, 4), expected, metric.unit, verdict)
+        yield Tile(f"Throughput{of}", decimal(value, 4), share or "no expectation", metric.unit, verdict)
         return
 
 
