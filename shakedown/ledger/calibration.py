@@ -74,7 +74,9 @@ def in_a_row(
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "run.json"
             code, stopped_by = _run(command(file))
-            record = _read(file)
+            record: RunRecord | None = None
+            with suppress(OSError, ValueError):
+                record = RunRecord.model_validate_json(file.read_bytes())
         took.append(time.monotonic() - began)
         kept = f"; {len(done)} of {runs} runs are in the ledger, and count" if done else ""
         if stopped_by:
@@ -122,15 +124,9 @@ def _run(argv: Sequence[str]) -> tuple[int, int]:
     return code, seen[0] if seen else 0
 
 
-def _read(file: Path) -> RunRecord | None:
-    with suppress(OSError, ValueError):
-        return RunRecord.model_validate_json(file.read_bytes())
-    return None
-
-
-def baselines_of(record: RunRecord, folder: Path | None = None) -> list[Row]:
+def baselines_of(record: RunRecord) -> list[Row]:
     """Return the baselines of a run's figures after it. Raises CalibrationError for an unreadable ledger."""
-    states, unread = states_of(RunDirectory((folder or runs_folder()) / record.run_id), record)
+    states, unread = states_of(RunDirectory(runs_folder() / record.run_id), record)
     if unread:
         raise CalibrationError(unread[0], Verdict.UNKNOWN.exit_code)
     rows = []

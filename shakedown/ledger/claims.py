@@ -231,7 +231,7 @@ def begin(ledger: Ledger, step: Step, room: Room, holder: Holder | None = None, 
     mine = holder or this_process()
     nodes = list(dict.fromkeys(name(node) for node in (step.node, *also)))
     with ledger.writing() as connection:
-        _serialise(connection)
+        schema.serialise(connection, _LOCK)
         others = _others(connection, mine)
         if taken := [node for node in nodes if node in others]:
             return f"{taken[0]}: {others[taken[0]]} is at work there"
@@ -250,7 +250,7 @@ def end(ledger: Ledger, step: Step, holder: Holder, also: Collection[str] = ()) 
     where another controller has taken the node over. Raises LedgerError."""
     claims = schema.claims
     with ledger.writing() as connection:
-        _serialise(connection)
+        schema.serialise(connection, _LOCK)
         nodes = [name(node) for node in (step.node, *also)]
         held = set(connection.scalars(select(claims.c.node).where(_is_mine(holder), claims.c.node.in_(nodes))))
         if name(step.node) not in held:
@@ -319,12 +319,6 @@ def _others(connection: Connection, mine: Holder) -> dict[str, str]:
 def _is_mine(holder: Holder) -> ColumnElement[bool]:
     claims = schema.claims.c
     return (claims.place == holder.place) & (claims.pid == holder.pid) & (claims.start == holder.start)
-
-
-def _serialise(connection: Connection) -> None:
-    """Have whoever begins something at this moment wait. SQLite's transactions do that anyway."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
 def _now(connection: Connection) -> int:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
-from shakedown.common.text import printable
+from shakedown.common.lists import grouped
+from shakedown.common.text import line
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.compared import key_of, parameters_of, states_of
 from shakedown.logs.metrics import METRICS
@@ -213,16 +214,15 @@ def _folded(
     group: Group, before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
 ) -> Iterator[Difference]:
     """Yield the differences of the nodes that are in both, those with the same values as one."""
-    same: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for node in (node for node in before if node in after):
-        for change in _differ(group, before[node], after[node]):
-            same[change.what, change.first, change.second].append(node)
+    both = (node for node in before if node in after)
+    changes = ((change, node) for node in both for change in _differ(group, before[node], after[node]))
+    same = grouped(((change.what, change.first, change.second), node) for change, node in changes)
     for (what, first, second), nodes in same.items():
         yield Difference(group=group, what=what, nodes=nodes, first=first, second=second)
 
 
 def _text(value: object) -> str:
-    return _NOTHING if value in (None, "") else " ".join(printable(str(value), _CELL).split())
+    return _NOTHING if value in (None, "") else line(value, _CELL)
 
 
 THERE = "there"  # of an entry of a list, such as a GPU, at the path that those of its values begin with

@@ -9,7 +9,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from shakedown import ledger as memory
-from shakedown.common.text import printable
+from shakedown.common.text import line, printable
 from shakedown.desired.models import EACH, TOGETHER, Smoke
 from shakedown.gates.baselines.judge import peers_of
 from shakedown.gates.baselines.model import Key, Past, digest
@@ -55,7 +55,7 @@ def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
         nodes=len(nodes),
         scope=TOGETHER if job.node is None else EACH,
         node=job.node,
-        image=_line(image.rpartition("@")[2]),
+        image=line(image.rpartition("@")[2], _LONGEST),
         rocm=_every(nodes, lambda state: [_read(state.rocm_version)]),
         driver=_every(nodes, lambda state: _of_gpus(state, lambda gpu: _read(gpu.driver))),
     )
@@ -99,11 +99,7 @@ def _of_gpus(state: NodeState, read: Callable[[Gpu], str]) -> list[str]:
 def _read(reading: Unreadable | str) -> str:
     if isinstance(reading, Unreadable):
         return NONE if reading.unreadable == "missing" else UNREAD
-    return _line(reading)
-
-
-def _line(text: str) -> str:
-    return " ".join(printable(text, _LONGEST).split())
+    return line(reading, _LONGEST)
 
 
 NEWEST = 5  # earlier runs of a node by itself that its figures are the medians of

@@ -5,14 +5,14 @@ What comes from nodes and logs is one line of bounded length here, without contr
 
 import math
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from shakedown.common.lists import grouped
-from shakedown.common.text import DIGEST, NAME, TEXT, line, name, plain, printable, some
+from shakedown.common.text import DIGEST, NAME, TEXT, line, name, plain, some
 from shakedown.gates import Gate
 from shakedown.gates.baselines.model import digest as digest_of
 from shakedown.ledger import schema
@@ -33,7 +33,6 @@ _NAMED = 3  # of what is wrong, in the run's own row
 
 # What board makers leave in the place of a serial number; zeros alone are none either.
 _NO_NUMBER = {"", "none", "n/a", "notspecified", "notapplicable", "defaultstring", "tobefilledbyo.e.m.", "unknown"}
-_LONGEST = 255
 
 
 class Part(NamedTuple):
@@ -73,9 +72,7 @@ def _part(kind: Literal["gpu", "nic", "board"], slot: str, *readings: object) ->
     return Part(kind, _line(slot), *("" if is_unreadable(reading) else _line(str(reading)) for reading in readings))
 
 
-@lru_cache(maxsize=4096)  # models, slots and firmware are the same on many nodes
-def _line(text: str) -> str:
-    return " ".join(printable(text, _LONGEST).split())
+_line = lru_cache(maxsize=4096)(name)  # models, slots and firmware are the same on many nodes
 
 
 @dataclass
@@ -109,6 +106,7 @@ def entry_of(
 ) -> Entry:
     """Return the rows of a run. Raises ValueError for a record whose times are none."""
     wrong = sorted(_wrong(record), key=lambda row: -Verdict(row["verdict"]).severity)
+    failed = [row["name"] for row in wrong if not Verdict(row["verdict"]).passes]  # advice is not
     row = {
         "run_id": name(record.run_id),
         "kind": record.kind,
@@ -119,7 +117,7 @@ def entry_of(
         "desired": line(record.desired_digest, DIGEST),
         "nodes": len(record.nodes),
         "not_ok": len(wrong),
-        "wrong": line(_in_words(wrong)),
+        "wrong": line(some(list(dict.fromkeys(failed)), _NAMED)),
         "kept_at": line(f"{socket.gethostname()}:{directory.path.absolute()}"),
     }
     of_run = {"run_id": row["run_id"]}
@@ -233,8 +231,3 @@ def _wrong(record: RunRecord) -> Iterator[Row]:
                 "actual": line("" if result.actual is None else result.actual),
                 "evidence": line(result.evidence),
             }
-
-
-def _in_words(wrong: Iterable[Row]) -> str:
-    """Return the names of what is wrong, each once; advice is not."""
-    return some(list(dict.fromkeys(row["name"] for row in wrong if not Verdict(row["verdict"]).passes)), _NAMED)

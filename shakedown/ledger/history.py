@@ -305,9 +305,7 @@ def _page(connection: sa.Connection, after: tuple[int, str] | None) -> list[dict
             measured[figure.pop("job")].append(figure)
         run["jobs"] = [{**job, "figures": measured[job["job"]]} for job in jobs[run_id]]
         run["nodes_of_run"] = [{**node, "parts": parts[node.pop("equipment")]} for node in nodes[run_id]]
-        run["findings"] = findings[run_id]
-        run["accusations"] = accusations[run_id]
-        run["proofs"] = proofs[run_id]
+        run |= {"findings": findings[run_id], "accusations": accusations[run_id], "proofs": proofs[run_id]}
     return found
 
 

@@ -44,10 +44,15 @@ def version_of(connection: sa.Connection) -> int:
     return int(connection.execute(sa.select(version.c.version)).scalar_one())
 
 
+def serialise(connection: sa.Connection, key: int) -> None:
+    """Have whoever begins the same at this moment wait. SQLite's transactions do that anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+
+
 def make_tables(connection: sa.Connection) -> None:
     """Make the tables where there are none, inside the caller's transaction."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    serialise(connection, _LOCK)
     if version_of(connection) == 0:
         metadata.create_all(connection)
         connection.execute(version.insert().values(version=VERSION))

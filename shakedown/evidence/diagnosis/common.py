@@ -5,11 +5,11 @@ may also follow from another node's failure counts only where all nodes show the
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 
 from shakedown.catalogue import Role, entry
+from shakedown.common.lists import grouped
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.evidence.diagnosis.signs import data
 
@@ -30,14 +30,10 @@ def common_fault(
     holds what each sign (by its id) proves."""
     for role in ("origin", "either", "echo"):
         shown = [sign for sign in signs if roles[id(sign)] == role and sign.node]
-        alike: dict[tuple[str, str], list[Sign]] = defaultdict(list)
-        for sign in shown:
-            alike[likeness(sign, nodes)].append(sign)
+        alike = grouped((likeness(sign, nodes), sign) for sign in shown)
         for group in sorted(alike.values(), key=lambda group: (group[0].symptom, min(map(when, group)))):
             sharing = {sign.node for sign in group if sign.node}
-            if not most(len(sharing), len(nodes)):
-                continue
-            if _is_shared(role, group, len(sharing) == len(nodes)):
+            if most(len(sharing), len(nodes)) and _is_shared(role, group, len(sharing) == len(nodes)):
                 return group[0], sharing
         if shown and role != "echo":
             return None
@@ -56,9 +52,7 @@ def _is_shared(role: str, group: Sequence[Sign], by_all: bool) -> bool:
 
 def of_jobs(found: Sequence[Diagnosis], nodes: Collection[str]) -> Diagnosis | None:
     """Return the fault that most nodes have in the jobs which each had for itself; None where they share none."""
-    alike: dict[tuple[str, str], list[Diagnosis]] = defaultdict(list)
-    for diagnosis in found:
-        alike[likeness(diagnosis.evidence[0], nodes)].append(diagnosis)
+    alike = grouped((likeness(diagnosis.evidence[0], nodes), diagnosis) for diagnosis in found)
     group = max(alike.values(), key=len, default=[])
     if not most(len(group), len(nodes)):
         return None

@@ -11,11 +11,11 @@ explanation may be where it began, whatever the others show: as long as there is
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 
 from shakedown.catalogue import Role, entry
+from shakedown.common.lists import grouped
 from shakedown.common.text import printable
 from shakedown.evidence.diagnosis.common import common_fault, when
 from shakedown.evidence.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
@@ -99,11 +99,10 @@ class _Case:
         self._ordered = ordered
         self.near = _near(ordered)
         self.first = ordered[0]
-        echoes: dict[str | None, list[Sign]] = defaultdict(list)
-        for sign in self.near:
-            if _tells_of_another(sign) or _ended_by_scheduler(sign):
-                echoes[sign.node].append(sign)
-        self.roles = {id(sign): _role(sign, echoes[sign.node]) for sign in self.near}
+        echoes = grouped(
+            (sign.node, sign) for sign in self.near if _tells_of_another(sign) or _ended_by_scheduler(sign)
+        )
+        self.roles = {id(sign): _role(sign, echoes.get(sign.node, ())) for sign in self.near}
 
     def found(
         self,
@@ -184,9 +183,7 @@ def _comes_before(one: Sign, other: Sign) -> bool:
 
 
 def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
-    by_node: dict[str, list[Sign]] = defaultdict(list)
-    for sign in shown:
-        by_node[sign.node or ""].append(sign)
+    by_node = grouped((sign.node or "", sign) for sign in shown)
     first = _first(by_node)
     # The sign that shows the cause, where there is one; of several the first.
     cause = min((sign for node in first for sign in by_node[node]), key=lambda sign: (sign.symptom, when(sign)))

@@ -78,9 +78,8 @@ def headline(diagnosis: Diagnosis) -> str:
     if diagnosis.common:
         return f"{found.where}: {found.what}: {found.sure}"
     since = f", since {found.since:%H:%M:%S} UTC" if found.since else ""
-    return (
-        f"{found.where} ({found.sure}): {found.what}{since}" if found.where else f"{found.what} ({found.sure}){since}"
-    )
+    answer = f"{found.where} ({found.sure}): {found.what}" if found.where else f"{found.what} ({found.sure})"
+    return answer + since
 
 
 def evidence(sign: Sign) -> str:

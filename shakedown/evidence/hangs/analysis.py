@@ -294,7 +294,11 @@ def _made(
 
 def _facts(rank: Rank) -> list[str]:
     state = f"rank {rank.rank} ({rank.node}): its process {_STOPPED[rank.state]}" if rank.state in _STOPPED else ""
-    frames = [line.strip() for line in main_thread(rank.stacks) if _is_frame(line)][:_FRAMES]
+    frames = [  # of py-spy, "    spin (train.py:9)", or of faulthandler, '  File "train.py", line 9 in spin'
+        line.strip()
+        for line in main_thread(rank.stacks)
+        if line.startswith("  File ") or (line.startswith("    ") and line.rstrip().endswith(")"))
+    ][:_FRAMES]
     stack = f"rank {rank.rank} ({rank.node}): {'; '.join(frames)}" if frames else ""
     return [fact for fact in (state, stack) if fact]
 
@@ -309,11 +313,6 @@ def main_thread(stacks: str) -> list[str]:
         threads[-1].append(line)
     named = [thread for thread in threads if thread and thread[0].startswith("Thread ") and "MainThread" in thread[0]]
     return (named or threads)[-1]
-
-
-def _is_frame(line: str) -> bool:
-    """Match a frame of py-spy, "    spin (train.py:9)", or of faulthandler, '  File "train.py", line 9 in spin'."""
-    return (line.startswith("    ") and line.rstrip().endswith(")")) or line.startswith("  File ")
 
 
 def _stand(count: int) -> str:

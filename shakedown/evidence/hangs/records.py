@@ -333,8 +333,7 @@ def together(records: Hang | None, ras: Hang | None) -> Hang | None:
     node."""
     if records is None or ras is None:
         return records or ras
-    more = {"facts": (*records.facts, ras.text)}
     decides = len(ras.nodes) == 1 and not records.culprits
     if decides and (not records.nodes or ras.nodes[0] in records.nodes):
         return ras.model_copy(update={"facts": (records.text, *records.facts), "collective": records.collective})
-    return records.model_copy(update=more)
+    return records.model_copy(update={"facts": (*records.facts, ras.text)})

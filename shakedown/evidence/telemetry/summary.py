@@ -104,14 +104,14 @@ STEADY, WHOLE = "steady iterations", "the whole job"
 def summary(series: Series, clock: NodeClock | None, window: tuple[float, float] | None) -> NodeTelemetry:
     """Sum up the samples in a window of the controller's time; all samples where the window or the node's clock is
     unknown."""
-    low, high = (0, len(series.times))
-    name = WHOLE
+    low, high = 0, len(series.times)
+    inside: tuple[float, float] | None = None
     if clock is not None and window is not None:
-        name = STEADY
-        low = max(bisect.bisect_left(series.times, window[0] - clock.offset_s) - 1, 0)
-        high = min(bisect.bisect_right(series.times, window[1] - clock.offset_s) + 1, len(series.times))
+        inside = (window[0] - clock.offset_s, window[1] - clock.offset_s)
+        low = max(bisect.bisect_left(series.times, inside[0]) - 1, 0)
+        high = min(bisect.bisect_right(series.times, inside[1]) + 1, len(series.times))
     times = series.times[low:high]
-    inside = (window[0] - clock.offset_s, window[1] - clock.offset_s) if name == STEADY and clock and window else None
+    begin, end = inside or (times[0], times[-1]) if times or inside else (0, 0)
     spreads: dict[str, Spread] = {}
     throttled: dict[str, dict[str, float]] = {}
     unread: dict[str, list[str]] = {}
@@ -128,10 +128,8 @@ def summary(series: Series, clock: NodeClock | None, window: tuple[float, float]
         elif (spread := _spread(known, values, inside)) is not None:
             spreads[kind] = spread
     return NodeTelemetry(
-        window=name,
-        seconds=round(
-            (times[-1] - times[0]) if inside is None and times else inside[1] - inside[0] if inside else 0, 3
-        ),
+        window=STEADY if inside else WHOLE,
+        seconds=round(end - begin, 3),
         samples=len(times),
         channels=spreads,
         gpus=len(gpus),
