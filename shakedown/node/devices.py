@@ -28,16 +28,12 @@ class Access(NamedTuple):
 ACCESS = {name: Access(**entry) for name, entry in KNOWN["devices"]["access"].items()}
 
 
-def parse_majors(lines: list[str]) -> dict[str, int]:
-    """Map names of character devices in /proc/devices to their major."""
-    majors: dict[str, int] = {}
-    for line in lines:
-        words = line.split()
-        if line.startswith("Block"):
-            break
-        if len(words) == 2 and words[0].isdigit():
-            majors.setdefault(words[1], int(words[0]))
-    return majors
+def _kfd_major(tree: Tree) -> int:
+    """Return the major of the character device; behind "Block devices:" stand others."""
+    for line in tree.text("/proc/devices").partition("Block")[0].splitlines():
+        if line.split()[1:] == ["kfd"]:
+            return int(line.split()[0])
+    raise Unreadable("missing", "kfd in /proc/devices")
 
 
 def _openable(tree: Tree, path: str) -> bool:
@@ -91,11 +87,9 @@ def _unconfigured(tree: Tree) -> set[str]:
 
 def read(tree: Tree) -> Part:
     groups = {row[2]: row[0] for row in rows(tree, "/etc/group")}
-    majors = attempt(lambda: parse_majors(tree.lines("/proc/devices")))
-    no_major = Unreadable("missing", "kfd in /proc/devices").as_part()
     return {
         "kfd": attempt(_one, tree, "/dev/kfd", groups),
-        "kfd_major": majors.get("kfd", no_major),
+        "kfd_major": attempt(_kfd_major, tree),
         "dri": attempt(lambda: _folder(tree, "/dev/dri", groups, _unconfigured(tree))),
         "infiniband": attempt(_folder, tree, "/dev/infiniband", groups, set()),
     }

@@ -46,25 +46,24 @@ def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
     return found
 
 
-def _ethtool(handle: Any, interface: str, command: array.array[int]) -> None:
-    request = struct.pack("16sP16x", interface.encode()[:15], command.buffer_info()[0])
-    fcntl.ioctl(handle, _SIOCETHTOOL, request)
+def _ethtool(handle: Any, interface: str, command: bytes) -> bytes:
+    """Return what the driver puts in the place of a command."""
+    block = array.array("B", command)
+    fcntl.ioctl(handle, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode()[:15], block.buffer_info()[0]))
+    return block.tobytes()
 
 
 def statistics(interface: str) -> dict[str, int]:
     """Return the error counters of one interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-        size = array.array("B", struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_STATS, 0))
-        _ethtool(handle, interface, size)
-        _, _, present, count = struct.unpack("=IIQI", size.tobytes())
+        size = _ethtool(handle, interface, struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_STATS, 0))
+        _, _, present, count = struct.unpack("=IIQI", size)
         if not present or not count:
             raise Unreadable("missing", "{}: the driver has no statistics".format(interface))
-        names = array.array("B", struct.pack("=III", _GSTRINGS, _SET_STATS, count) + bytes(count * _NAME_LENGTH))
-        _ethtool(handle, interface, names)
-        values = array.array("B", struct.pack("=II", _GSTATS, count) + bytes(count * 8))
-        _ethtool(handle, interface, values)
-    numbers = struct.unpack("={}Q".format(count), values.tobytes()[8:])
-    return error_counters(parse_names(names.tobytes()[12:]), list(numbers))
+        room = bytes(count * _NAME_LENGTH)
+        names = _ethtool(handle, interface, struct.pack("=III", _GSTRINGS, _SET_STATS, count) + room)
+        values = _ethtool(handle, interface, struct.pack("=II", _GSTATS, count) + bytes(count * 8))
+    return error_counters(parse_names(names[12:]), list(struct.unpack("={}Q".format(count), values[8:])))
 
 
 _UP = 0x1
@@ -72,13 +71,7 @@ _NETWORKD = ("/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/n
 _MANAGER = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")
 
 
-def prefix_length(netmask: str) -> int:
-    """Return 24 for "255.255.255.0", 32 for "ffff:ffff::"."""
-    base, parts = (16, netmask.split(":")) if ":" in netmask else (10, netmask.split("."))
-    return sum(bin(int(part, base)).count("1") for part in parts if part)
-
-
-def parse_routes(lines: list[str]) -> list[Part]:
+def read_routes(tree: Tree) -> list[Part]:
     """Parse /proc/net/route: the main table, addresses as hexadecimal words in the machine's byte order."""
 
     def address(word: str) -> str:
@@ -91,25 +84,17 @@ def parse_routes(lines: list[str]) -> list[Part]:
             "interface": fields[0],
             "metric": int(fields[6]),
         }
-        for fields in (line.split() for line in lines[1:])
+        for fields in (line.split() for line in tree.lines("/proc/net/route")[1:])
         if int(fields[3], 16) & _UP
     ]
 
 
-def read_routes(tree: Tree) -> list[Part]:
-    return parse_routes(tree.lines("/proc/net/route"))
-
-
-def parse_listening(lines: list[str]) -> list[int]:
-    """Return local ports of the sockets in state LISTEN (0A) of /proc/net/tcp or tcp6."""
-    rows = (line.split() for line in lines[1:])
-    return [int(row[1].rsplit(":", 1)[1], 16) for row in rows if len(row) > 3 and row[3] == "0A"]
-
-
 def read_listening(tree: Tree) -> list[int]:
-    """Return the ports. psutil would look for each socket's owner: 240 ms with 3,000 processes. tcp6 may be absent."""
-    files = [path for path in ("/proc/net/tcp", "/proc/net/tcp6") if tree.exists(path)]
-    return sorted({port for path in files or ["/proc/net/tcp"] for port in parse_listening(tree.lines(path))})
+    """Return the local ports of sockets in state LISTEN (0A). psutil would look for each socket's owner: 240 ms with
+    3,000 processes. tcp6 may be absent."""
+    files = [path for path in ("/proc/net/tcp", "/proc/net/tcp6") if tree.exists(path)] or ["/proc/net/tcp"]
+    rows = [line.split() for path in files for line in tree.lines(path)[1:]]
+    return sorted({int(row[1].rsplit(":", 1)[1], 16) for row in rows if len(row) > 3 and row[3] == "0A"})
 
 
 def parse_ini(lines: list[str]) -> dict[str, str]:
@@ -195,7 +180,8 @@ def _links() -> dict[str, Part]:
                 found[name]["mac"] = address
             elif family in (socket.AF_INET, socket.AF_INET6) and netmask:
                 kind = "ipv4" if family == socket.AF_INET else "ipv6"
-                found[name][kind].append("{}/{}".format(address.split("%", 1)[0], prefix_length(netmask)))
+                length = bin(int.from_bytes(socket.inet_pton(family, netmask), "big")).count("1")
+                found[name][kind].append("{}/{}".format(address.split("%", 1)[0], length))
     return found
 
 

@@ -47,32 +47,28 @@ def numa_node(tree: Tree, folder: str) -> int:
     return node
 
 
-def capability(config: Config, wanted: int) -> Optional[int]:
-    """Return the offset of a capability in the first 256 bytes, found along their linked list."""
-    pointer = (_dword(config, 0x34) & 0xFF) & ~3
-    for _ in range(48):  # as many as fit: a broken list may run in circles
-        if pointer < 0x40:
+def _along(config: Config, pointer: int, wanted: int, mask: int, link: int) -> Optional[int]:
+    """Return the offset of a capability along the linked list that begins at a pointer. `mask`: the bits of an entry
+    that name the capability; `link`: the bit from which on the next pointer stands."""
+    least = 0x100 if link > 8 else 0x40
+    for _ in range(480):  # as many as fit: a broken list may run in circles
+        header = _dword(config, pointer) if pointer >= least else 0xFFFFFFFF
+        if header == 0xFFFFFFFF:
             return None
-        header = _dword(config, pointer)
-        if header & 0xFF == wanted:
+        if header & mask == wanted:
             return pointer
-        pointer = (header >> 8 & 0xFF) & ~3
+        pointer = header >> link & mask & ~3
     return None
+
+
+def capability(config: Config, wanted: int) -> Optional[int]:
+    """Return the offset of a capability in the first 256 bytes."""
+    return _along(config, _dword(config, 0x34) & 0xFC, wanted, 0xFF, 8)
 
 
 def extended_capability(config: Config, wanted: int) -> Optional[int]:
     """Return the offset of a PCI Express extended capability (256 to 4095)."""
-    pointer = 0x100
-    for _ in range(480):
-        header = _dword(config, pointer)
-        if header in (0, 0xFFFFFFFF):
-            return None
-        if header & 0xFFFF == wanted:
-            return pointer
-        pointer = (header >> 20) & ~3
-        if pointer < 0x100:
-            return None
-    return None
+    return _along(config, 0x100, wanted, 0xFFFF, 20)
 
 
 def _dword(config: Config, offset: int) -> int:

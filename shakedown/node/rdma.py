@@ -119,30 +119,21 @@ PARAMETERS: List[str] = KNOWN["rdma"]["congestion_parameters"]
 
 def _congestion(tree: Tree, device: str, bdf: str) -> dict[str, Any]:
     """Read the parameters that say what is done, not those that tune how fast: each file asks the firmware."""
-    closed: Optional[str] = None
     folders = [form.format(device=device, bdf=bdf) for form in KNOWN["rdma"]["congestion_folders"]]
+    reason = Unreadable("missing", "no folder of congestion control: " + ", ".join(folders))
     for folder in folders:
         try:
-            names = tree.names(folder)
+            names = [name for name in tree.names(folder) if name in PARAMETERS]
+            if names:
+                return {name: attempt(tree.number, folder + "/" + name) for name in names}
         except PermissionError as error:
-            closed = str(error.filename)
-            continue
-        found = {name: attempt(tree.number, folder + "/" + name) for name in PARAMETERS if name in names}
-        if found:
-            return found
-    if closed:
-        raise Unreadable("not permitted", closed)
-    raise Unreadable("missing", "no folder of congestion control: " + ", ".join(folders))
+            reason = Unreadable("not permitted", str(error.filename))
+    raise reason
 
 
 def read_lossless(tree: Tree, device: str, bdf: str, interface: Any) -> Part:
     """Read a port. `interface`: the device's network interface, or the unreadable part that has the reason."""
-
-    def bridging() -> Part:
-        name = pick(interface)
-        return dict(tree.ask("dcb " + name, ask_dcb, name))
-
-    found = attempt(bridging)
+    found = attempt(lambda: tree.ask("dcb " + pick(interface), ask_dcb, interface))
     settings = {name: found if is_unreadable(found) else found[name] for name in ("pfc", "dscp", "trust")}
     if settings["pfc"] is None:
         settings["pfc"] = Unreadable("missing", "DCB of {}: its driver reports no PFC".format(interface)).as_part()
@@ -158,17 +149,10 @@ _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 ERROR_NAME = re.compile(KNOWN["rdma"]["error_name"], re.IGNORECASE)
 
 
-def parse_state(text: str) -> str:
-    """Return "ACTIVE" for "4: ACTIVE"."""
-    return text.split(":", 1)[1].strip()
-
-
 def mapped_ipv4(gid: str) -> Optional[str]:
     """Return the IPv4 address of an IPv4-mapped GID (::ffff:a.b.c.d), else None."""
-    words = gid.split(":")
-    if len(words) != 8 or words[:6] != ["0000"] * 5 + ["ffff"]:
-        return None
-    return ".".join(str(int(word[at : at + 2], 16)) for word in words[6:] for at in (0, 2))
+    octets = bytes.fromhex(gid.replace(":", ""))
+    return socket.inet_ntoa(octets[12:]) if len(octets) == 16 and octets[:12] == bytes(10) + b"\xff\xff" else None
 
 
 def gids(tree: Tree, port: str) -> list[Part]:
@@ -203,6 +187,10 @@ def _netdev(tree: Tree, function: str, filled: Any) -> str:
 
 
 def _one(tree: Tree, device: Device) -> Part:
+
+    def word(file: str) -> str:
+        return tree.text(port + "/" + file).split(":", 1)[1].strip()  # of "4: ACTIVE"
+
     name, hardware = device.name, device.function
     folder = CLASS + "/" + name
     port = folder + "/ports/1"
@@ -222,8 +210,8 @@ def _one(tree: Tree, device: Device) -> Part:
         "link": pci.link(tree, function) if hardware else None,
         "driver": tree.link_name(function + "/driver") if hardware else None,
         "firmware": attempt(tree.text, folder + "/fw_ver"),
-        "state": attempt(lambda: parse_state(tree.text(port + "/state"))),
-        "phys_state": attempt(lambda: parse_state(tree.text(port + "/phys_state"))),
+        "state": attempt(word, "state"),
+        "phys_state": attempt(word, "phys_state"),
         "rate_gbps": attempt(lambda: float(tree.text(port + "/rate").split()[0])),  # of "400 Gb/sec (4X NDR)"
         "link_layer": attempt(tree.text, port + "/link_layer"),
         "netdev": netdev,
@@ -240,16 +228,18 @@ def _guid(tree: Tree, folder: str) -> str:
     return guid
 
 
+def error_files(tree: Tree, name: str) -> dict[str, str]:
+    """Return the files of a port's error counters, by "rdma/<device>/<counter>"."""
+    folders = ["{}/{}/ports/1/{}".format(CLASS, name, kind) for kind in ("counters", "hw_counters")]
+    found = [(counter, folder) for folder in folders for counter in tree.names_if_permitted(folder)]
+    return {"rdma/" + name + "/" + counter: at + "/" + counter for counter, at in found if ERROR_NAME.search(counter)}
+
+
 def _counters(tree: Tree, name: str) -> dict[str, Any]:
     """Return error counters of a port. A driver may list one that it does not have: the kernel then refuses the file
     (EINVAL: bnxt_re, prometheus/procfs#675), or it says N/A (i40iw, prometheus/node_exporter#966)."""
-    found: dict[str, Any] = {}
-    for folder in ("counters", "hw_counters"):
-        path = "{}/{}/ports/1/{}".format(CLASS, name, folder)
-        for counter in tree.names(path):
-            if ERROR_NAME.search(counter) and not attempt_or(False, _is_absent, tree, path + "/" + counter):
-                found["rdma/{}/{}".format(name, counter)] = attempt(tree.number, path + "/" + counter)
-    return found
+    files = error_files(tree, name).items()
+    return {key: attempt(tree.number, file) for key, file in files if not attempt_or(False, _is_absent, tree, file)}
 
 
 def _is_absent(tree: Tree, path: str) -> bool:

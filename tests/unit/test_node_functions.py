@@ -439,9 +439,14 @@ def test_what_podman_has_stored_is_looked_for_where_its_user_stores(
         assert software._storage_exists(tree) is exists
 
 
-def test_the_majors_are_those_of_character_devices() -> None:
-    lines = ["Character devices:", "  1 mem", " 10 misc", "242 kfd", "x kfd", "7 two words", "9", "", "243 kfd"]
-    assert devices.parse_majors([*lines, "", "Block devices:", "  8 sd"]) == {"mem": 1, "misc": 10, "kfd": 242}
+@pytest.mark.parametrize(("line", "major"), [("242 kfd", 242), (" 10 kfd", 10), ("242 kfd_x", None), ("", None)])
+def test_the_major_is_that_of_the_character_device(line: str, major: int | None) -> None:
+    with tree_of({"/proc/devices": f"Character devices:\n  1 mem\n{line}\n\nBlock devices:\n  8 kfd"}) as tree:
+        if major is None:
+            with pytest.raises(Unreadable, match="kfd in /proc/devices"):
+                devices._kfd_major(tree)
+        else:
+            assert devices._kfd_major(tree) == major
 
 
 @pytest.mark.parametrize(

@@ -268,18 +268,17 @@ def test_error_counters_of_queues_are_added_up() -> None:
     assert interfaces.parse_names(block) == names
 
 
-def test_routes_and_masks() -> None:
+def test_routes(tree: Tree, write: Write) -> None:
     lines = [
         "Iface Destination",
         "eth0 00000000 0100000A 0003 0 0 100 00000000",
         "eth0 0000000A 00000000 0001 0 0 0 000000FF",
     ]
-    assert interfaces.parse_routes(lines) == [
+    write("/proc/net/route", "\n".join(lines))
+    assert interfaces.read_routes(tree) == [
         {"destination": "0.0.0.0/0", "gateway": "10.0.0.1", "interface": "eth0", "metric": 100},
         {"destination": "10.0.0.0/8", "gateway": None, "interface": "eth0", "metric": 0},
     ]
-    assert [interfaces.prefix_length(mask) for mask in ("255.255.252.0", "ffff:ffff:ffff:ffff::", "::")] == [22, 64, 0]
-    assert interfaces.parse_listening(["h", "0: 0100007F:1770 0:0 0A", "1: 0100007F:0016 0:0 01"]) == [6000]
 
 
 def test_kernel_log_faults(tree: Tree, write: Write) -> None:

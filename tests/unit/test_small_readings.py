@@ -121,8 +121,8 @@ def test_a_programs_own_json_is_no_record_of_the_kernel(line: str) -> None:
 
 @pytest.mark.parametrize(("present", "count"), [(0, 5), (1, 0), (0, 0)])
 def test_an_interface_without_statistics_says_so(monkeypatch: pytest.MonkeyPatch, present: int, count: int) -> None:
-    def call(handle: Any, interface: str, command: Any) -> None:
-        command[:] = type(command)("B", struct.pack("=IIQI", 0, 0, present, count))
+    def call(handle: Any, interface: str, command: bytes) -> bytes:
+        return struct.pack("=IIQI", 0, 0, present, count)
 
     monkeypatch.setattr(interfaces, "_ethtool", call)
     with pytest.raises(Unreadable, match="no statistics"):

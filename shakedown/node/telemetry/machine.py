@@ -141,17 +141,11 @@ class Errors(Source):
 
     def __init__(self, tree: Tree, used: Optional[str]) -> None:
         super().__init__(tree)
-        self._paths: Dict[str, List[str]] = {}
-        for device in devices(tree, "infiniband"):
-            port = "%s/%s/ports/1/" % (rdma.CLASS, device.name)
-            self._paths["rdma/" + device.name] = [
-                port + folder + "/" + counter
-                for folder in ("counters", "hw_counters")
-                for counter in tree.names_if_permitted(port + folder)
-                if rdma.ERROR_NAME.search(counter)
-            ]
+        self._files = {
+            "rdma/" + device.name: rdma.error_files(tree, device.name) for device in devices(tree, "infiniband")
+        }
         self._interfaces = interfaces(tree, used)
-        every = [*self._paths, *("net/" + name for name in self._interfaces)]
+        every = [*self._files, *("net/" + name for name in self._interfaces)]
         self.groups[tuple(device + "/errors" for device in every)] = self._totals
         self._known: Dict[str, int] = {}
         self._risen: List[Values] = []
@@ -164,16 +158,17 @@ class Errors(Source):
 
     def _totals(self) -> Values:
         readings = {
-            device: {path.rpartition("/")[2]: attempt(self._tree.number, path) for path in paths}
-            for device, paths in self._paths.items()
+            device: {counter: attempt(self._tree.number, path) for counter, path in files.items()}
+            for device, files in self._files.items()
         }
         counters = attempt(io_counters, self._tree)
         for name in self._interfaces:
-            readings["net/" + name] = {key: of_interface(counters, name, field) for key, field in _NET_ERRORS.items()}
+            net = "net/" + name
+            readings[net] = {net + "/" + key: of_interface(counters, name, field) for key, field in _NET_ERRORS.items()}
         return {device + "/errors": self._sum(device, values) for device, values in readings.items()}
 
     def _sum(self, device: str, values: Dict[str, Any]) -> Any:
-        known = {device + "/" + name: value for name, value in values.items() if not is_unreadable(value)}
+        known = {counter: value for counter, value in values.items() if not is_unreadable(value)}
         for counter, value in known.items():
             before = self._known.setdefault(counter, value)
             if value > before and self._reported < RISEN:
