@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import pci, rocm, smi
+from .known import KNOWN
 from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pairs, pick
 from .udev import Device, devices
 
@@ -24,12 +25,14 @@ def _is_gpu(properties: dict[str, str]) -> bool:
     return kind in (0x1200, 0x0380) or (kind == 0x0300 and properties.get("DRIVER") == "amdgpu")
 
 
-def _hwmon(tree: Tree, folder: str, names: list[str]) -> int:
+def hwmon(tree: Tree, folder: str, channel: str) -> float:
+    """Return the value of a channel's first file. temp2 is the junction (hotspot), temp3 the memory."""
+    names, unit = KNOWN["amdsmi"]["hwmon"][channel]
     for monitor in tree.names(folder + "/hwmon"):
         for name in names:
             value = attempt(tree.number, "{}/hwmon/{}/{}".format(folder, monitor, name))
             if isinstance(value, int):
-                return value
+                return float(value / unit)
     raise Unreadable("missing", folder + "/hwmon/*/" + names[0])
 
 
@@ -77,8 +80,8 @@ def _one(tree: Tree, device: Device) -> Part:
         "ecc_correctable": attempt(pick, errors, "ce"),
         "ecc_uncorrectable": attempt(pick, errors, "ue"),
         "pcie_replays": attempt(tree.number, folder + "/pcie_replay_count"),
-        "temperature_c": attempt(lambda: _hwmon(tree, folder, ["temp2_input"]) / 1000),
-        "power_w": attempt(lambda: _hwmon(tree, folder, ["power1_input", "power1_average"]) / 1e6),
+        "temperature_c": attempt(hwmon, tree, folder, "temperature_c"),
+        "power_w": attempt(hwmon, tree, folder, "power_w"),
         "xgmi_links": Unreadable("missing", "amdsmi").as_part(),
     }
 
@@ -151,16 +154,11 @@ def read_processes(tree: Tree) -> list[Part]:
     for pid in tree.names(KFD + "/proc"):
         folder = "{}/proc/{}".format(KFD, pid)
         files = [name for name in tree.names(folder) if name.startswith("vram_")]
-        name = attempt_or("?", tree.ask, "process " + pid, _command, tree, pid)
+        # Which the kernel has: a user decides how long a process's arguments look (PR_SET_MM_MAP).
+        name = attempt_or("?", tree.ask, "process " + pid, tree.text, "/proc/{}/comm".format(pid))
         vram = attempt(lambda f, ns: sum(tree.number(f + "/" + n) for n in ns), folder, files)
         found.append({"pid": int(pid), "name": name, "vram_bytes": vram})
     return found
-
-
-def _command(tree: Tree, pid: str) -> str:
-    """Return the name that the kernel has: a user decides how long a process's arguments look (PR_SET_MM_MAP)."""
-    text = tree.text("/proc/{}/stat".format(pid))
-    return text[text.index("(") + 1 : text.rindex(")")]
 
 
 def rocm_file(tree: Tree) -> str:

@@ -72,14 +72,10 @@ def _chosen(text: str, known: Optional[Sequence[str]]) -> Iterator[Record]:
     """Yield the records that have a high priority or hold one of the words."""
     lower = text.lower()
     present = None if known is None else [word for word in known if word in lower]  # few of hundreds
-    for line in text.split("\n"):
-        record = parse_record(line)
-        if record is not None and (record.priority <= ERROR or present is None or _holds(line.lower(), present)):
+    for record in filter(None, map(parse_record, text.split("\n"))):
+        message = record.message.lower()
+        if record.priority <= ERROR or present is None or any(word in message for word in present):
             yield record
-
-
-def _holds(line: str, words: Sequence[str]) -> bool:
-    return any(word in line for word in words)
 
 
 def ring(handle: int) -> Iterator[bytes]:

@@ -123,13 +123,7 @@ def _holds(text: str, pieces: Sequence[str], entry: Entry, drivers: Set[str]) ->
 
 def _names(head: str, driver: str) -> bool:
     """Return whether the head has the driver's name as a word: "nvme" in "nvme0:", and not "ice" in "device"."""
-    at = head.find(driver)
-    while at >= 0:
-        end = at + len(driver)
-        if not head[at - 1 : at].isalnum() and not head[end : end + 1].isalpha():
-            return True
-        at = head.find(driver, end)
-    return False
+    return re.search(r"(?<![^\W_])" + re.escape(driver) + r"(?![^\W\d_])", head) is not None
 
 
 def _allows(entry: Entry, message: str, priority: Optional[int]) -> bool:

@@ -52,7 +52,10 @@ class Folder:
 
     def look(self, name: str) -> Optional[os.stat_result]:
         """Return what stands under a name, a link as a link; None where there is nothing."""
-        return look(self.fd, name)
+        try:
+            return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
 
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
         """Open a regular file, never through a link. Unsafe for anything else."""
@@ -178,65 +181,47 @@ class Folder:
             time.sleep(0.2)
 
 
-def look(fd: int, name: str) -> Optional[os.stat_result]:
-    try:
-        return os.stat(name, dir_fd=fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
 def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
     """Open a folder by its absolute path; missing ones are made with the mode `make`. Raises Unsafe where a link is in
     the way that another user could have made, OSError where there is no such folder. `problem` says that other users
     can write on the way; with `strict` it is Unsafe, and nothing is made."""
     if not path.startswith("/"):
         raise Unsafe("{!r} is not an absolute path".format(path))
-    rest, links, problem = parts(path), 0, ""
-    fd, here = os.open("/", FOLDER), "/"
-    try:
-        while rest:
-            name = rest.pop(0)
-            if name == "..":
-                rest = parts(os.path.dirname(here)) + rest
-                fd, here = again(fd)
-                continue
-            parent, there = os.fstat(fd), os.path.join(here, name)
-            found = look(fd, name)
-            if found is None:
-                if strict and not closed(parent) and not sticky(parent):
-                    raise Unsafe(problem or open_to_others(here, parent))
-                if make is None:
-                    raise FileNotFoundError(2, "no such folder", there)
-                with suppress(FileExistsError):  # another process was faster: looked at as any other folder
-                    os.mkdir(name, make, dir_fd=fd)
-                rest.insert(0, name)
-                continue
-            if stat.S_ISLNK(found.st_mode):
-                if not closed(parent) or not trusted(found.st_uid):
-                    words = "{} is a link that another user could have made (its owner is {}): name the folder itself"
-                    raise Unsafe(words.format(there, who(found.st_uid)))
-                links += 1
-                if links > LINKS:
-                    raise OSError(40, "too many links", there)
-                rest = parts(os.path.join(here, os.readlink(name, dir_fd=fd))) + rest
-                fd, here = again(fd)
-                continue
-            inner = os.open(name, FOLDER, dir_fd=fd)
-            os.close(fd)
-            fd, now = inner, os.fstat(inner)
-            problem = problem or unsound(here, parent, there, now)
-            if strict and problem:
-                raise Unsafe(problem)
-            here = there
-        return Folder(fd, here, problem or ("" if closed(os.fstat(fd)) else open_to_others(here, os.fstat(fd))))
-    except BaseException:
-        os.close(fd)
-        raise
-
-
-def again(fd: int) -> Any:
-    os.close(fd)
-    return os.open("/", FOLDER), "/"
+    rest, links = parts(path), 0
+    here = Folder(os.open("/", FOLDER), "/", "")
+    while rest:
+        name = rest.pop(0)
+        parent, there = os.fstat(here.fd), os.path.join(here.path, name)
+        found = here.look(name)
+        if name == "..":
+            rest = parts(os.path.dirname(here.path)) + rest
+            here = Folder(os.open("/", FOLDER), "/", here.problem)
+        elif found is None:
+            if strict and not closed(parent) and not sticky(parent):
+                raise Unsafe(here.problem or open_to_others(here.path, parent))
+            if make is None:
+                raise FileNotFoundError(2, "no such folder", there)
+            with suppress(FileExistsError):  # another process was faster: looked at as any other folder
+                os.mkdir(name, make, dir_fd=here.fd)
+            rest.insert(0, name)
+        elif stat.S_ISLNK(found.st_mode):
+            if not closed(parent) or not trusted(found.st_uid):
+                words = "{} is a link that another user could have made (its owner is {}): name the folder itself"
+                raise Unsafe(words.format(there, who(found.st_uid)))
+            links += 1
+            if links > LINKS:
+                raise OSError(40, "too many links", there)
+            rest = parts(os.path.join(here.path, os.readlink(name, dir_fd=here.fd))) + rest
+            here = Folder(os.open("/", FOLDER), "/", here.problem)
+        else:
+            inner = here.down(name)
+            inner.problem = here.problem or unsound(here.path, parent, there, os.fstat(inner.fd))
+            if strict and inner.problem:
+                raise Unsafe(inner.problem)
+            here = inner
+    now = os.fstat(here.fd)
+    here.problem = here.problem or ("" if closed(now) else open_to_others(here.path, now))
+    return here
 
 
 def parts(path: str) -> List[str]:
@@ -306,17 +291,14 @@ def locks() -> Folder:
 
 def holder_of(inode: int) -> str:
     """Say who holds a lock, by /proc/locks: several file systems may have that inode number, so it is a hint."""
-    try:
-        with open("/proc/locks") as handle:
-            rows = [line.split() for line in handle]
-    except OSError:
-        rows = []
-    for row in rows:
-        if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(":{}".format(inode)):
-            try:
-                with open("/proc/{}/cmdline".format(row[4]), "rb") as handle:
-                    name = handle.read(60).replace(b"\0", b" ").decode("ascii", "replace").strip()
-                return "process {} ({}) of {}".format(row[4], name, who(os.stat("/proc/" + row[4]).st_uid))
-            except OSError:
-                return "process {}".format(row[4])
-    return "another process"
+    holder = "another process"
+    with suppress(OSError):
+        with open("/proc/locks") as table:
+            rows = [line.split() for line in table]
+        named = [row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(":{}".format(inode))]
+        for pid in named:
+            holder = "process {}".format(pid)
+            with open("/proc/{}/cmdline".format(pid), "rb") as handle:
+                name = handle.read(60).replace(b"\0", b" ").decode("ascii", "replace").strip()
+            return "{} ({}) of {}".format(holder, name, who(os.stat("/proc/" + pid).st_uid))
+    return holder

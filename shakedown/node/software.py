@@ -147,10 +147,7 @@ def read_containers(tree: Tree) -> Part:
     return dict.fromkeys(("engine", "version", "root", "images", "running"), reason)
 
 
-def parse_provider(name: str) -> Optional[tuple[str, int]]:
-    """Return ("bnxt_re", 34) for "libbnxt_re-rdmav34.so"; None for other files."""
-    named = re.fullmatch(r"lib(.+)-rdmav([0-9]+)\.so", name)
-    return (named[1], int(named[2])) if named else None
+_PROVIDER = re.compile(r"lib(.+)-rdmav([0-9]+)\.so")
 
 
 def parse_abi(library: bytes) -> int:
@@ -161,14 +158,6 @@ def parse_abi(library: bytes) -> int:
     return int(found[1])
 
 
-def parse_driver(lines: list[str]) -> str:
-    """Return the name after `driver` in a file of libibverbs.d."""
-    names = [line.split()[1] for line in lines if line.startswith("driver") and len(line.split()) > 1]
-    if not names:
-        raise Unreadable("malformed", "no driver line")
-    return names[0]
-
-
 def _library(tree: Tree) -> str:
     path = tree.first(*(folder + "/libibverbs.so.1" for folder in _PLACES["verbs"]))
     if path is None:
@@ -177,24 +166,35 @@ def _library(tree: Tree) -> str:
 
 
 def _providers(tree: Tree) -> list[Part]:
-    paths = [folder + "/" + name for folder in _PLACES["providers"] for name in tree.names_if_permitted(folder)]
+    """Describe the files such as libbnxt_re-rdmav34.so: provider and ABI."""
+    named = [
+        (folder + "/" + name, _PROVIDER.fullmatch(name))
+        for folder in _PLACES["providers"]
+        for name in tree.names_if_permitted(folder)
+    ]
     return [
         {
             "path": path,
-            "provider": provider[0],
-            "abi": provider[1],
+            "provider": provider[1],
+            "abi": int(provider[2]),
             "sha256": attempt(tree.ask, "sha256 " + path, lambda at: hashlib.sha256(tree.raw(at)).hexdigest(), path),
             "target": tree.target(path),
         }
-        for path, provider in ((path, parse_provider(os.path.basename(path))) for path in paths)
+        for path, provider in named
         if provider
     ]
 
 
 def _drivers(tree: Tree) -> dict[str, str]:
+    """Map the files of libibverbs.d to the name behind `driver`."""
     paths = [folder + "/" + name for folder in _PLACES["drivers"] for name in tree.names_if_permitted(folder)]
-    drivers = {path: attempt_or(None, lambda at: parse_driver(tree.lines(at)), path) for path in paths}
-    return {path: driver for path, driver in drivers.items() if driver}
+    found = {}
+    for path in paths:
+        rows = (line.split() for line in attempt_or([], tree.lines, path))
+        names = [words[1] for words in rows if words[:1] == ["driver"] and len(words) > 1]
+        if names:
+            found[path] = names[0]
+    return found
 
 
 def read_verbs(tree: Tree) -> Part:

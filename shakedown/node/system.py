@@ -140,12 +140,10 @@ def parse_table(lines: list[str]) -> list[list[str]]:
 
 def parse_limits(lines: list[str]) -> dict[str, str]:
     """Return the soft values of /proc/self/limits by item; memlock in kilobytes."""
-    found: dict[str, str] = {}
-    for item, label in _LIMITS.items():
-        for line in lines:
-            if line.startswith(label):
-                soft = line[len(label) :].split()[0]
-                found[item] = str(int(soft) // 1024) if item == "memlock" and soft.isdigit() else soft
+    rows = [(item, line, label) for item, label in _LIMITS.items() for line in lines if line.startswith(label)]
+    found = {item: line[len(label) :].split()[0] for item, line, label in rows}
+    if found.get("memlock", "").isdigit():
+        found["memlock"] = str(int(found["memlock"]) // 1024)
     return found
 
 
@@ -153,21 +151,15 @@ def effective_limits(lines: list[str], user: str, groups: list[str]) -> dict[str
     """Return what lines of limits.conf(5) give a user as soft limits. A line for the user beats a line for a group,
     which beats `*`; of equals the last wins. Root gets only what names root."""
     best: dict[str, tuple[int, Optional[str]]] = dict.fromkeys(_LIMITS, (0, None))
+    ranks = {} if user == "root" else {"*": 1, **dict.fromkeys(("@" + group for group in groups), 2)}
+    ranks[user] = 3
     for line in lines:
         words = line.split("#", 1)[0].split()
-        if len(words) < 4 or words[2] not in best or words[1] not in ("soft", "-"):
+        if len(words) < 4 or words[2] not in best or words[1] not in ("soft", "-") or words[0] not in ranks:
             continue
         domain, value = words[0], words[3]
-        if domain == user:
-            rank = 3
-        elif user != "root" and domain.startswith("@") and domain[1:] in groups:
-            rank = 2
-        elif user != "root" and domain == "*":
-            rank = 1
-        else:
-            continue
-        if rank >= best[words[2]][0]:
-            best[words[2]] = (rank, "unlimited" if value in ("-1", "infinity") else value)
+        if ranks[domain] >= best[words[2]][0]:
+            best[words[2]] = (ranks[domain], "unlimited" if value in ("-1", "infinity") else value)
     return {item: value for item, (_, value) in best.items()}
 
 

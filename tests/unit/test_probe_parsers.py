@@ -311,11 +311,18 @@ def test_small_parsers() -> None:
     assert system.family_of({"ID": "arch"}) == "other"
     assert rdma.mapped_ipv4("0000:0000:0000:0000:0000:ffff:c0a8:0105") == "192.168.1.5"
     assert rdma.mapped_ipv4("fe80:0000:0000:0000:0000:ffff:c0a8:0105") is None
-    assert software.parse_provider("libbnxt_re-rdmav34.so") == ("bnxt_re", 34)
-    assert software.parse_provider("libbnxt_re.so") is None
-    assert software.parse_driver(["# a provider of the NIC's maker", "driver bnxt_re"]) == "bnxt_re"
-    with pytest.raises(Unreadable, match="no driver line"):
-        software.parse_driver(["driver"])
+
+
+def test_providers_are_known_by_their_files_names_and_drivers_by_their_lines(tree: Tree, write: Write) -> None:
+    for name in ("libbnxt_re-rdmav34.so", "libbnxt_re.so", "x-rdmav3.so"):
+        write("/usr/local/lib/" + name, "")
+    write("/etc/libibverbs.d/a.driver", "# a provider of the NIC's maker\ndriver bnxt_re\ndriver other")
+    write("/etc/libibverbs.d/b.driver", "driver")
+    found = software.read_verbs(tree)
+    assert [(part["path"], part["provider"], part["abi"]) for part in found["providers"]] == [
+        ("/usr/local/lib/libbnxt_re-rdmav34.so", "bnxt_re", 34)
+    ]
+    assert found["drivers"] == {"/etc/libibverbs.d/a.driver": "bnxt_re"}
 
 
 def test_the_clock_is_steered_by_the_service_that_runs(tree: Tree, write: Write) -> None:

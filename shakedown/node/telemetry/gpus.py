@@ -11,11 +11,11 @@ import signal
 import time
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .. import gpu, pci, smi
 from ..known import KNOWN
-from ..tree import Part, Tree, Unreadable, attempt, explain, is_unreadable
+from ..tree import Part, Tree, Unreadable, attempt, explain
 from .machine import Source, Values, together
 
 _START_S = 20.0  # importing the package and asking it for the GPUs
@@ -164,9 +164,7 @@ def _field(metrics: Any, name: str) -> Any:
 
 
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
-# Channel -> files of a hwmon folder, the first that is there, and what one of their units is. temp2 is the junction
-# (hotspot), temp3 the memory.
-_HWMON: Dict[str, Tuple[List[str], float]] = _AMDSMI["hwmon"]
+_HWMON: List[str] = list(_AMDSMI["hwmon"])  # channels
 _FILES: Dict[str, str] = _AMDSMI["files"]
 _RAS = {"ras_correctable": "ce", "ras_uncorrectable": "ue"}
 
@@ -178,7 +176,6 @@ class Gpus(Source):
         super().__init__(tree)
         self.library = Library(tree)
         self._folders = {device.name: pci.DEVICES + "/" + device.name for device in gpu.functions(tree)}
-        self._readings = {bdf: self._of_sysfs(folder) for bdf, folder in self._folders.items()}
         self._throttled: Dict[Tuple[str, str], float] = {}
         self._before: Dict[str, Tuple[float, Any]] = {}  # when, and the accumulators then
         self._turn = 0
@@ -186,18 +183,10 @@ class Gpus(Source):
         names = ["gpu/%s/%s" % (bdf, channel) for bdf in self._folders for channel in channels]
         self.groups[tuple(names)] = self._values
 
-    def _of_sysfs(self, folder: str) -> Dict[str, Callable[[], Any]]:
-        tree = self._tree
-        readings: Dict[str, Callable[[], Any]] = {}
-        monitors = ["%s/hwmon/%s" % (folder, name) for name in tree.names(folder + "/hwmon")]
-        for channel, (names, unit) in _HWMON.items():
-            paths = ["%s/%s" % (monitor, name) for monitor in monitors for name in names]
-            readable = (path for path in paths if not is_unreadable(attempt(tree.number, path)))
-            wanted = next(readable, "%s/hwmon/*/%s" % (folder, names[0]))
-            readings[channel] = partial(lambda path, unit: tree.number(path) * unit, wanted, unit)
-        for channel, name in _FILES.items():
-            readings[channel] = partial(tree.number, folder + "/" + name)
-        return readings
+    def _of_sysfs(self, folder: str, channel: str) -> float:
+        if channel in _HWMON:
+            return gpu.hwmon(self._tree, folder, channel)
+        return self._tree.number(folder + "/" + _FILES[channel])
 
     def _values(self) -> Values:
         with_ras = self._turn % _RAS_EVERY == 0
@@ -207,9 +196,10 @@ class Gpus(Source):
         found: Values = {}
         for bdf, folder in self._folders.items():
             answer = answers.get(bdf, {})
-            for channel, reading in self._readings[bdf].items():
+            for channel in (*_HWMON, *_FILES):
                 value = answer.get(channel)
-                found["gpu/%s/%s" % (bdf, channel)] = attempt(reading) if value is None else value
+                own = attempt(self._of_sysfs, folder, channel) if value is None else value
+                found["gpu/%s/%s" % (bdf, channel)] = own
             for reason, value in self._throttle(bdf, answer, now).items():
                 found["gpu/%s/throttle_%s_s" % (bdf, reason)] = value
             if with_ras:
