@@ -77,6 +77,7 @@ class Setting:
     waits = False  # whether reading it may wait for a device
     step = "file"  # how a target is put back: a kind of operations/atomic.py
     absent: Optional[str] = None  # the value of a node that has nothing of the kind; None: that is not known
+    whole = False  # whether its reading is what `running` returns, without what is persisted
 
     def __init__(self, name: str, **entry: Any) -> None:
         """Take an entry. `name`: in the desired state's `tuning`, and of its findings."""
@@ -130,9 +131,10 @@ class Setting:
 
     def part(self, tree: Tree, boot: NextBoot) -> Any:
         """Return the reading, as the node state has it at `place`."""
-        return {"running": attempt(self.running, tree), "persisted": attempt(self.at_boot, boot)}
+        running = attempt(self.running, tree)
+        return running if self.whole else {"running": running, "persisted": attempt(self.at_boot, boot)}
 
-    def running(self, tree: Tree) -> str:
+    def running(self, tree: Tree) -> Any:
         """Return the value now; where targets differ all their values, which no desired state wants."""
         found = self.read(tree, "")
         if not found:
@@ -164,15 +166,11 @@ class FileSetting(Setting):
         return {path: chosen(text) for path, text in texts.items()}
 
     def make(self, tree: Tree, detail: str, value: str) -> None:
-        refused = [path for path in self.paths(tree, detail) if not self.put(tree, path, self.raw(value))]
+        paths, raw = self.paths(tree, detail), self.raw(value)
+        differ = [path for path in paths if attempt_or(None, lambda at: chosen(tree.text(at)), path) != raw]
+        refused = [path for path in differ if is_unreadable(attempt(write, tree, path, raw))]
         if refused:
-            raise Failed("; ".join("{} does not take {}".format(path, self.raw(value)) for path in refused))
-
-    def put(self, tree: Tree, path: str, raw: str) -> bool:
-        """Write what differs; False where the file does not take it."""
-        if attempt_or(None, lambda: chosen(tree.text(path))) == raw:
-            return True
-        return not is_unreadable(attempt(write, tree, path, raw))
+            raise Failed("; ".join("{} does not take {}".format(path, raw) for path in refused))
 
 
 class CpuSetting(FileSetting):
@@ -195,10 +193,9 @@ class CpuSetting(FileSetting):
 class IdleState(CpuSetting):
     """C2: its reading is the number of CPUs whose idle state is not disabled."""
 
-    def part(self, tree: Tree, boot: NextBoot) -> Any:
-        return attempt(self.enabled, tree)
+    whole = True
 
-    def enabled(self, tree: Tree) -> int:
+    def running(self, tree: Tree) -> int:
         """Count the CPUs. Unreadable without CPUs, or where one answers neither 0 nor 1."""
         found = self.read(tree, "")
         if not found:
@@ -215,10 +212,9 @@ class IdleState(CpuSetting):
 class Governor(CpuSetting):
     """The frequency governor: its reading maps each governor to its number of CPUs."""
 
-    def part(self, tree: Tree, boot: NextBoot) -> Any:
-        return attempt(self.counts, tree)
+    whole = True
 
-    def counts(self, tree: Tree) -> Dict[str, int]:
+    def running(self, tree: Tree) -> Dict[str, int]:
         governors = list(self.read(tree, "").values())
         return {governor: governors.count(governor) for governor in dict.fromkeys(governors)}
 
@@ -254,10 +250,9 @@ class RegisterSetting(Setting):
 class AccessControl(RegisterSetting):
     """PCIe ACS: its reading is the list of functions with any control on."""
 
-    def part(self, tree: Tree, boot: NextBoot) -> Any:
-        return attempt(self.enabled, tree)
+    whole = True
 
-    def enabled(self, tree: Tree) -> List[str]:
+    def running(self, tree: Tree) -> List[str]:
         """Return the functions (BDF); the other bits of the register say something else."""
         return [target.split()[0] for target, word in self.read(tree, "").items() if int(word, 16) & ACS_CONTROLS]
 
@@ -318,16 +313,11 @@ class ModuleSetting(Setting):
         return {detail: "loaded" if tree.exists("/sys/module/" + detail) else "absent"}
 
     def make(self, tree: Tree, detail: str, value: str) -> None:
-        message = run([tree.tool("modprobe"), detail])
-        if message is not None:
-            raise Failed(message)
-
-
-def run(words: List[str]) -> Optional[str]:
-    """Run a tool; its last words where it fails, else None."""
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    message = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return None if done.returncode == 0 else message or "{} ended with {}".format(words[0], done.returncode)
+        tool = tree.tool("modprobe")
+        done = subprocess.run([tool, detail], stdin=subprocess.DEVNULL, capture_output=True)
+        if done.returncode:
+            words = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise Failed(words or "{} ended with {}".format(tool, done.returncode))
 
 
 def write(tree: Tree, path: str, raw: str) -> None:

@@ -284,7 +284,7 @@ seen = watch()
 for action, name in (("add", "eth0"), ("move", "ens1")):
     properties = {"DEVPATH_OLD": "/devices/0000:62:00.0/net/eth0"} if action == "move" else {}
     seen._event(action, "net", udev.Device(name, "/sys/devices/0000:62:00.0/net/" + name, properties))
-assert "/sys/devices/0000:62:00.0/net/eth0" not in seen._known["net"], "a list would show that it has gone"
+assert "/sys/devices/0000:62:00.0/net/eth0" not in seen._known, "a list would show that it has gone"
 seen.close(time.monotonic())
 """
     wanted = ["<6>0000:62:00.0: uevent add net eth0", "<6>0000:62:00.0: uevent move net ens1"]

@@ -10,12 +10,13 @@ import os
 import signal
 import time
 from functools import partial
+from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any, Dict, List, Optional, Tuple
 
 from .. import gpu, pci, smi
 from ..known import KNOWN
-from ..tree import Part, Tree, Unreadable, attempt, explain
+from ..tree import Part, Tree, Unreadable, attempt, explain, is_unreadable
 from .machine import Source, Values, together
 
 _START_S = 20.0  # importing the package and asking it for the GPUs
@@ -52,28 +53,21 @@ class Library:
 
     def ask(self, with_ras: bool) -> Dict[str, Dict[str, Any]]:
         """Return the channels that have a value, by the GPU's BDF. Empty where the library does not answer."""
+        found: Dict[str, Dict[str, Any]] = {}
         if self.reason is not None:
-            return {}
+            return found
         try:
             self._pipe.send(with_ras)
-            if not self._pipe.poll(self._deadline):
-                raise Unreadable("timed out", "amdsmi: no answer in %g s" % self._deadline)
-            gpus, error, self.cpu_s = self._pipe.recv()
+            if self._pipe.poll(self._deadline):
+                found, self.reason, self.cpu_s = self._pipe.recv()
+            else:
+                self.reason = Unreadable("timed out", "amdsmi: no answer in %g s" % self._deadline).as_part()
         except (OSError, EOFError):
-            self._end(Unreadable("failed", "amdsmi: its process died").as_part())
-            return {}
-        except Unreadable as problem:
-            self._end(problem.as_part())
-            return {}
+            self.reason = Unreadable("failed", "amdsmi: its process died").as_part()
         self._deadline = _ANSWER_S
-        if error:
-            self._end(error)
-        found: Dict[str, Dict[str, Any]] = gpus
+        if self.reason is not None:
+            self.close()
         return found
-
-    def _end(self, reason: Part) -> None:
-        self.reason = reason
-        self.close()
 
     def close(self) -> None:
         """End the process; one that the kernel does not let die is not waited for."""
@@ -87,8 +81,9 @@ class Library:
 def lower_priority() -> None:
     """Take nice 19, the idle class of the disk scheduler, and SCHED_IDLE: a three-hundredth of a CPU that has other
     work. What the kernel refuses stays as it was."""
-    for change in (lambda: os.nice(19), _idle_disk, lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))):
-        attempt(change)
+    attempt(os.nice, 19)
+    attempt(_idle_disk)
+    attempt(os.sched_setscheduler, 0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def _idle_disk() -> None:
@@ -111,14 +106,12 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
         handles, module = gpus.handles, gpus.module
     except Exception as problem:
         error = explain(problem).as_part()
-    lowered = False
-    while True:
+    for turn in count():
         with_ras = pipe.recv()  # raises EOFError when the sampler has gone
         found = {bdf: _reported(module, handle, with_ras) for bdf, handle in handles.items()}
         pipe.send((found, error, time.process_time()))
-        if not lowered:
+        if turn == 0:
             lower_priority()
-            lowered = True
 
 
 def _reported(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
@@ -135,18 +128,17 @@ def _reported(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
             value = next((reading for reading in readings if reading is not None), None)
             if value is not None:
                 found[channel] = value
-        turns = _field(metrics, "accumulation_counter")
-        counts = {reason: _field(metrics, name) for reason, name in _RESIDENCY.items()}
-        if turns is not None and any(count is not None for count in counts.values()):
-            found["residency"] = [turns, {reason: count for reason, count in counts.items() if count is not None}]
-        elif _field(metrics, "indep_throttle_status") is not None:
-            status = _field(metrics, "indep_throttle_status")
+        turns, status = _field(metrics, "accumulation_counter"), _field(metrics, "indep_throttle_status")
+        read = {reason: _field(metrics, name) for reason, name in _RESIDENCY.items()}
+        counts = {reason: number for reason, number in read.items() if number is not None}
+        if turns is not None and counts:
+            found["residency"] = [turns, counts]
+        elif status is not None:
             found["status"] = [reason for reason, mask in _MASKS.items() if status & mask]
     if with_ras:
-        count = attempt(smi.ecc_totals, module, handle)
-        if "correctable_count" in count:
-            found["ras_correctable"] = count["correctable_count"]
-            found["ras_uncorrectable"] = count["uncorrectable_count"]
+        totals = attempt(smi.ecc_totals, module, handle)
+        if not is_unreadable(totals):
+            found["ras_correctable"], found["ras_uncorrectable"] = (totals[key + "_count"] for key in _KINDS)
     return found
 
 
@@ -166,6 +158,7 @@ def _field(metrics: Any, name: str) -> Any:
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
 _HWMON: List[str] = list(_AMDSMI["hwmon"])  # channels
 _FILES: Dict[str, str] = _AMDSMI["files"]
+_KINDS = ("correctable", "uncorrectable")
 _RAS = {"ras_correctable": "ce", "ras_uncorrectable": "ue"}
 
 

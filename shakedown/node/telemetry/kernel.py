@@ -17,7 +17,7 @@ import struct
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .. import udev
 from ..children import run_tool
@@ -35,14 +35,12 @@ _BATCH = 2000  # records at a time, so that a storm does not keep the sampler fr
 class Window:
     """Records of the job's window: "<priority>[seconds since boot] message"; "#" begins the sampler's own lines."""
 
-    def __init__(self, path: str, limit: int = LIMIT) -> None:
+    def __init__(self, path: str, limit: int, begin: float, wall: float, source: str) -> None:
         self.unreadable: Optional[Unreadable] = None
         self._limit = limit
         self._size = 0
         self._beyond = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-    def _begins(self, begin: float, wall: float, source: str) -> None:
         self._say("# begin monotonic=%.6f wall=%.6f source=%s" % (begin, wall, source))
 
     def close(self, end: float) -> None:
@@ -72,13 +70,12 @@ class KernelLog(Window):
     """`handle`: of /dev/kmsg at the window's begin; None where `reason` says why there is none."""
 
     def __init__(self, path: str, handle: Optional[int], reason: str, tree: Tree, begin: float, wall: float) -> None:
-        super().__init__(path)
+        super().__init__(path, LIMIT, begin, wall, "journal" if handle is None else "kmsg")
         self._handle = handle
         self._reason = reason
         self._tree = tree
         self._wall = wall
         self._next: Optional[int] = None  # sequence number
-        self._begins(begin, wall, "kmsg" if handle is not None else "journal")
         text = None if handle is None else attempt(kernel_messages, tree)
         if isinstance(text, str):
             records = map(parse_record, text.split("\n"))
@@ -174,14 +171,13 @@ class Devices(Window):
     interfaces without hardware are left out, as containers make and remove them all the time."""
 
     def __init__(self, path: str, tree: Tree, begin: float, wall: float, interface: Optional[str]) -> None:
-        super().__init__(path, DEVICES_LIMIT)
-        self._begins(begin, wall, "kernel")
+        super().__init__(path, DEVICES_LIMIT, begin, wall, "kernel")
         self._tree = tree
         self._interface = interface
         self._minute, self._counts = begin, dict.fromkeys((ERROR, _NOTICE), 0)
         self._errors, self._lost = 0, False
         self.handles: Dict[Any, Callable[[Any], bool]] = {}
-        self._known: Dict[str, Dict[str, udev.Device]] = {}  # subsystem -> path -> device
+        self._known: Dict[str, Tuple[str, udev.Device]] = {}  # path -> subsystem, device
         self._carriers: Dict[str, bool] = {}
         if not tree.live:
             self.unreadable = Unreadable("missing", "a recorded tree has no events")
@@ -247,18 +243,17 @@ class Devices(Window):
     def _head(self, path: str, driver: Optional[str] = None) -> str:
         """Return driver and PCI function of a device, as the kernel names the device in its log."""
         function = next(reversed(_ADDRESS.findall(path)), "")
-        every = (found for found in self._known.get("pci", {}).values() if found.name == function)
+        every = (found for subsystem, found in self._known.values() if (subsystem, found.name) == ("pci", function))
         driver = driver or next((found.properties.get("DRIVER") for found in every), None)
         return " ".join(filter(None, (driver, function))) or "virtual"
 
     def _note(self, action: str, subsystem: str, device: udev.Device) -> None:
         """Keep the list of devices as it is now."""
-        known = self._known.setdefault(subsystem, {})
-        known.pop("/sys" + device.properties.get("DEVPATH_OLD", ""), None)  # it has another name now
+        self._known.pop("/sys" + device.properties.get("DEVPATH_OLD", ""), None)  # it has another name now
         if action == "remove":
-            known.pop(device.path, None)
+            self._known.pop(device.path, None)
         elif action in _QUIET:
-            known[device.path] = device
+            self._known[device.path] = (subsystem, device)
         if subsystem == "net" and action in ("add", "remove"):
             self._carriers.pop(device.name, None)
             self._carriers.update({device.name: False} if action == "add" else {})
@@ -278,12 +273,12 @@ class Devices(Window):
         if not isinstance(name, str) or self._carriers.get(name, running) == running:
             return
         self._carriers[name] = running
-        path = next((path for path, found in self._known.get("net", {}).items() if found.name == name), "")
+        path = next((path for path, known in self._known.items() if (known[0], known[1].name) == ("net", name)), "")
         words = "has its carrier again" if running else "lost its carrier"
         self._write(_NOTICE if running else ERROR, "%s %s: link %s" % (self._head(path), name, words))
 
-    def _listed(self) -> Dict[str, Dict[str, udev.Device]]:
-        return {name: {found.path: found for found in udev.devices(self._tree, name)} for name in SUBSYSTEMS}
+    def _listed(self) -> Dict[str, Tuple[str, udev.Device]]:
+        return {found.path: (name, found) for name in SUBSYSTEMS for found in udev.devices(self._tree, name)}
 
     def _running(self) -> Dict[str, bool]:
         every = self._tree.psutil.net_if_stats()
@@ -292,12 +287,10 @@ class Devices(Window):
     def _compare(self) -> None:
         """List the devices again, and write down how they differ from what the events said."""
         self._say("# lost an unknown number of events")
-        before, now = self._known, self._listed()
-        for subsystem in SUBSYSTEMS:
-            old, new = before.get(subsystem, {}), now[subsystem]
-            for path in [*(old.keys() - new.keys()), *(new.keys() - old.keys())]:
-                action = "remove" if path in old else "add"
-                self._event(action, subsystem, old.get(path) or new[path], "(seen in the list)")
+        before, now = dict(self._known), self._listed()
+        for path in [*sorted(before.keys() - now.keys()), *sorted(now.keys() - before.keys())]:
+            subsystem, device = before.get(path) or now[path]
+            self._event("remove" if path in before else "add", subsystem, device, "(seen in the list)")
         for name, running in self._running().items():
             self._link(name, running)
 
