@@ -179,16 +179,13 @@ def _drives(tree: Tree) -> Iterator[Tuple[Part, Optional[str]]]:
         model = attempt(lambda at: tree.text(at + "/vendor") + " " + tree.text(at + "/model"), folder)
         own = tree.link_name(folder + "/subsystem") not in _DISKS["virtual_drivers"] and not _is_virtual(str(model))
         part = {"name": name, "kind": "disk" if own else "virtual", "model": model}
-        yield dict(part, serial=attempt(_serial, tree, folder)), "/dev/" + name if own else None
+        # Vital product data, page 0x80: the number stands behind four bytes.
+        serial = attempt(lambda at: tree.raw(at, 256)[4:].decode("ascii", "replace").strip("\0 "), folder + "/vpd_pg80")
+        yield dict(part, serial=serial), "/dev/" + name if own else None
 
 
 def _is_virtual(model: str) -> bool:
     return any(word in model.lower() for word in _DISKS["virtual_models"])
-
-
-def _serial(tree: Tree, folder: str) -> str:
-    """Return the serial number of a SCSI or SATA disk: its vital product data, page 0x80, behind four bytes."""
-    return tree.raw(folder + "/vpd_pg80", 256)[4:].decode("ascii", "replace").strip("\0 ")
 
 
 def read_drives(tree: Tree) -> List[Part]:

@@ -17,6 +17,7 @@ import psutil
 from . import pci
 from .boot import setting_at_boot
 from .children import run_tool
+from .known import KNOWN
 from .rdma import ERROR_NAME
 from .tree import Part, Tree, Unreadable, attempt, attempt_or, explain, is_unreadable
 from .udev import devices
@@ -27,12 +28,6 @@ _SET_STATS = 1
 _NAME_LENGTH = 32
 # "[3]: rx_discards", "rx3_dropped", "rx-3.errors", "rx_queue_3_drops": one of many queues.
 _QUEUE = re.compile(r"^\[\d+\]:?\s*|(?<=rx)[-_]?(?:queue[-_])?\d+|(?<=tx)[-_]?(?:queue[-_])?\d+|(?<=^ch)\d+")
-
-
-def parse_names(block: bytes) -> list[str]:
-    """Return the names of ETHTOOL_GSTRINGS: 32 bytes for one, ended by NUL."""
-    rows = (block[at : at + _NAME_LENGTH] for at in range(0, len(block), _NAME_LENGTH))
-    return [row.split(b"\0", 1)[0].decode("ascii", "replace").strip() for row in rows]
 
 
 def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
@@ -63,12 +58,12 @@ def statistics(interface: str) -> dict[str, int]:
         room = bytes(count * _NAME_LENGTH)
         names = _ethtool(handle, interface, struct.pack("=III", _GSTRINGS, _SET_STATS, count) + room)
         values = _ethtool(handle, interface, struct.pack("=II", _GSTATS, count) + bytes(count * 8))
-    return error_counters(parse_names(names[12:]), list(struct.unpack("={}Q".format(count), values[8:])))
+    rows = struct.iter_unpack("={}s".format(_NAME_LENGTH), names[12:])  # each ended by NUL
+    words = [row.partition(b"\0")[0].decode("ascii", "replace").strip() for (row,) in rows]
+    return error_counters(words, list(struct.unpack("={}Q".format(count), values[8:])))
 
 
 _UP = 0x1
-_NETWORKD = ("/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network")
-_MANAGER = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")
 
 
 def read_routes(tree: Tree) -> list[Part]:
@@ -131,17 +126,14 @@ class PersistedMtu:
         self.unit = unit
         self.known: dict[str, str] = {}
         self.closed: Optional[str] = None
-        for folder in _NETWORKD:
-            self._take(tree, folder, "match.name", ("link.mtubytes", "network.mtubytes"))
-        for folder in _MANAGER:
-            self._take(tree, folder, "connection.interface-name", ("ethernet.mtu", "802-3-ethernet.mtu"))
-        self._take(tree, "/etc/sysconfig/network-scripts", ".device", (".mtu",))
+        for row in KNOWN["interfaces"]["mtu"]:
+            self._take(tree, *row)
         folder = "/etc/network/interfaces.d"
         for path in ["/etc/network/interfaces"] + [folder + "/" + name for name in tree.names_if_permitted(folder)]:
             for name, value in parse_ifupdown(attempt_or([], tree.lines, path)).items():
                 self.known.setdefault(name, value)
 
-    def _take(self, tree: Tree, folder: str, name_key: str, mtu_keys: tuple[str, ...]) -> None:
+    def _take(self, tree: Tree, folder: str, name_key: str, *mtu_keys: str) -> None:
         files = attempt(tree.names, folder)
         if is_unreadable(files):
             self.closed = folder

@@ -55,8 +55,12 @@ def candidates(text: str, known: Optional[Sequence[str]]) -> Tuple[List[Record],
     """Return the records of /dev/kmsg that may report a fault, in their order, and how many more there were. `known`:
     words of `words()`. A storm of one message leaves room for the others, and the worst come first."""
     found: Dict[str, List[Record]] = {}
-    left_out = 0
-    for record in _chosen(text, known):
+    left_out, lower = 0, text.lower()
+    present = None if known is None else [word for word in known if word in lower]  # few of hundreds
+    for record in filter(None, map(parse_record, text.split("\n"))):
+        message = record.message.lower()
+        if record.priority > ERROR and present is not None and not any(word in message for word in present):
+            continue
         alike = found.setdefault(form(record.message), [])
         if len(alike) >= FIRST + LAST:
             del alike[FIRST]
@@ -66,16 +70,6 @@ def candidates(text: str, known: Optional[Sequence[str]]) -> Tuple[List[Record],
     every.sort(key=lambda record: (max(record.priority, ERROR), -record.number))  # the worst and the newest
     left_out += max(0, len(every) - KEPT)
     return sorted(every[:KEPT]), left_out
-
-
-def _chosen(text: str, known: Optional[Sequence[str]]) -> Iterator[Record]:
-    """Yield the records that have a high priority or hold one of the words."""
-    lower = text.lower()
-    present = None if known is None else [word for word in known if word in lower]  # few of hundreds
-    for record in filter(None, map(parse_record, text.split("\n"))):
-        message = record.message.lower()
-        if record.priority <= ERROR or present is None or any(word in message for word in present):
-            yield record
 
 
 def ring(handle: int) -> Iterator[bytes]:

@@ -29,9 +29,7 @@ def sha256(data: bytes) -> str:
 
 def contents(folder: str) -> List[Tuple[str, str]]:
     """Return (relative path, sha256) of every file below a folder but the seal."""
-    paths: List[str] = []
-    for base, _, names in os.walk(folder):
-        paths.extend(os.path.join(base, name)[len(folder) + 1 :] for name in names)
+    paths = [os.path.join(base, name)[len(folder) + 1 :] for base, _, names in os.walk(folder) for name in names]
     return [(path, sha256(read(folder, path))) for path in paths if path != "SEAL"]
 
 

@@ -185,17 +185,13 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
 
     ecc = attempt(ecc_totals, amdsmi, handle)
     return {
-        "model": attempt(of, "amdsmi_get_gpu_asic_info", "market_name"),
+        **{name: attempt(of, *way) for name, way in _AMDSMI["described"].items()},
         "serial": attempt(lambda: serial(str(of("amdsmi_get_gpu_asic_info", "asic_serial")))),
         "vram_bytes": attempt(memory, "amdsmi_get_gpu_memory_total"),
         "vram_used_bytes": attempt(memory, "amdsmi_get_gpu_memory_usage"),
-        "compute_partition": attempt(of, "amdsmi_get_gpu_compute_partition"),
-        "memory_partition": attempt(of, "amdsmi_get_gpu_memory_partition"),
-        "driver": attempt(of, "amdsmi_get_gpu_driver_info", "driver_version"),
         "firmware": attempt(_firmware, amdsmi, handle),
         "ecc_correctable": attempt(pick, ecc, "correctable_count"),
         "ecc_uncorrectable": attempt(pick, ecc, "uncorrectable_count"),
-        "pcie_replays": attempt(of, "amdsmi_get_pcie_info", "pcie_metric", "pcie_replay_count"),
         "temperature_c": attempt(temperature),
         "power_w": attempt(_power, amdsmi, handle),
         "xgmi_links": attempt(lambda: of("amdsmi_get_gpu_xgmi_link_status", "status").count("U")),

@@ -158,13 +158,6 @@ def parse_abi(library: bytes) -> int:
     return int(found[1])
 
 
-def _library(tree: Tree) -> str:
-    path = tree.first(*(folder + "/libibverbs.so.1" for folder in _PLACES["verbs"]))
-    if path is None:
-        raise Unreadable("missing", "libibverbs.so.1")
-    return path
-
-
 def _providers(tree: Tree) -> list[Part]:
     """Describe the files such as libbnxt_re-rdmav34.so: provider and ABI."""
     named = [
@@ -198,7 +191,8 @@ def _drivers(tree: Tree) -> dict[str, str]:
 
 
 def read_verbs(tree: Tree) -> Part:
-    library = attempt(_library, tree)
+    path = tree.first(*(folder + "/libibverbs.so.1" for folder in _PLACES["verbs"]))
+    library = path or Unreadable("missing", "libibverbs.so.1").as_part()
     return {
         "library": library,
         "abi": attempt(tree.ask, "abi", lambda: parse_abi(tree.raw(pick(library)))),

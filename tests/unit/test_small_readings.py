@@ -119,6 +119,16 @@ def test_a_programs_own_json_is_no_record_of_the_kernel(line: str) -> None:
     assert record.message == line and record.priority is None
 
 
+def test_the_statistics_of_an_interface_have_the_drivers_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [
+        struct.pack("=IIQI", 0, 0, 1, 3),
+        bytes(12) + b"".join(name.ljust(32, b"\0") for name in (b"rx_errors", b" tx_packets", b"x" * 28 + b"_err")),
+        struct.pack("=II3Q", 0, 0, 7, 8, 9),
+    ]
+    monkeypatch.setattr(interfaces, "_ethtool", lambda *_: answers.pop(0))
+    assert interfaces.statistics("ens1") == {"rx_errors": 7, "x" * 28 + "_err": 9}
+
+
 @pytest.mark.parametrize(("present", "count"), [(0, 5), (1, 0), (0, 0)])
 def test_an_interface_without_statistics_says_so(monkeypatch: pytest.MonkeyPatch, present: int, count: int) -> None:
     def call(handle: Any, interface: str, command: bytes) -> bytes:

@@ -108,34 +108,25 @@ class Rates(Source):
                 path = "%s/%s/ports/1/counters/%s" % (rdma.CLASS, device.name, counter)
                 name = "rdma/%s/%s_bytes" % (device.name, word)
                 self.add(name, partial(lambda path: _WORDS * tree.number(path), path))
-        self._interfaces = {
-            "net/%s/%s_bytes" % (name, word): (name, field)
-            for name in interfaces(tree, used)
-            for word, field in (("rx", "bytes_recv"), ("tx", "bytes_sent"))
-        }
-        self.groups[tuple(self._interfaces)] = self._bytes
-
-    def _bytes(self) -> Values:
-        counters = io_counters(self._tree)
-        return {channel: of_interface(counters, *field) for channel, field in self._interfaces.items()}
+        fields = {"rx_bytes": "bytes_recv", "tx_bytes": "bytes_sent"}
+        names = ["net/%s/%s" % (name, counter) for name in interfaces(tree, used) for counter in fields]
+        self.groups[tuple(names)] = partial(io_counters, tree, names, fields)
 
 
-def io_counters(tree: Tree) -> Any:
-    """Return psutil's counters by interface, of this network namespace."""
-    return tree.psutil.net_io_counters(pernic=True, nowrap=False)
+def io_counters(tree: Tree, names: List[str], fields: Dict[str, str]) -> Values:
+    """Return counters "net/<interface>/<counter>" of this network namespace. `fields`: psutil's name of a counter."""
+    every, found = tree.psutil.net_io_counters(pernic=True, nowrap=False), {}
+    for name in names:
+        _, interface, counter = name.split("/")
+        missing = Unreadable("missing", "interface " + interface).as_part()
+        found[name] = getattr(every[interface], fields[counter]) if interface in every else missing
+    return found
 
 
-def of_interface(counters: Any, name: str, field: str) -> Any:
-    """Return a counter, or the unreadable part that has the reason."""
-    if is_unreadable(counters):
-        return counters
-    missing = Unreadable("missing", "interface " + name).as_part()
-    return getattr(counters[name], field) if name in counters else missing
-
-
-class Errors(Source):
-    """The error counters of each device, added up; those that rise are reported by name. Some drivers ask the device
-    for each of them, so they are read less often than bytes."""
+class Counters(Source):
+    """The error counters of each device, added up; those that rise are reported by name. And the counts of congestion
+    of the RDMA devices that have them, and of interfaces whose driver reports priority flow control. Some drivers ask
+    the device for each of them, so they are read less often than bytes."""
 
     every = 5
 
@@ -144,12 +135,22 @@ class Errors(Source):
         self._files = {
             "rdma/" + device.name: rdma.error_files(tree, device.name) for device in devices(tree, "infiniband")
         }
-        self._interfaces = interfaces(tree, used)
-        every = [*self._files, *("net/" + name for name in self._interfaces)]
-        self.groups[tuple(device + "/errors" for device in every)] = self._totals
+        names = interfaces(tree, used)
+        self._errors = {"net/" + name: ["net/%s/%s" % (name, counter) for counter in _NET_ERRORS] for name in names}
+        self.groups[tuple(device + "/errors" for device in (*self._files, *self._errors))] = self._totals
         self._known: Dict[str, int] = {}
         self._risen: List[Values] = []
         self._reported = 0
+        for device in (found.name for found in devices(tree, "infiniband")):
+            folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
+            there = tree.names_if_permitted(folder)
+            for channel, counter in [(channel, name) for channel, every in COUNTERS.items() for name in every]:
+                if counter in there:
+                    self.add("rdma/%s/%s" % (device, channel), partial(tree.number, folder + "/" + counter))
+        for interface in names if tree.live else ():
+            pauses = attempt(_pauses, interface)
+            if not is_unreadable(pauses):
+                self.groups[tuple(pauses)] = partial(_pauses, interface)
 
     def risen(self) -> List[Values]:
         """Return the changes since the last call."""
@@ -161,10 +162,9 @@ class Errors(Source):
             device: {counter: attempt(self._tree.number, path) for counter, path in files.items()}
             for device, files in self._files.items()
         }
-        counters = attempt(io_counters, self._tree)
-        for name in self._interfaces:
-            net = "net/" + name
-            readings[net] = {net + "/" + key: of_interface(counters, name, field) for key, field in _NET_ERRORS.items()}
+        names = [name for group in self._errors.values() for name in group]
+        counters = together(names, partial(io_counters, self._tree, names, _NET_ERRORS))
+        readings.update({net: {name: counters[name] for name in group} for net, group in self._errors.items()})
         return {device + "/errors": self._sum(device, values) for device, values in readings.items()}
 
     def _sum(self, device: str, values: Dict[str, Any]) -> Any:
@@ -178,26 +178,6 @@ class Errors(Source):
         if known:
             return sum(known.values())
         return next(iter(values.values()), Unreadable("missing", device + ": it has no error counter").as_part())
-
-
-class Congestion(Source):
-    """Counts of the RDMA devices that have them, and of interfaces whose driver reports priority flow control."""
-
-    every = 5
-
-    def __init__(self, tree: Tree, interfaces: List[str]) -> None:
-        super().__init__(tree)
-        for device in (found.name for found in devices(tree, "infiniband")):
-            folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
-            there = tree.names_if_permitted(folder)
-            for channel, names in COUNTERS.items():
-                for name in names:
-                    if name in there:
-                        self.add("rdma/%s/%s" % (device, channel), partial(tree.number, folder + "/" + name))
-        for interface in interfaces if tree.live else ():
-            pauses = attempt(_pauses, interface)
-            if not is_unreadable(pauses):
-                self.groups[tuple(pauses)] = partial(_pauses, interface)
 
 
 def _pauses(interface: str) -> Values:

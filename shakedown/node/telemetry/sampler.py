@@ -20,10 +20,9 @@ import traceback
 from typing import Any, Dict, List, Optional, Set
 
 from ..tree import Tree, attempt_or, is_unreadable
-from . import machine
 from .gpus import Gpus, lower_priority
 from .kernel import Devices, KernelLog
-from .machine import Machine, Source, rounded, together
+from .machine import Counters, Machine, Rates, Source, rounded, together
 
 LIMIT = 4 << 20  # bytes: 8 GPUs and 8 NICs fill it in about two hours at 2 s
 _RESERVE = 64 << 10  # for the last lines, and for reports of counters and readings
@@ -111,14 +110,8 @@ class Sampler:
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._output = Output(os.path.join(folder, "telemetry.jsonl"))
         self._gpus = Gpus(tree)
-        self._errors = machine.Errors(tree, interface)
-        self._sources: List[Source] = [
-            Machine(tree),
-            self._gpus,
-            machine.Rates(tree, interface),
-            self._errors,
-            machine.Congestion(tree, machine.interfaces(tree, interface)),
-        ]
+        self._counters = Counters(tree, interface)
+        self._sources: List[Source] = [Machine(tree), self._gpus, Rates(tree, interface), self._counters]
         self._channels = [name for source in self._sources for name in source.names]
         self._reported: Set[str] = set()
         self._turn = 0
@@ -174,7 +167,7 @@ class Sampler:
         self._turn += 1
         self._output.sample({"t": round(now, 3), "v": [rounded(values.get(name)) for name in self._channels]})
         self._tell_unreadable(now, values)
-        for risen in self._errors.risen():
+        for risen in self._counters.risen():
             self._output.tell(dict({"kind": "risen", "t": round(now, 3)}, **risen))
         self._keep_cost()
 
