@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from sqlalchemy import select
 
 from shakedown.catalogue import advice
 from shakedown.desired.models import Benchmark
@@ -22,7 +23,9 @@ from shakedown.gates.judgement import judge
 from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.jobs.launch import LaunchPlan, run_folders
 from shakedown.jobs.plan import make_plan
-from shakedown.ledger.entry import entry_of
+from shakedown.ledger import schema
+from shakedown.ledger.compared import keep
+from shakedown.ledger.store import open_ledger
 from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.logs.mad import MOST_ROWS, MOST_TEXT, Figure, Results, Step, read, read_report
 from shakedown.logs.mad import REPORT as PERF
@@ -342,7 +345,7 @@ def test_nobody_is_sent_to_the_end_of_a_log_that_is_not_whole() -> None:
     assert remedy("15 of 78 bytes") == advice("incomplete")
 
 
-def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> None:
+def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = RunDirectory.create("20260101T000000-aaaaaa", tmp_path)
     kept = []
     for name, file, text in (("leader.log", "leader.log", log()), (PERF, "perf.csv", REPORT)):
@@ -364,8 +367,11 @@ def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> N
     assert set(judged().values()) == {Verdict.OK}
     times = {"started_at": "2026-01-01T00:00:00+00:00", "finished_at": "2026-01-01T01:00:00+00:00"}
     record = RunRecord(run_id=directory.path.name, inventory="r.py", desired_digest="0" * 64, jobs=[job], **times)
-    kept_figures = entry_of(record, {}, directory, {job.name: evidence}).figures
-    assert {row["metric"] for row in kept_figures} >= {"tokens_per_gpu"} and all(row["unit"] for row in kept_figures)
+    monkeypatch.setenv("SHAKEDOWN_LEDGER", str(tmp_path / "ledger.sqlite"))
+    assert keep(directory, record, {}, {job.name: evidence}) == ""
+    with open_ledger().reading() as connection:
+        measured = {row.metric: row.unit for row in connection.execute(select(schema.figures)).all()}
+    assert "tokens_per_gpu" in measured and all(measured.values())
     assert judged(stopped="n: killed")["ran_to_its_end"] is Verdict.FAIL
     assert judged(exit_codes={})["exit_codes"] is Verdict.UNKNOWN
     assert judged(logs={})["report"] is Verdict.UNKNOWN
