@@ -289,16 +289,22 @@ def locks() -> Folder:
         os.umask(mask)
 
 
+def holder_pid(place: str) -> str:
+    """Return the process that holds the lock of a file whose place (device and inode) in /proc/locks ends so."""
+    with suppress(OSError), open("/proc/locks") as handle:
+        rows = [line.split() for line in handle]
+        return next((row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(place)), "")
+    return ""
+
+
 def holder_of(inode: int) -> str:
-    """Say who holds a lock, by /proc/locks: several file systems may have that inode number, so it is a hint."""
-    holder = "another process"
-    with suppress(OSError):
-        with open("/proc/locks") as table:
-            rows = [line.split() for line in table]
-        named = [row[4] for row in rows if len(row) > 5 and row[1] == "FLOCK" and row[5].endswith(":{}".format(inode))]
-        for pid in named:
-            holder = "process {}".format(pid)
-            with open("/proc/{}/cmdline".format(pid), "rb") as handle:
-                name = handle.read(60).replace(b"\0", b" ").decode("ascii", "replace").strip()
-            return "{} ({}) of {}".format(holder, name, who(os.stat("/proc/" + pid).st_uid))
-    return holder
+    """Say who holds a lock. Several file systems may have that inode number, so it is a hint."""
+    pid = holder_pid(":{}".format(inode))
+    if not pid:
+        return "another process"
+    try:
+        with open("/proc/{}/cmdline".format(pid), "rb") as handle:
+            name = handle.read(60).replace(b"\0", b" ").decode("ascii", "replace").strip()
+        return "process {} ({}) of {}".format(pid, name, who(os.stat("/proc/" + pid).st_uid))
+    except OSError:
+        return "process {}".format(pid)

@@ -63,7 +63,8 @@ def test_each_source_gives_the_image_the_tag_that_it_has_in_the_inventory(
     wish = Wish(image, sources, "docker", None, 3, 60, 60, None)
     host: Any = SimpleNamespace(name="a", log_styled=lambda words, **_how: None)
     state: Any = State()
-    assert registries._pull(state, host, wish, Manifest("sha256:" + "1" * 64, 5))
+    monkeypatch.setattr(registries, "ask", lambda *_arguments: Manifest("sha256:" + "1" * 64, 5))
+    assert registries.fetch(state, host, wish)
     named = image.tagged if image.tag else None
     assert [document["tagged"] for document in sent] == [named, named]
 

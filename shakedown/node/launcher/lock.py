@@ -23,10 +23,11 @@ import socket
 import stat
 import struct
 import time
-from typing import Optional, Set, Tuple
+from contextlib import suppress
+from typing import BinaryIO, Optional, Set, Tuple, Union
 
 from .. import safe_files
-from ..safe_files import Busy, locks, who
+from ..safe_files import Busy, holder_pid, locks, who
 from . import folder, processes
 from .processes import kernel_text
 
@@ -36,44 +37,31 @@ _LOOK_S = 0.5  # for a connection to a holder's socket whose queue is full
 
 
 class Lock:
-    """The node, as long as the descriptor is open. `note` is what the run's owner should know of it."""
+    """The node, as long as what is held is open. `note` is what the run's owner should know of it."""
 
-    def __init__(self, held: int, listener: Optional[socket.socket] = None, note: str = "") -> None:
+    def __init__(self, held: Union[socket.socket, BinaryIO], note: str = "") -> None:
         self._held = held
-        self._listener = listener
         self.note = note
 
     def fileno(self) -> int:
         """Return the descriptor that is the lock."""
-        return self._held
+        return self._held.fileno()
 
     def drain(self) -> None:
         """Let go of who has looked at an ordinary user's lock, so that the next who looks finds room in the queue."""
-        for _ in range(_DRAIN if self._listener else 0):
-            try:
-                self._listener.accept()[0].close()  # type: ignore[union-attr]
-            except OSError:
-                return
+        if isinstance(self._held, socket.socket):
+            with suppress(OSError):
+                for _ in range(_DRAIN):
+                    self._held.accept()[0].close()
 
     def release(self) -> None:
         """Let go of the node; twice is once."""
-        if self._listener is not None:
-            self._listener.close()
-        elif self._held >= 0:
-            os.close(self._held)
-        self._held, self._listener = -1, None
+        self._held.close()
 
 
 def take(run_id: str) -> Lock:
     """Take the node. Raises Busy, whose text says who holds the node and since when, Unsafe, OSError."""
     return _take_as_root(run_id) if os.geteuid() == 0 else _take_as_user()
-
-
-def peer(connection: socket.socket) -> Tuple[int, int]:
-    """Return process id and user id of the other end, by the kernel's word."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", credentials)
-    return pid, uid
 
 
 # -- root ------------------------------------------------------------------------------------------------------------
@@ -82,17 +70,13 @@ def peer(connection: socket.socket) -> Tuple[int, int]:
 def _take_as_root(run_id: str) -> Lock:
     place, (path, record) = locks(), _roots_files()
     try:
-        held = place.lock(os.path.basename(path), 0)
+        held = os.fdopen(place.lock(os.path.basename(path), 0), "rb")
     except Busy:
         raise Busy(_roots_run(record) + _remedy(path, record)) from None
     about = {"run_id": run_id, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
-    try:
-        place.write(os.path.basename(record), json.dumps(about).encode())
-    except OSError:
-        os.close(held)
-        raise
+    place.write(os.path.basename(record), json.dumps(about).encode())
     other = _bound_by()
-    return Lock(held, note="%s holds this node too, which disturbs what both measure" % other if other else "")
+    return Lock(held, "%s holds this node too, which disturbs what both measure" % other if other else "")
 
 
 def _roots_files() -> Tuple[str, str]:
@@ -120,18 +104,15 @@ def _remedy(path: str, record: str) -> str:
 
 
 def _root_holds() -> Optional[str]:
-    """Return root's run, for users who may not open its lock. The kernel lists every lock, by device and inode."""
+    """Return root's run, for users who may not open its lock."""
     path, record = _roots_files()
     try:
         about = os.lstat(path)
     except OSError:
         return None
-    if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):
-        return None
     place = "%02x:%02x:%d" % (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
-    lines = map(str.split, kernel_text("/proc/locks").splitlines())
-    held = any(words[1] == "FLOCK" and place in words for words in lines if len(words) > 5)
-    return _roots_run(record) if held else None
+    is_lock = about.st_uid == 0 and stat.S_ISREG(about.st_mode)
+    return _roots_run(record) if is_lock and holder_pid(place) else None
 
 
 # -- ordinary users --------------------------------------------------------------------------------------------------
@@ -156,7 +137,7 @@ def _take_as_user() -> Lock:
     if root:
         server.close()
         raise Busy(root)
-    return Lock(server.fileno(), server)
+    return Lock(server)
 
 
 def _bound_by() -> Optional[str]:
@@ -165,7 +146,8 @@ def _bound_by() -> Optional[str]:
     looking.settimeout(_LOOK_S)
     try:
         looking.connect(_address())
-        pid, uid = peer(looking)
+        credentials = looking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, _ = struct.unpack("3i", credentials)  # by the kernel's word
     except OSError:
         # No listener: it is not bound, or its holder hides. /proc/net/unix knows the name, not whose it is.
         return _hidden_holder()
