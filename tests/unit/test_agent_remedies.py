@@ -186,7 +186,7 @@ def test_device_files_get_their_mode_and_keep_a_record(tmp_path: Path) -> None:
         ("/dev/infiniband/uverbs0", "0600 root"),
     ]
     (tmp_path / "state").mkdir(mode=0o755)
-    remedies.make(Tree(str(tmp_path)), change, str(tmp_path / "state"))
+    remedies.make(change, str(tmp_path / "state"))
     opened = (tmp_path / "dev/infiniband/uverbs0").stat()
     assert (stat.S_IMODE(opened.st_mode), opened.st_uid) == (0o666, 0), "and it keeps its owner"
     assert stat.S_IMODE(Path("/etc/passwd").stat().st_mode) == 0o644, "no link is followed"

@@ -10,7 +10,7 @@ import json
 import os
 import stat
 import time
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from shakedown.common.text import file_name
 
@@ -34,14 +34,18 @@ def put_back(document: Did, tree: Tree, findings: List[Any], builtin: List[str],
     wanted = [finding for finding in findings if is_safe(finding)]
     if not wanted or document["agent"]["remedy"] != "safe":
         return []
+    per_day = document["agent"]["remedies_per_day"]
     try:
-        held = locks().lock("files.lock", PATIENCE_S)  # an operation of the controller may be at it
-    except (Busy, Unsafe, OSError) as error:
-        return [{"finding": finding.name, "did": "", "left": reason(error)} for finding in wanted]
-    try:
-        return list(_repairs(document, tree, wanted, builtin, state))
-    finally:
-        os.close(held)
+        with os.fdopen(locks().lock("files.lock", PATIENCE_S), "rb"):  # an operation of the controller may be at it
+            dates = past(state, time.time())
+            repairs = [_repair(finding, tree, dates, per_day, builtin, state) for finding in wanted]
+    except (Busy, Failed, Unsafe, OSError) as error:  # how often that was may be too often
+        return [_done(finding, left=reason(error)) for finding in wanted]
+    return [done for done in repairs if done]
+
+
+def _done(finding: Any, did: str = "", left: str = "") -> Did:
+    return {"finding": finding.name, "did": did, "left": left}
 
 
 def is_safe(finding: Any) -> bool:
@@ -55,33 +59,22 @@ def is_safe(finding: Any) -> bool:
     )
 
 
-def _repairs(document: Did, tree: Tree, wanted: List[Any], builtin: List[str], state: str) -> Iterator[Did]:
-    now = time.time()
+def _repair(
+    finding: Any, tree: Tree, dates: Dict[str, List[float]], per_day: int, builtin: List[str], state: str
+) -> Optional[Did]:
+    done = dates.setdefault(finding.name, [])
     try:
-        dates = past(state, now)
-    except (Failed, Unsafe, OSError) as error:  # how often that was may be too often
-        for finding in wanted:
-            yield {"finding": finding.name, "did": "", "left": reason(error)}
-        return
-    for finding in wanted:
-        done = dates.setdefault(finding.name, [])
-        try:
-            before = changes(tree, finding.remedy, builtin)
-            if not before:
-                continue  # it runs: what differs is what the next boot has
-            if len(done) >= document["agent"]["remedies_per_day"]:
-                left = "the agent put it back {} times within a day and leaves it for a person".format(len(done))
-                yield {"finding": finding.name, "did": "", "left": left}
-                continue
-            done.append(now)
-            sound(state, 0o755).write(REMEDIED, json.dumps(dates).encode(), 0o600)
-            yield {
-                "finding": finding.name,
-                "did": "; ".join(make(tree, change, state) for change in before),
-                "left": "",
-            }
-        except (Failed, Unsafe, OSError, ValueError, KeyError) as error:
-            yield {"finding": finding.name, "did": "", "left": reason(error)}
+        before = changes(tree, finding.remedy, builtin)
+        if not before:
+            return None  # it runs: what differs is what the next boot has
+        if len(done) >= per_day:
+            words = "the agent put it back {} times within a day and leaves it for a person"
+            return _done(finding, left=words.format(len(done)))
+        done.append(time.time())
+        sound(state, 0o755).write(REMEDIED, json.dumps(dates).encode(), 0o600)
+        return _done(finding, did="; ".join(make(change, state) for change in before))
+    except (Failed, Unsafe, OSError, ValueError, KeyError) as error:
+        return _done(finding, left=reason(error))
 
 
 def reason(error: BaseException) -> str:
@@ -91,21 +84,19 @@ def reason(error: BaseException) -> str:
 def past(state: str, now: float) -> Dict[str, List[float]]:
     """Return when each finding was repaired within a day. Raises Failed for a damaged record, Unsafe, OSError."""
     try:
-        content = sound(state).read_own(REMEDIED, LIMIT)
-    except FileNotFoundError:
-        content = None
-    try:
-        record = json.loads((content or b"{}").decode())
+        record = json.loads((sound(state, 0o755).read_own(REMEDIED, LIMIT) or b"{}").decode())
         return {name: [at for at in dates if now - DAY_S < at <= now] for name, dates in record.items()}
     except (ValueError, TypeError, AttributeError):
         raise Failed("{}/{} is damaged: remove it".format(state, REMEDIED)) from None
 
 
-class Change:
+class Change(NamedTuple):
     """One value that runs and is another than wanted."""
 
-    def __init__(self, setting: str, steps: List[Tuple[str, str, str]], words: str, apply: Any) -> None:
-        self.setting, self.steps, self.words, self.apply = setting, steps, words, apply
+    setting: str
+    steps: List[Tuple[str, str, str]]
+    words: str
+    apply: Callable[[], None]
 
 
 def changes(tree: Tree, remedy: Any, builtin: List[str]) -> List[Change]:
@@ -185,7 +176,7 @@ def group_of(gid: int) -> str:
         return str(gid)
 
 
-def make(tree: Tree, change: Change, state: str) -> str:
+def make(change: Change, state: str) -> str:
     """Record what stands there, and change it. Raises Failed, Unsafe, OSError."""
     records = sound(os.path.join(state, BEFORE), 0o700)
     name = file_name(change.setting) + ".json"

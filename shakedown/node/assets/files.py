@@ -203,9 +203,14 @@ def unpack(job: Dict[str, Any], interpreter: str) -> None:
     beside = ".new-{}".format(os.urandom(8).hex())
     os.mkdir(beside, 0o755, dir_fd=home.fd)
     try:
-        for name, data in files_of(job):
-            put_below(home.down(beside), name, data)
         path = os.path.join(home.path, beside)
+        for name, data in files_of(job):
+            file = os.path.abspath(os.path.join(path, name))
+            if not file.startswith(path + os.sep):
+                raise Unsafe("{!r} is not a path in the program".format(name))
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            with open(file, "xb") as handle:
+                handle.write(data)
         # By the very Python that will read it.
         words = [interpreter, "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "."]
         subprocess.run(words, cwd=path, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -218,19 +223,6 @@ def unpack(job: Dict[str, Any], interpreter: str) -> None:
     for name in home.names():
         if name != job["digest"] and re.match(r"[0-9a-f]{64}$|\.new-[0-9a-f]{16}$", name):
             home.remove_tree(name)
-
-
-def put_below(folder: Folder, name: str, data: bytes) -> None:
-    *above, last = name.split("/")
-    for part in above:
-        if part in ("", ".", ".."):
-            raise Unsafe("{!r} is not a path in the program".format(name))
-        if folder.look(part) is None:
-            os.mkdir(part, 0o755, dir_fd=folder.fd)
-        folder = folder.down(part)
-    fd = folder.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    with os.fdopen(fd, "wb") as handle:
-        handle.write(data)
 
 
 def install(job: Dict[str, Any]) -> None:
