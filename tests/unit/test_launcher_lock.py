@@ -482,7 +482,7 @@ def test_only_a_request_of_this_run_renews_its_lease(
 
 def test_the_sampler_is_told_of_the_end_while_it_runs_and_only_then(tmp_path: Path) -> None:
     """Its last sample is of the end. One that has died, or never began, is not waited for."""
-    own = sampling.Sampler(str(tmp_path), {})
+    own = sampling.Sampler(str(tmp_path), None, subprocess.Popen)
     own.stop(lambda: pytest.fail("none was begun"))
     with subprocess.Popen(["sleep", "60"]) as child:
         own._process = child

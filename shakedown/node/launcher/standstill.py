@@ -32,6 +32,7 @@ _TEXT = 16 << 10  # characters of one file of /proc, or of one thread's stacks
 _STACKS = 256 << 10  # characters of a process's stacks
 _FILES = 256  # names in the answer
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+_TORCHRUN = re.compile(r"\0(RANK|WORLD_SIZE)=([0-9]{1,8})(?![^\0])")  # of an environment
 _ESTABLISHED = "01"  # net/tcp_states.h
 _RAS = ("127.0.0.1", 28028)  # NCCL_RAS_ADDR's default: each job's RAS threads listen there, on loopback alone
 _RAS_S = 3.0  # for its answer: any user of the node may listen there, and say a byte now and then
@@ -43,19 +44,19 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     until = time.monotonic() + SECONDS
     hang = folder.below(path, FOLDER)
     _forget(hang)
-    found = sorted(processes.members(mark, watchdog), key=lambda process: process.pid)
-    ranks = [(process, _environment(process.pid)) for process in found[:_PROCESSES]]
-    names = {process: "%d" % _inner(process.pid) for process, _ in ranks}
-    listening = [process for process, _ in ranks if _listens(hang, process.pid, names[process])]
+    every = sorted(processes.members(mark, watchdog), key=lambda process: process.pid)
+    found = every[:_PROCESSES]
+    names = {process: "%d" % _inner(process.pid) for process in found}
+    listening = [process for process in found if _listens(hang, process.pid, names[process])]
     signalled = time.time()
     for process in listening:
         processes.send(process, _ASK)
     _ask_nccl(hang)
-    documents = [_about(process, environment) for process, environment in ranks]
+    documents = [_about(process) for process in found]
     for process in listening:
         processes.send(process, _STACK)
     ras = _ras()
-    program = _py_spy([process for process, _ in ranks])
+    program = _py_spy(found)
     for document in documents:
         if program and time.monotonic() < until - 3:
             document["stacks"] = _spied(program, document["pid"])
@@ -66,10 +67,10 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
         time.sleep(0.1)
     late = [name for name in wanted if not _has(hang, name)]
     seconds = round(time.monotonic() - until + SECONDS, 3)
-    _write(hang, "node.json", {"processes": len(found), "ras": ras, "at": signalled, "seconds": seconds, "late": late})
+    _write(hang, "node.json", {"processes": len(every), "ras": ras, "at": signalled, "seconds": seconds, "late": late})
     written = [name for name in sorted(hang.names()) if _NAME.fullmatch(name)]
     files = ["%s/%s" % (FOLDER, name) for name in written if not name.endswith((".pipe", ".partial"))]
-    return {"files": files[:_FILES], "late": late, "processes": len(found)}
+    return {"files": files[:_FILES], "late": late, "processes": len(every)}
 
 
 def _forget(hang: Folder) -> None:
@@ -82,16 +83,17 @@ def _forget(hang: Folder) -> None:
                 hang.remove(name)
 
 
-def _about(process: processes.Process, environment: Dict[str, str]) -> Dict[str, Any]:
+def _about(process: processes.Process) -> Dict[str, Any]:
     now = processes.read(process.pid)
     root = "/proc/%d/" % process.pid
+    torchrun = dict(_TORCHRUN.findall("\0" + kernel_text(root + "environ", 1 << 20)))
     return {
         "pid": process.pid,
         "inner_pid": _inner(process.pid),
         "command": process.command,
         "state": now.state if now else "gone",
-        "rank": _number(environment.get("RANK")),
-        "world_size": _number(environment.get("WORLD_SIZE")),
+        "rank": int(torchrun["RANK"]) if "RANK" in torchrun else None,
+        "world_size": int(torchrun["WORLD_SIZE"]) if "WORLD_SIZE" in torchrun else None,
         "wchan": kernel_text(root + "wchan", _TEXT),
         "kernel_stack": kernel_text(root + "stack", _TEXT),
         "status": kernel_text(root + "status", _TEXT),
@@ -104,16 +106,6 @@ def _thread(root: str, name: str) -> Dict[str, Any]:
     task = root + "task/" + name + "/"
     line = kernel_text(task + "stat", _TEXT)
     return {"tid": name, "state": line.rpartition(")")[2].split()[:1], "wchan": kernel_text(task + "wchan", _TEXT)}
-
-
-def _environment(pid: int) -> Dict[str, str]:
-    """Return what torchrun gave a rank; empty where it may not be read."""
-    pairs = [entry.partition("=") for entry in kernel_text("/proc/%d/environ" % pid, 1 << 20).split("\0")]
-    return {name: value for name, _, value in pairs if name in ("RANK", "WORLD_SIZE")}
-
-
-def _number(text: Optional[str]) -> Optional[int]:
-    return int(text) if text and text.isdigit() and len(text) < 9 else None
 
 
 def _status(pid: int) -> Dict[str, str]:

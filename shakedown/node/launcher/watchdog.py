@@ -51,7 +51,8 @@ class Watchdog:
         self._survivors: List[str] = []
         self._cleanup_errors: List[str] = []
         self._children: Dict[int, "subprocess.Popen[bytes]"] = {}
-        self._sampler = sampling.Sampler(path, job)
+        self._leader: Optional["subprocess.Popen[bytes]"] = None
+        self._sampler = sampling.Sampler(path, job.get("sampler"), self._start)
         self._marks: List[Tuple[int, float]] = []  # (bytes in the leader's log, when it had them)
         self._renewed = time.monotonic()
         self._umask = os.umask(0o077)
@@ -88,10 +89,10 @@ class Watchdog:
         self._wait(lambda: self._go)
         if self._ending:
             return
-        self._sampler.start(self._environment())
+        self._sampler.start(self._job["mark"])
         self._started = time.monotonic()
         try:
-            leader = self._start(
+            self._leader = leader = self._start(
                 self._job["command"],
                 folder.LEADER_LOG,
                 self._environment(),
@@ -104,7 +105,7 @@ class Watchdog:
             return
         self._enter(RUNNING)
         self._wait(lambda: leader.poll() is not None)
-        self._note_exit(leader)
+        self._note_exit()
         if not self._ending:
             self._enter(STOPPING)
 
@@ -123,8 +124,7 @@ class Watchdog:
         self._sampler.stop(lambda: self._turn() or self._out_of_time(began))  # type: ignore[func-returns-value]
         left += processes.end(lambda: self._sampler.own(self._members()), 0.0, _KILL_S, self._turn)
         self._survivors = [str(process) for process in left]
-        for leader in self._children.values():
-            self._note_exit(leader)
+        self._note_exit()
         for argv in self._job["cleanup"]:
             error = self._run(argv, "cleanup.log", _CLEANUP_S)
             if error:
@@ -188,14 +188,14 @@ class Watchdog:
         except OSError:
             return ""
 
-    def _note_exit(self, leader: "subprocess.Popen[bytes]") -> None:
-        if leader.poll() is not None and self._exited is None and self._started is not None:
-            self._exit_code, self._exited = leader.returncode, time.monotonic()
+    def _note_exit(self) -> None:
+        if self._leader is not None and self._leader.poll() is not None and self._exited is None:
+            self._exit_code, self._exited = self._leader.returncode, time.monotonic()
 
     def _members(self) -> List[processes.Process]:
         for child in self._children.values():
             child.poll()
-        processes.reap_orphans([*self._children, *self._sampler.pids()])
+        processes.reap_orphans(list(self._children))
         return processes.members(self._job["mark"], os.getpid())
 
     def _of_the_job(self) -> List[processes.Process]:
