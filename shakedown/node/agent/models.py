@@ -26,29 +26,6 @@ _REQUIRED = object()
 __path__ = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "desired")]
 
 
-class Unreadable:
-    """A reading that could not be taken."""
-
-    def __init__(self, unreadable: str, detail: str = "") -> None:
-        self.unreadable, self.detail = unreadable, detail
-
-    @classmethod
-    def model_validate(cls, part: Dict[str, str]) -> Unreadable:
-        return cls(**part)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Unreadable) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.unreadable, self.detail))
-
-    def __str__(self) -> str:
-        return "unreadable ({}{})".format(self.unreadable, ": " + self.detail if self.detail else "")
-
-
-NOT_READ = Unreadable("failed", "the probe that took this state did not read it")
-
-
 def is_unreadable(reading: Any) -> bool:
     return isinstance(reading, Unreadable)
 
@@ -99,6 +76,23 @@ class Model(dict):  # type: ignore[type-arg]  # of Python 3.8
 
 
 BaseModel = Model
+
+
+class Unreadable(Model):
+    """A reading that could not be taken."""
+
+    unreadable: str
+    detail: str = Field("")  # type: ignore[assignment]
+
+    @classmethod
+    def model_validate(cls, part: Dict[str, str]) -> Unreadable:
+        return cls(**part)
+
+    def __str__(self) -> str:
+        return "unreadable ({}{})".format(self.unreadable, ": " + self.detail if self.detail else "")
+
+
+NOT_READ = Unreadable(unreadable="failed", detail="the probe that took this state did not read it")
 
 
 def as_json(value: Any) -> str:

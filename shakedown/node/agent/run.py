@@ -171,12 +171,8 @@ def as_login(tree: Tree, state: Part, user: str) -> None:
 
 def may_open(device: Part, user: str, groups: List[str]) -> bool:
     """Return whether a user may read and write a device: the kernel takes owner, group or mode, the first that fits."""
-    mode = int(device["mode"], 8)
-    if device["owner"] == user:
-        return mode & 0o600 == 0o600
-    if device["group"] in groups:
-        return mode & 0o060 == 0o060
-    return mode & 0o006 == 0o006
+    shift = 6 if device["owner"] == user else 3 if device["group"] in groups else 0
+    return int(device["mode"], 8) >> shift & 0o6 == 0o6
 
 
 def report(document: Dict[str, Any], findings: List[Any], verdict: str, problem: str, began: float) -> Dict[str, Any]:
@@ -258,13 +254,11 @@ def main(evaluate: Evaluate, worst: Worst, arguments: Optional[List[str]] = None
     words = sys.argv[1:] if arguments is None else arguments
     os.umask(0o022)
     try:
-        held = locks().lock("agent.lock", 0)
+        with os.fdopen(locks().lock("agent.lock", 0), "rb"):
+            return check(dict(zip(words[::2], words[1::2])), evaluate, worst)
     except Busy as error:
         print("<5>another check is under way: {}".format(error))
         return BUSY
     except (Unsafe, OSError) as error:
         print("<3>no check: {}".format(reason(error)))
         return 1
-    code = check(dict(zip(words[::2], words[1::2])), evaluate, worst)
-    os.close(held)
-    return code

@@ -17,7 +17,7 @@ from functools import partial
 from http.client import HTTPException
 from typing import Any, Dict, Optional
 
-from shakedown.node.assets.lease import sole
+from shakedown.node.assets.lease import leftovers, sole
 from shakedown.node.assets.part import BLOCK, Wanted
 from shakedown.node.assets.web import Redirects, public
 from shakedown.node.assets.words import Failure, persist, run_script, say
@@ -29,23 +29,14 @@ WAIT_S = 0.5  # before another try
 LOCK = ".shakedown.lock"
 
 
-class Clock:
-    """The time that is left for all of it."""
-
-    def __init__(self, seconds: float) -> None:
-        self.end, self.seconds = time.monotonic() + seconds, seconds
-
-    def left(self) -> float:
-        return self.end - time.monotonic()
-
-    def check(self, name: str) -> None:
-        if self.left() <= 0:
-            raise Failure("time", "{}: the download did not end within {:.0f} s".format(name, self.seconds))
-
-
 def broken(file: Wanted, words: object) -> Failure:
     """Return the failure of a connection; another try may get further."""
     return Failure("transport", "{}: {}".format(file.name, words))
+
+
+def in_time(file: Wanted, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise Failure("time", "{}: the download did not end in time".format(file.name))
 
 
 def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> Any:
@@ -100,9 +91,9 @@ def resumable(file: Wanted, fd: int) -> Optional[str]:
     return validator if validator or file.sha256 else None
 
 
-def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
+def fetch(file: Wanted, stall_s: float, deadline: float, room: int) -> None:
     """Try once, from where the last try broke. Failure when the file is not complete at the end."""
-    clock.check(file.name)
+    in_time(file, deadline)
     fd = file.open_part()
     with os.fdopen(fd, "r+b") as handle:
         validator = resumable(file, fd)
@@ -120,7 +111,7 @@ def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
             wanted = file.size if file.size is not None else whole
             handle.seek(begin)
             handle.truncate()
-            receive(file, answer, handle, clock, wanted, room)
+            receive(file, answer, handle, deadline, wanted, room)
             handle.flush()
             os.fsync(fd)
         have = os.fstat(fd).st_size
@@ -128,11 +119,11 @@ def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
         raise broken(file, "the connection ended after {} of {} bytes".format(have, wanted))
 
 
-def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Optional[int], room: int) -> None:
+def receive(file: Wanted, answer: Any, handle: Any, deadline: float, wanted: Optional[int], room: int) -> None:
     """Write what comes: no more than was said, and never the room that is to be left."""
     shown = time.monotonic()
     while True:
-        clock.check(file.name)
+        in_time(file, deadline)
         try:
             block = answer.read1(BLOCK)
         except (OSError, HTTPException) as error:
@@ -172,7 +163,7 @@ def free(folder: Folder) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-def work(job: Dict[str, Any], folder: Folder, clock: Clock) -> None:
+def work(job: Dict[str, Any], folder: Folder, deadline: float) -> None:
     files = [Wanted(folder, file) for file in job["files"]]
     missing = [file for file in files if not file.recorded() and not file.looked_at()]
     stall_s, tries, spare = job["stall_s"], job["tries"], job["room_bytes"]
@@ -181,21 +172,21 @@ def work(job: Dict[str, Any], folder: Folder, clock: Clock) -> None:
         words = "{} bytes are needed and {} to be left, {} are free in {}"
         raise Failure("space", words.format(room, spare, free(folder), folder.path))
     for file in missing:
-        left = file.left_by_others()
+        left = [name for name in leftovers(folder, file.parts) if name != file.part]
         if left:
             words = "{}: runs on other nodes have left {}, removed when the file is whole"
             say(words.format(file.name, ", ".join(left)))
-        persist(partial(fetch, file, stall_s, clock, spare), tries, WAIT_S, file.have)
+        persist(partial(fetch, file, stall_s, deadline, spare), tries, WAIT_S, file.have)
         file.finish()
         for name in left:
             folder.remove_tree(name)
 
 
 def main(job: Dict[str, Any]) -> None:
-    clock = Clock(job["timeout_s"])
+    deadline = time.monotonic() + job["timeout_s"]
     folder = walk(job["folder"], 0o777)
-    with sole(folder, LOCK, "download-" + key_of(folder, ""), clock.left(), folder.path):
-        work(job, folder, clock)
+    with sole(folder, LOCK, "download-" + key_of(folder, ""), job["timeout_s"], folder.path):
+        work(job, folder, deadline)
 
 
 if __name__ == "__main__":

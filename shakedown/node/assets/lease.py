@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 from shakedown.node.assets.words import say
 from shakedown.node.owners import trusted
@@ -140,6 +140,17 @@ def sole(folder: Folder, name: str, local: str, seconds: float, where: str) -> I
     finally:
         lease.release()
         os.close(held)
+
+
+def here() -> str:
+    """Return this node's name as a part of a file's name."""
+    return "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in socket.gethostname())[:60]
+
+
+def leftovers(folder: Folder, beginning: str) -> List[str]:
+    """Return what runs of this user or root have left, by name. Another user's could take for ever to remove."""
+    found = {name: folder.look(name) for name in folder.names() if name.startswith(beginning)}
+    return [name for name, about in found.items() if about is not None and trusted(about.st_uid)]
 
 
 def put_aside(folder: Folder, name: str, dead: Dict[str, Any]) -> None:

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 import stat
 from contextlib import suppress
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
+from shakedown.node.assets.lease import here
 from shakedown.node.assets.words import Failure, say
 from shakedown.node.data import record, recorded
-from shakedown.node.owners import trusted
 from shakedown.node.safe_files import Folder, Unsafe
 
 BLOCK = 1 << 20
@@ -29,8 +28,7 @@ class Wanted:
         self.sha256: Optional[str] = file.get("sha256")
         self.size: Optional[int] = file.get("size")
         self.parts = ".{}.part".format(self.name)
-        node = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in socket.gethostname())
-        self.part = "{}-{}-{}".format(self.parts, node[:60], os.geteuid())
+        self.part = "{}-{}-{}".format(self.parts, here(), os.geteuid())
 
     def open_part(self) -> int:
         """Open the part if no other user has ever been able to write it, else make a new one."""
@@ -89,17 +87,14 @@ class Wanted:
         """Check a file that another process put there; it is never overwritten. False where there is none."""
         if self.folder.look(self.name) is None:
             return False
-        fd = self.folder.open(self.name, os.O_RDONLY)
-        try:
-            self.keep(fd, self.check(fd))
-        finally:
-            os.close(fd)
+        with os.fdopen(self.folder.open(self.name, os.O_RDONLY), "rb") as handle:
+            self.keep(handle.fileno(), self.check(handle.fileno()))
         return True
 
     def finish(self) -> None:
         """Read the part, and give its name to what was read."""
         fd = self.open_part()
-        try:
+        with os.fdopen(fd, "rb"):
             try:
                 digest = self.check(fd)
             except Failure:
@@ -112,8 +107,6 @@ class Wanted:
             self.give_name(fd)
             self.folder.sync()
             self.keep(fd, digest)
-        finally:
-            os.close(fd)
 
     def give_name(self, fd: int) -> None:
         """Give the part its name, never over a file that came there meanwhile."""
@@ -128,8 +121,3 @@ class Wanted:
         if named is None or named.st_ino != found.st_ino:
             raise Failure("other", "{} changed while it got its name".format(self.part))
         self.folder.remove(self.part)
-
-    def left_by_others(self) -> List[str]:
-        """Return parts of this user's (or root's) runs on other nodes. Another user's could take for ever to remove."""
-        names = [name for name in self.folder.names() if name.startswith(self.parts) and name != self.part]
-        return [name for name in names for found in [self.folder.look(name)] if found and trusted(found.st_uid)]

@@ -17,10 +17,9 @@ import time
 from typing import Any, Dict
 
 from shakedown.node.assets.child import Output, running
-from shakedown.node.assets.lease import Lease, sole
+from shakedown.node.assets.lease import Lease, here, leftovers, sole
 from shakedown.node.assets.words import Failure, run_script, say
 from shakedown.node.data import MARK, key_of, listing, prepared
-from shakedown.node.owners import trusted
 from shakedown.node.safe_files import Folder, sound
 
 EVERY_S = 10.0
@@ -120,14 +119,10 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
     if stands != "absent":
         raise Failure("program", stands)
     parts = ".{}.part-".format(name)
-    for left in [entry for entry in parent.names() if entry.startswith(parts)]:
-        found = parent.look(left)
-        if found is None or not trusted(found.st_uid):
-            continue  # another user's, who could make it take for ever
+    for left in leftovers(parent, parts):
         say("{}: a run that did not end has left {}: removed".format(job["folder"], left))
         parent.remove_tree(left)
-    node = "".join(letter if letter.isalnum() else "_" for letter in socket.gethostname())[:40]
-    part = "{}{}-{}".format(parts, node, lease.token[:8])
+    part = "{}{}-{}".format(parts, here(), lease.token[:8])
     os.mkdir(part, 0o755, dir_fd=parent.fd)
     try:
         container = "shakedown-{}-{}".format(job["run_id"], lease.token[:8])
