@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import pathlib
-import select
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import sys
 import time
 import traceback
 import zlib
+from contextlib import suppress
 from typing import Any, Dict, List
 
 from .. import safe_files, sign
@@ -21,6 +21,7 @@ from . import control, folder, lock, needs, processes, standstill, watchdog
 
 FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
 _DIGEST_S = 3.0  # for the digest of a log: the controller waits for 8 s
+_LOOK_S = 1.0  # between two looks of the guardian, and for the watchdog to answer
 _GUARD_S = 5.0  # that the guardian waits beyond the lease, and again once it has continued the watchdog
 
 
@@ -35,52 +36,49 @@ def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
             return control.loads(pipe.read() or b'{"error": "the watchdog ended at once"}')
     os.close(reader)
     os.setsid()
-    signs, alive = os.pipe()
     child = os.fork()
     try:
         if child:
             os.close(writer)
-            os.close(alive)
-            _guard(child, signs, job["run_id"], float(job["lease_s"]))
+            _guard(child, job["run_id"], float(job["lease_s"]))
         else:
-            os.close(signs)
-            _become_watchdog(job, sources, writer, alive)
+            _become_watchdog(job, sources, writer)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
-def _guard(child: int, signs: int, run_id: str, lease_s: float) -> None:
-    """Stand by while the watchdog lives, and see to it that the run ends. A watchdog that shows no sign of life for a
-    lease was stopped (SIGSTOP): it is continued, and finds its lease over. One that hangs is killed, and the guardian
-    ends the run in its place, as where it was killed. The guardian holds no lock of the node."""
+def _guard(child: int, run_id: str, lease_s: float) -> None:
+    """Stand by while the watchdog lives, and see to it that the run ends. A watchdog that does not answer for a lease
+    was stopped (SIGSTOP): it is continued, and finds its lease over. One that hangs is killed, and the guardian ends
+    the run in its place, as where it was killed. The guardian holds no lock of the node."""
     silence = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(silence, standard)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    path, patience_s, continued = folder.path_of(run_id), lease_s + _GUARD_S, False
-    while True:
-        if select.select([signs], [], [], _GUARD_S if continued else patience_s)[0]:
-            continued = False
-            if os.read(signs, 4096):
-                continue
-            if os.waitpid(child, 0)[1] == 0:
-                return
-            time.sleep(patience_s)  # the controller, or who killed it, may end the run
-            break
-        if continued:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            break
-        os.kill(child, signal.SIGCONT)
-        continued = True
+    path, patience_s = folder.path_of(run_id), lease_s + _GUARD_S
+    place: Dict[str, Any] = {}
+    since, continued = time.monotonic(), False
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        with suppress(control.Silent):
+            place = place or folder.read_json(path, "control.json")  # once: the file system may go
+            control.ask(place, {}, _LOOK_S)  # it renews no lease
+            since, continued = time.monotonic(), False
+        if time.monotonic() - since > (_GUARD_S if continued else patience_s):
+            os.kill(child, signal.SIGKILL if continued else signal.SIGCONT)
+            since, continued = time.monotonic(), True
+        time.sleep(_LOOK_S)
+    if os.waitpid(child, 0)[1] == 0:
+        return
+    if not continued:
+        time.sleep(patience_s)  # the controller, or who killed it, may end the run
     if os.path.isdir(path):
         _Visit(path).stop("the watchdog was killed or did not answer for %.0f s" % patience_s)
     control.sweep()
 
 
-def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, alive: int) -> None:
+def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) -> None:
     answer: Dict[str, Any] = {}
     held = requests = path = None
     try:
@@ -116,7 +114,7 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, 
     with os.fdopen(writer, "wb") as pipe:
         pipe.write(json.dumps(answer).encode())
     if held is not None and requests is not None and path is not None and "error" not in answer:
-        watchdog.Watchdog(held, requests, path, job, alive).serve()
+        watchdog.Watchdog(held, requests, path, job).serve()
 
 
 def _substitute(value: Any, path: str) -> Any:

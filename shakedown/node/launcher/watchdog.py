@@ -19,7 +19,6 @@ _SIGTERM_S = 5.0  # the same after SIGTERM: a node that shuts down sends it, and
 _KILL_S = 10.0  # SIGKILL is repeated for so long; what is left then is reported
 _MARKS = 4_000  # times of log growth that are kept: they have to fit into one answer (control.py)
 _ENTRIES = 200  # of a list that a person is to read
-_SIGN_S = 1.0  # between two signs of life for the guardian
 _REASON = 1000  # characters of a reason that are kept
 
 SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping", "over"
@@ -28,11 +27,7 @@ SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping",
 class Watchdog:
     """One run on one node: setup, ready, running, stopping, over. `ending`: the reason to end the leader early."""
 
-    def __init__(
-        self, held: lock.Lock, requests: control.RequestSocket, path: str, job: Dict[str, Any], sign: int
-    ) -> None:
-        os.set_blocking(sign, False)  # a guardian that does not read must not hold the watchdog up
-        self._sign, self._signed = sign, 0.0
+    def __init__(self, held: lock.Lock, requests: control.RequestSocket, path: str, job: Dict[str, Any]) -> None:
         self._lock = held
         self._requests = requests
         self._path = path
@@ -210,19 +205,11 @@ class Watchdog:
 
     def _turn(self, seconds: float = _TURN_S) -> None:
         """Answer who asks, for at most `seconds`; then look at the log and the lease."""
-        self._show_life()
         self._requests.serve(seconds, self._answer)
         self._lock.drain()
         self._mark_growth()
         if self._lease_is_over():
             self._end("the controller was silent for %d s" % self._job["lease_s"])
-
-    def _show_life(self) -> None:
-        now = time.monotonic()
-        if now - self._signed >= _SIGN_S:
-            self._signed = now
-            with suppress(OSError):  # it was ended, or does not read
-                os.write(self._sign, b".")
 
     def _lease_is_over(self) -> bool:
         return time.monotonic() - self._renewed > float(self._job["lease_s"])
