@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import struct
-from typing import Any, Iterator, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 from . import pci
 from .known import KNOWN
@@ -228,17 +228,17 @@ def _guid(tree: Tree, folder: str) -> str:
     return guid
 
 
-def error_files(tree: Tree, name: str) -> dict[str, str]:
-    """Return the files of a port's error counters, by "rdma/<device>/<counter>"."""
+def error_files(names: Callable[[str], list[str]], name: str) -> dict[str, str]:
+    """Return the files of a port's error counters, by "rdma/<device>/<counter>". `names`: what lists a folder."""
     folders = ["{}/{}/ports/1/{}".format(CLASS, name, kind) for kind in ("counters", "hw_counters")]
-    found = [(counter, folder) for folder in folders for counter in tree.names_if_permitted(folder)]
+    found = [(counter, folder) for folder in folders for counter in names(folder)]
     return {"rdma/" + name + "/" + counter: at + "/" + counter for counter, at in found if ERROR_NAME.search(counter)}
 
 
 def _counters(tree: Tree, name: str) -> dict[str, Any]:
     """Return error counters of a port. A driver may list one that it does not have: the kernel then refuses the file
     (EINVAL: bnxt_re, prometheus/procfs#675), or it says N/A (i40iw, prometheus/node_exporter#966)."""
-    files = error_files(tree, name).items()
+    files = error_files(tree.names, name).items()
     return {key: attempt(tree.number, file) for key, file in files if not attempt_or(False, _is_absent, tree, file)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tomllib
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,21 @@ def test_a_counter_that_fails_otherwise_is_unknown(tmp_path: Path) -> None:
     files = {f"{PORT}/counters/port_rcv_errors": "broken", f"{PORT}/hw_counters/rx_errors": ""}
     _, counters = rdma.read(port_tree(tmp_path, "mlx5_0", files))
     assert [is_unreadable(counters[f"rdma/mlx5_0/{name}"]) for name in ("port_rcv_errors", "rx_errors")] == [True, True]
+
+
+def test_counters_that_this_user_may_not_list_are_no_counters_without_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = port_tree(tmp_path, "mlx5_0", {f"{PORT}/counters/port_rcv_errors": "0"})
+
+    def closed(path: str, listed: Callable[[str], list[str]] = tree.names) -> list[str]:
+        if path.endswith("/counters"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(tree, "names", closed)
+    with pytest.raises(PermissionError):
+        rdma.read(tree)
 
 
 @pytest.mark.parametrize("output", PORTS["devinfo"], ids=lambda output: str(output["machine"]))

@@ -132,16 +132,15 @@ class Counters(Source):
 
     def __init__(self, tree: Tree, used: Optional[str]) -> None:
         super().__init__(tree)
-        self._files = {
-            "rdma/" + device.name: rdma.error_files(tree, device.name) for device in devices(tree, "infiniband")
-        }
+        ports = [device.name for device in devices(tree, "infiniband")]
+        self._files = {"rdma/" + port: rdma.error_files(tree.names_if_permitted, port) for port in ports}
         names = interfaces(tree, used)
         self._errors = {"net/" + name: ["net/%s/%s" % (name, counter) for counter in _NET_ERRORS] for name in names}
         self.groups[tuple(device + "/errors" for device in (*self._files, *self._errors))] = self._totals
         self._known: Dict[str, int] = {}
         self._risen: List[Values] = []
         self._reported = 0
-        for device in (found.name for found in devices(tree, "infiniband")):
+        for device in ports:
             folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
             there = tree.names_if_permitted(folder)
             for channel, counter in [(channel, name) for channel, every in COUNTERS.items() for name in every]:
