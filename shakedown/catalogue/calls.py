@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from shakedown.catalogue.model import Entry, entry
 from shakedown.common.data import kept_toml, read_patterns
+from shakedown.common.expression import Expression
 
 _LONGEST = 2_000  # characters of a line that are read
 _data = partial(kept_toml, "shakedown.catalogue", "calls.toml")
@@ -21,8 +22,8 @@ class Call(NamedTuple):
     """One row: a call or component, how it failed, and the entry that this means."""
 
     entry: str
-    about: re.Pattern[str]
-    says: re.Pattern[str] | None = None
+    about: Expression
+    says: Expression | None = None
     errors: frozenset[str] = frozenset()
     weak: bool = False
     values: bool = False
@@ -33,7 +34,7 @@ class Call(NamedTuple):
 @cache
 def calls() -> tuple[Call, ...]:
     """Return the rows in the order in which they are tried."""
-    pattern = partial(re.compile, flags=re.IGNORECASE)
+    pattern = partial(Expression, flags=re.IGNORECASE)
     made: dict[str, Callable[[Any], Any]] = {"about": pattern, "says": pattern, "errors": frozenset}
     made |= {"shows": tuple, "shows_not": tuple}
     return tuple(Call(**{key: made.get(key, lambda kept: kept)(row[key]) for key in row}) for row in _data()["call"])
@@ -82,11 +83,18 @@ def _read(words: str) -> Call | None:
     return None
 
 
+@cache
+def _known_errors() -> tuple[dict[int, str], tuple[tuple[str, str], ...]]:
+    """Return the errors of the system by their numbers, and their texts in small letters with them."""
+    known = _data()["errors"]
+    texts = tuple((text.lower(), name) for name, (_, *texts) in known.items() for text in texts)
+    return {number: name for name, (number, *_) in known.items()}, texts
+
+
 def _errors(words: str) -> set[str]:
     """Return the errors of the system that a line names: by their texts, their numbers or their names."""
-    known = _data()["errors"]
-    names = {number: name for name, (number, *_) in known.items()}
+    names, texts = _known_errors()
     numbers = {int(group) for match in _forms()["number"].finditer(words) for group in match.groups() if group}
     lower = words.lower()
-    named = {name for name, (_, *texts) in known.items() if any(text.lower() in lower for text in texts)}
+    named = {name for text, name in texts if text in lower}
     return named.union(_named()(words), (names[number] for number in numbers & names.keys()))

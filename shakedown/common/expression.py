@@ -21,7 +21,7 @@ def plain(text: str) -> str:
     return text
 
 
-@lru_cache(4)  # several expressions are tried on a line, and on its own words
+@lru_cache(16)  # several expressions are tried on a line, on its own words, and on its clauses
 def _small(text: str) -> str:
     return plain(text).lower()
 

@@ -124,7 +124,9 @@ class Faults:
         )
 
     def _judge(self, member: Member) -> None:
-        """Note what a node's status shows for the first time."""
+        """Note what a node's status shows for the first time. Its log, which shows why, is read before."""
+        if member.reading:
+            return
         status = member.status
         kinds = {failure.kind for failure in member.failures}
         if status.exit_code and "exit" not in kinds:
@@ -159,7 +161,8 @@ class Faults:
         waited = self._clock.now() - began
         if waited < self._timeouts.echo_s + self._timeouts.poll_s:
             return True
-        silent = [member for member in self._members if member.asked_at < began and not member.status.over]
+        there = [member for member in self._members if member.asked_at >= began or member.status.over or member.reading]
+        silent = [member for member in self._members if member not in there]
         if silent and waited < self._timeouts.poll_timeout_s + self._timeouts.poll_s:
             return True
         for member in silent:

@@ -15,6 +15,7 @@ from shakedown.logs.kept_logs import BESIDE_LIMIT, LEADER, LOG_LIMIT, KeptLog, L
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.signatures import FailureScanner, Match, quoted
 
+_READ_S = 0.5  # of reading a node's log, until other nodes have their turn: their polls must not be late for it
 _SLICE_S = 0.1  # how soon a task sees that it is to start, to stop or to finish
 ROOM_BYTES = 64 << 10  # less on the node is a full disk
 _LOOK_S = 0.5  # within which a node notices that its log has grown or its leader has exited; a busy one is late
@@ -46,6 +47,7 @@ class Member:
         self.exited_at: float | None = None
         self.exited_since: float | None = None  # the leader exited no sooner
         self.ready = False
+        self.reading = False  # lines of the log that came with the status are still to be read
         self.done = False
         self.removed = False
         self.failures: list[Failure] = []
@@ -280,12 +282,17 @@ class Member:
     def _read(self, status: Status, begin: int, now: float) -> None:
         """Keep the bytes, and read them in the portions in which they came, each with its time."""
         self._keep(self._logs[LEADER], status.log)
-        rest, position = status.log, begin
+        rest, position, until = status.log, begin, self.clock.now() + _READ_S
+        self.reading = True
         for size, ago in [*status.marks, (status.offset, 0.0)]:
             portion, rest = rest[: max(0, size - position)], rest[max(0, size - position) :]
             position += len(portion)
             for line in self._splitter.feed(portion):
                 self._read_line(line, now - ago)
+                if self.clock.now() > until:
+                    self._sleep(0)
+                    until = self.clock.now() + _READ_S
+        self.reading = False
 
     def _read_line(self, line: str, when: float) -> None:
         self._scanner.line(line)

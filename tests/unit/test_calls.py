@@ -24,7 +24,7 @@ def scanned(*lines: str) -> FailureScanner:
     return scanner
 
 
-@pytest.mark.parametrize("call", calls.calls(), ids=lambda call: f"{call.entry}-{call.about.pattern[:20]}")
+@pytest.mark.parametrize("call", calls.calls(), ids=lambda call: f"{call.entry}-{call.about.pattern.pattern[:20]}")
 def test_the_lines_of_a_row_lead_to_its_entry(call: calls.Call) -> None:
     assert call.shows
     for text in call.shows:
@@ -35,7 +35,7 @@ def test_the_lines_of_a_row_lead_to_its_entry(call: calls.Call) -> None:
     for text in call.shows_not:
         other = calls.read_call(text, weak=True)
         assert other is None or other.name != call.entry, text
-    assert not _UNBOUNDED.search(call.about.pattern + (call.says.pattern if call.says else ""))
+    assert not _UNBOUNDED.search(call.about.pattern.pattern + (call.says.pattern.pattern if call.says else ""))
 
 
 def test_the_errors_have_the_numbers_and_texts_of_the_system() -> None:
@@ -194,4 +194,4 @@ def test_each_row_names_an_entry_of_jobs() -> None:
     for call in calls.calls():
         known = catalogue.entry(call.entry)
         assert known is not None and known.log == "job"
-        assert re.search(r"\w", call.about.pattern) or call.errors
+        assert re.search(r"\w", call.about.pattern.pattern) or call.errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from shakedown.evidence.results import JobResult
 from shakedown.jobs.launch import Event
+from shakedown.jobs.member import Member
 from tests.plays import LINE, PHASES, TIMEOUTS, TORCHRUN, WAITS, Play, after, trains
 from tests.turns import PIECE, Script, Turns
 
@@ -71,6 +73,27 @@ def test_what_a_node_said_before_it_failed_is_evidence_with_the_failure(play: Pl
     says = [(2, "NCCL WARN HIP failure 'unspecified launch failure'\n")]
     result = play(a=Script(says=says), b=trains(1, 2, 3))
     assert failed(result)[:2] == ("a", "gpu_launch_failure")
+
+
+def test_the_other_nodes_are_asked_while_one_node_s_log_takes_long_to_read(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node can print lines of which each takes a millisecond: the others' leases end where nobody asks them."""
+    read_line = Member._read_line
+
+    def slowly(member: Member, line: str, when: float) -> None:
+        play.turns.now += 0.25 if member.name == "a" else 0.0
+        read_line(member, line, when)
+
+    monkeypatch.setattr(Member, "_read_line", slowly)
+    noise = [(2.0, f"error {number:x}\n") for number in range(200)]
+    says = [*noise, (2.0, "torch.OutOfMemoryError: HIP out of memory\n")]
+    result = play(plan={"timeout_s": 1000, "start_timeout_s": 1000}, a=Script(says=says, exits=(2.25, 1)), b=WAITS)
+    assert failed(result)[:2] == ("a", "out_of_memory"), "the log is read before the exit code counts"
+    asked = [at for at in play.rack.answered["b"] if at < play.rack.stopped["b"]]
+    assert asked[-1] - asked[0] > 50 and max(b - a for a, b in pairwise(asked)) < 3
+    late = play(plan={"timeout_s": 1000}, a=Script(says=noise), b=WAITS)
+    assert failed(late)[:2] == ("b", "no start") and len(late.failures) == 1, "a node whose log is read is not silent"
 
 
 @pytest.mark.parametrize(("first_at", "kind"), [(18.5, "stall"), (60, "no start")])
