@@ -108,11 +108,6 @@ def kernel_name(name: str) -> str:
     return name.replace("-", "_")
 
 
-def parse_list(lines: list[str]) -> list[str]:
-    """Return module names of a modules-load.d file: one on a line, comments with # or ;."""
-    return [kernel_name(line.split()[0]) for line in lines if line.strip() and line.lstrip()[0] not in "#;"]
-
-
 def parse_blacklist(lines: list[str]) -> list[str]:
     """Return the modules that modprobe.d keeps from loading: `blacklist NAME`, or `install NAME /bin/false`."""
     names: list[str] = []
@@ -139,8 +134,9 @@ def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
 
 
 def at_boot(tree: Tree) -> list[str]:
-    """Return the modules that modules-load.d and Debian's /etc/modules load."""
-    return parse_list(_lines(tree, _LOAD, "/etc/modules"))
+    """Return the modules that modules-load.d and Debian's /etc/modules load: one on a line, comments with # or ;."""
+    lines = _lines(tree, _LOAD, "/etc/modules")
+    return [kernel_name(line.split()[0]) for line in lines if line.strip() and line.lstrip()[0] not in "#;"]
 
 
 def read_modules(tree: Tree, kernel: str, cmdline: Part) -> Part:

@@ -48,10 +48,6 @@ def _openable(tree: Tree, path: str) -> bool:
     return True
 
 
-def _one(tree: Tree, path: str, groups: dict[str, str]) -> Part:
-    return dict(tree.ask("device " + path, _look_at, tree, path, groups))
-
-
 def _look_at(tree: Tree, path: str, groups: dict[str, str]) -> Part:
     info = os.stat(tree.path(path))
     kinds = ((stat.S_ISCHR, "char"), (stat.S_ISBLK, "block"), (stat.S_ISDIR, "dir"))
@@ -69,7 +65,8 @@ def _look_at(tree: Tree, path: str, groups: dict[str, str]) -> Part:
 
 def _folder(tree: Tree, folder: str, groups: dict[str, str], without: set[str]) -> list[Part]:
     paths = [folder + "/" + name for name in tree.names(folder) if name not in without]
-    return [part for part in (_one(tree, path, groups) for path in paths) if part["kind"] != "dir"]
+    parts = [tree.ask("device " + path, _look_at, tree, path, groups) for path in paths]
+    return [part for part in parts if part["kind"] != "dir"]
 
 
 def _unconfigured(tree: Tree) -> set[str]:
@@ -88,7 +85,7 @@ def _unconfigured(tree: Tree) -> set[str]:
 def read(tree: Tree) -> Part:
     groups = {row[2]: row[0] for row in rows(tree, "/etc/group")}
     return {
-        "kfd": attempt(_one, tree, "/dev/kfd", groups),
+        "kfd": attempt(tree.ask, "device /dev/kfd", _look_at, tree, "/dev/kfd", groups),
         "kfd_major": attempt(_kfd_major, tree),
         "dri": attempt(lambda: _folder(tree, "/dev/dri", groups, _unconfigured(tree))),
         "infiniband": attempt(_folder, tree, "/dev/infiniband", groups, set()),

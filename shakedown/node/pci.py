@@ -28,14 +28,11 @@ def link(tree: Tree, folder: str) -> Part:
     def speed(name: str) -> float:
         return float(tree.text(folder + "/" + name).split()[0])  # of "32.0 GT/s PCIe"; "Unknown" is malformed
 
-    def width(name: str) -> int:
-        return tree.number(folder + "/" + name)
-
     return {
         "speed_gts": attempt(speed, "current_link_speed"),
-        "width": attempt(width, "current_link_width"),
+        "width": attempt(tree.number, folder + "/current_link_width"),
         "max_speed_gts": attempt(speed, "max_link_speed"),
-        "max_width": attempt(width, "max_link_width"),
+        "max_width": attempt(tree.number, folder + "/max_link_width"),
     }
 
 
@@ -47,28 +44,24 @@ def numa_node(tree: Tree, folder: str) -> int:
     return node
 
 
-def _along(config: Config, pointer: int, wanted: int, mask: int, link: int) -> Optional[int]:
-    """Return the offset of a capability along the linked list that begins at a pointer. `mask`: the bits of an entry
-    that name the capability; `link`: the bit from which on the next pointer stands."""
-    least = 0x100 if link > 8 else 0x40
+# Number of a capability, the bits of a list's entry that hold it, the bit from which on the next entry's offset stands,
+# and the least offset: of PCI's own list, and of PCI Express' extended one, which begins there.
+_CAPABILITIES = {"CAP_EXP": (0x10, 0xFF, 8, 0x40), "ECAP_ACS": (0x0D, 0xFFFF, 20, 0x100)}
+
+
+def offset_of(config: Config, register: str) -> Optional[int]:
+    """Return where a register lies; None for a function without the capability."""
+    name, _, rest = register.partition("+")
+    wanted, mask, link, least = _CAPABILITIES[name]
+    pointer = least if name.startswith("ECAP_") else _dword(config, 0x34) & 0xFC
     for _ in range(480):  # as many as fit: a broken list may run in circles
         header = _dword(config, pointer) if pointer >= least else 0xFFFFFFFF
         if header == 0xFFFFFFFF:
             return None
         if header & mask == wanted:
-            return pointer
+            return pointer + int(rest.partition(".")[0], 16)
         pointer = header >> link & mask & ~3
     return None
-
-
-def capability(config: Config, wanted: int) -> Optional[int]:
-    """Return the offset of a capability in the first 256 bytes."""
-    return _along(config, _dword(config, 0x34) & 0xFC, wanted, 0xFF, 8)
-
-
-def extended_capability(config: Config, wanted: int) -> Optional[int]:
-    """Return the offset of a PCI Express extended capability (256 to 4095)."""
-    return _along(config, 0x100, wanted, 0xFFFF, 20)
 
 
 def _dword(config: Config, offset: int) -> int:
@@ -76,18 +69,6 @@ def _dword(config: Config, offset: int) -> int:
     if value is None:
         raise Unreadable("not permitted", "configuration space at 0x{:x}".format(offset))
     return value
-
-
-# Where the registers that are asked for lie: how the capability is found, and its number.
-_CAPABILITIES = {"CAP_EXP": (capability, 0x10), "ECAP_ACS": (extended_capability, 0x0D)}
-
-
-def offset_of(config: Config, register: str) -> Optional[int]:
-    """Return where a register lies; None for a function without the capability."""
-    name, _, rest = register.partition("+")
-    find, number = _CAPABILITIES[name]
-    start = find(config, number)
-    return None if start is None else start + int(rest.partition(".")[0], 16)
 
 
 def word(config: Config, register: str) -> Optional[int]:

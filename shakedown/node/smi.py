@@ -208,7 +208,8 @@ class Gpus(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _opened(tree: Tree, path: str) -> Gpus:
+def open_library(tree: Tree, path: str) -> Gpus:
+    """Open the library, once in a process. Raises Unreadable without an answer."""
     amdsmi = import_package(tree, path)
     ask(lambda: amdsmi.amdsmi_init() or "done")
     version = ask(amdsmi.amdsmi_get_lib_version)
@@ -220,12 +221,7 @@ def _opened(tree: Tree, path: str) -> Gpus:
     return Gpus(tree, amdsmi, (version["major"], version["minor"], version["release"]), found)
 
 
-def open_library(tree: Tree, library: Any) -> Gpus:
-    """Open the library by its path (or why there is none), once in a process. Raises Unreadable without an answer."""
-    return _opened(tree, pick(library))
-
-
-def read(tree: Tree, library: Any) -> Part:
+def read(tree: Tree, library: str) -> Part:
     """Return the library's version, and one part per GPU."""
     gpus = open_library(tree, library)
     parts = {bdf: attempt(_gpu, gpus.module, handle) for bdf, handle in gpus.handles.items()}
@@ -356,7 +352,7 @@ READINGS = {
 }
 
 
-def read_health(tree: Tree, library: Any, name: str) -> Dict[str, Any]:
+def read_health(tree: Tree, library: str, name: str) -> Dict[str, Any]:
     """Return one reading of each GPU that the library lists, by its BDF."""
     gpus = open_library(tree, library)
     return {bdf: attempt(READINGS[name], gpus, handle) for bdf, handle in gpus.handles.items()}

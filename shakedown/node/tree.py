@@ -11,16 +11,8 @@ from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 Part = Dict[str, Any]
 
-_WHY = {
-    errno.EACCES: "not permitted",
-    errno.EPERM: "not permitted",
-    errno.ETIMEDOUT: "timed out",
-    errno.ENOENT: "missing",
-    errno.ENOTDIR: "missing",
-    errno.ENODEV: "missing",
-    errno.ENXIO: "missing",
-    errno.EOPNOTSUPP: "missing",
-}
+_WHY = {errno.EACCES: "not permitted", errno.EPERM: "not permitted", errno.ETIMEDOUT: "timed out"}
+_WHY.update(dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.EOPNOTSUPP), "missing"))
 
 
 class Unreadable(Exception):
@@ -41,9 +33,8 @@ def explain(error: BaseException) -> Unreadable:
     if isinstance(error, OSError):
         words = "{}: {}".format(error.filename, error.strerror) if error.filename else str(error)
         return Unreadable(_WHY.get(error.errno or 0, "failed"), words)
-    if isinstance(error, (ValueError, KeyError, IndexError, TypeError)):
-        return Unreadable("malformed", "{}: {}".format(type(error).__name__, error))
-    return Unreadable("failed", "{}: {}".format(type(error).__name__, error))
+    reason = "malformed" if isinstance(error, (ValueError, KeyError, IndexError, TypeError)) else "failed"
+    return Unreadable(reason, "{}: {}".format(type(error).__name__, error))
 
 
 def attempt(reading: Callable[..., Any], *arguments: Any) -> Any:

@@ -632,7 +632,7 @@ def test_the_bits_of_a_register_are_set_and_no_others(
     ],
 )
 def test_an_extended_capability_is_found_along_its_list(headers: dict[int, int], found: int | None) -> None:
-    assert pci.extended_capability(lambda offset: headers.get(offset, 0), 0x0D) == found
+    assert pci.offset_of(lambda offset: headers.get(offset, 0), "ECAP_ACS+0.w") == found
 
 
 def test_interfaces_have_their_addresses_by_family_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
