@@ -13,7 +13,7 @@ import psutil
 from . import pci
 from .children import alone, answers, run_here, start
 from .known import KNOWN
-from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
 from .udev import devices
 
 # Whatever is not answered from the kernel's own memory or disks ("local") may be a server's, and is not waited for. The
@@ -141,13 +141,12 @@ def _health(tree: Tree, path: str, nvme: bool) -> Dict[str, int]:
     """Return the readings of one drive, by the program that is there."""
     tools = [("nvme", ["smart-log", "-o", "json", path])] if nvme else []
     tools.append(("smartctl", ["--json=c", "-x", path]))
-    absent: List[str] = []
     for name, arguments in tools:
-        tool = attempt(tree.tool, name)
-        if isinstance(tool, str):
+        tool = attempt_or("", tree.tool, name)
+        if tool:
             return _run(name, [tool, *arguments])
-        absent.append(name)
-    raise Unreadable("missing", " and ".join(absent) + (" are" if len(absent) > 1 else " is") + " not installed")
+    words = "nvme and smartctl are not installed" if nvme else "smartctl is not installed"
+    raise Unreadable("missing", words)
 
 
 def _run(name: str, argv: List[str]) -> Dict[str, int]:

@@ -8,21 +8,13 @@ from bisect import bisect_left
 from typing import Any, Callable, Collection, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from .kernel_log import ERROR, form
+from .known import KNOWN
 
 Entry = Dict[str, Any]  # as shakedown/catalogue/kernel.py compiles it
 
 LONGEST_MATCHED = 2000  # characters of a message that are looked at; the kernel writes at most 1,024
 # What any user may choose in a message: names of processes, programs and cgroups. What stands around it is kept.
-_CHOSEN = re.compile(
-    r"^(traps: )?.{1,15}(?=\[\d{1,7}\]:? (?:segfault at|[a-z ]*protection|trap |bad frame|unhandled signal))"
-    r"|(\berror[ :]\w{1,8}(?:\([^()]{0,20}\))? in ).*(?=\[[0-9a-f,]{1,40}\+[0-9a-f]{1,16}\])"
-    r"|^.{1,15}(?= invoked oom-killer|: page allocation failure)|(process \d{1,7} \().{1,15}(?=\))"
-    r"|( comm: ).{1,15}(?= (?:not tainted|tainted:|kdump:))|^(\[ *\d{1,7}\](?: +-?\d+){5,12} +).*"
-    r"|(controller in /|cgroup stats for /|,cpuset=|result of limit of /).*|(info: task ).{1,15}(?=:\d{1,7} blocked)"
-    r"|^(tasks? in /).*(?= are going to be killed| killed as a result)|(process ').*(?=' started with exec)"
-    r"|(warning: `).{1,15}(?=')",
-    re.IGNORECASE,
-)
+_CHOSEN = re.compile("|".join(KNOWN["kernel"]["chosen"]), re.IGNORECASE)
 
 
 class Matcher:

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import time
-from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
 from typing import Any, Dict, List, Optional, Tuple
@@ -17,7 +16,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from .. import gpu, pci, smi
 from ..known import KNOWN
 from ..tree import Part, Tree, Unreadable, attempt, explain, is_unreadable
-from .machine import Source, Values, together
+from .machine import Source, Values
 
 _START_S = 20.0  # importing the package and asking it for the GPUs
 _ANSWER_S = 2.0
@@ -138,7 +137,7 @@ def _reported(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
     if with_ras:
         totals = attempt(smi.ecc_totals, module, handle)
         if not is_unreadable(totals):
-            found["ras_correctable"], found["ras_uncorrectable"] = (totals[key + "_count"] for key in _KINDS)
+            found.update({"ras_" + kind: totals[kind + "_count"] for kind in ("correctable", "uncorrectable")})
     return found
 
 
@@ -158,7 +157,6 @@ def _field(metrics: Any, name: str) -> Any:
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
 _HWMON: List[str] = list(_AMDSMI["hwmon"])  # channels
 _FILES: Dict[str, str] = _AMDSMI["files"]
-_KINDS = ("correctable", "uncorrectable")
 _RAS = {"ras_correctable": "ce", "ras_uncorrectable": "ue"}
 
 
@@ -179,6 +177,8 @@ class Gpus(Source):
     def _of_sysfs(self, folder: str, channel: str) -> float:
         if channel in _HWMON:
             return gpu.hwmon(self._tree, folder, channel)
+        if channel in _RAS:
+            return gpu.ras_totals(self._tree, folder)[_RAS[channel]]
         return self._tree.number(folder + "/" + _FILES[channel])
 
     def _values(self) -> Values:
@@ -189,20 +189,13 @@ class Gpus(Source):
         found: Values = {}
         for bdf, folder in self._folders.items():
             answer = answers.get(bdf, {})
-            for channel in (*_HWMON, *_FILES):
+            for channel in (*_HWMON, *_FILES, *(_RAS if with_ras else ())):
                 value = answer.get(channel)
                 own = attempt(self._of_sysfs, folder, channel) if value is None else value
                 found["gpu/%s/%s" % (bdf, channel)] = own
             for reason, value in self._throttle(bdf, answer, now).items():
                 found["gpu/%s/throttle_%s_s" % (bdf, reason)] = value
-            if with_ras:
-                totals = answer if "ras_correctable" in answer else together(_RAS, partial(self._ras, folder))
-                found.update({"gpu/%s/%s" % (bdf, channel): totals[channel] for channel in _RAS})
         return found
-
-    def _ras(self, folder: str) -> Values:
-        totals = gpu.ras_totals(self._tree, folder)
-        return {channel: totals[kind] for channel, kind in _RAS.items()}
 
     def _throttle(self, bdf: str, answer: Values, now: float) -> Dict[str, Any]:
         """Return seconds for each reason. The accumulators give the part of the time since the last sample; a status

@@ -67,19 +67,13 @@ class Output:
     def _thin(self) -> None:
         with open(self._path, "rb") as file:
             lines = file.readlines()
-        kept, count = [], 0
-        for line in lines:
-            if line.startswith(_SAMPLE):
-                count += 1
-                if count % 2 == 0:
-                    self.samples -= 1
-                    continue
-            kept.append(line)
+        dropped = set([at for at, line in enumerate(lines) if line.startswith(_SAMPLE)][1::2])
+        self.samples -= len(dropped)
         beside = self._path + ".partial"
         new = self._open(beside, os.O_TRUNC)
         os.close(self._file)
         self._file, self._size = new, 0
-        self._append(b"".join(kept))
+        self._append(b"".join(line for at, line in enumerate(lines) if at not in dropped))
         os.replace(beside, self._path)
         self.thinned += 1
 
