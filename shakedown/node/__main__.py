@@ -35,11 +35,8 @@ def _settings(tree: Tree, boot: NextBoot, waits: bool) -> Part:
 
 def _place(state: Part, settings: Part) -> None:
     for name, part in settings.items():
-        *above, last = (SETTINGS[name].place or "settings." + name).split(".")
-        at = state
-        for key in above:
-            at = at.setdefault(key, {})
-        at[last] = part
+        section, key = (SETTINGS[name].place or "settings." + name).split(".")
+        state.setdefault(section, {})[key] = part
 
 
 def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) -> list[Readings]:

@@ -111,23 +111,23 @@ def alone(what: str, function: Callable[..., Any], *arguments: Any, patience: fl
     too. Sockets of other users, or with no room for a caller, decide nothing."""
     digest = hashlib.sha256(what.encode()).hexdigest()[:16]
     end = time.monotonic() + patience  # for a probe that runs beside this one
-    for number in range(8):
-        mark, name = socket.socket(socket.AF_UNIX), "\0shakedown-{}-{}-{}".format(os.getuid(), digest, number)
-        while True:
-            try:
-                mark.bind(name)
-                mark.listen(4096)
-                mark.set_inheritable(True)
-                return function(*arguments)
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise
-            holder = _holder(name)
-            if holder is None:
-                break
-            if time.monotonic() > end:
-                words = "{}: process {} of an earlier check still hangs there".format(what, holder)
-                raise Unreadable("timed out", words)
+    mark, number = socket.socket(socket.AF_UNIX), 0
+    while number < 8:
+        name = "\0shakedown-{}-{}-{}".format(os.getuid(), digest, number)
+        try:
+            mark.bind(name)
+            mark.listen(4096)
+            mark.set_inheritable(True)
+            break
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        holder = _holder(name)
+        if holder is None:
+            number += 1
+        elif time.monotonic() > end:
+            raise Unreadable("timed out", "{}: process {} of an earlier check still hangs there".format(what, holder))
+        else:
             time.sleep(0.05)
     return function(*arguments)
 

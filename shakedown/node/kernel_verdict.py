@@ -53,7 +53,7 @@ class Matcher:
 
 
 _STATUS = r"(?:STATUS(?:\[[^\]]{0,120}\])?|DESTAT|Bank \d{1,3})\s{0,2}(?:[=:]\s{0,2}|\s)(?:0x)?([0-9a-f]{14,16})\b"
-_UNCORRECTED, _CORRUPT, _TASK_CORRUPT, _DEFERRED, _POISON = 61, 57, 55, 44, 43
+_UNCORRECTED, _CORRUPT, _TASK_CORRUPT, _DEFERRED, _POISON = (1 << bit for bit in (61, 57, 55, 44, 43))
 
 
 def bank_status(message: str) -> Optional[int]:
@@ -66,15 +66,10 @@ def bank_severity(status: int, bank: str) -> str:
     """Return the severity that a bank's status stands for. `bank`: "aca" of a GPU, "mce" of a CPU. A GPU's uncorrected
     error is fatal, and its deferred one is not corrected: as the driver's CPER records have it. Bits 43 and 44 are
     AMD's; on other CPUs they count corrected errors."""
-
-    def has(bit: int) -> bool:
-        return bool(status >> bit & 1)
-
     if bank == "aca":
-        if has(_DEFERRED) or has(_POISON):
-            return "error"
-        return "fatal" if has(_CORRUPT) or has(_UNCORRECTED) or has(_TASK_CORRUPT) else "corrected"
-    return "fatal" if has(_CORRUPT) else "error" if has(_UNCORRECTED) else "corrected"
+        fatal = status & (_CORRUPT | _UNCORRECTED | _TASK_CORRUPT)
+        return "error" if status & (_DEFERRED | _POISON) else "fatal" if fatal else "corrected"
+    return "fatal" if status & _CORRUPT else "error" if status & _UNCORRECTED else "corrected"
 
 
 def link_device(message: str) -> str:

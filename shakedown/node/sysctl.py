@@ -9,7 +9,7 @@ from .boot import setting_at_boot
 from .cmdline import argument
 from .known import KNOWN
 from .setting import find, proc_path
-from .tree import Part, Tree, attempt
+from .tree import Part, Tree, attempt, attempt_or
 
 Assignment = Tuple[str, Optional[str]]
 
@@ -99,12 +99,5 @@ def question(keys: Iterable[str]) -> list[str]:
 
 def requested_keys(requested: Sequence[str]) -> list[str]:
     """Return the keys of a question. A name that is no key of sysctl is not read, and so not known."""
-    keys = []
-    for name in requested[:MOST]:
-        try:
-            setting, key = find(name)
-        except KeyError:
-            continue
-        if setting.name == "sysctl" and len(key) <= LONGEST:
-            keys.append(key)
-    return keys
+    found = [attempt_or((None, ""), find, name) for name in requested[:MOST]]
+    return [key for setting, key in found if setting and setting.name == "sysctl" and len(key) <= LONGEST]

@@ -40,13 +40,13 @@ class Library:
         self.cpu_s = 0.0  # what the process has used
         self._process: Optional[multiprocessing.process.BaseProcess] = None
         self._deadline = _START_S
-        try:
-            smi.library_path(tree)
-        except Unreadable as error:
-            self.reason = error.as_part()
+        path = attempt(smi.library_path, tree)
+        if is_unreadable(path):
+            self.reason = path
             return
         self._pipe, far_end = multiprocessing.Pipe()
-        self._process = multiprocessing.get_context("fork").Process(target=_serve, args=(tree, far_end, self._pipe))
+        arguments = (tree, path, far_end, self._pipe)
+        self._process = multiprocessing.get_context("fork").Process(target=_serve, args=arguments)
         self._process.start()
         far_end.close()
 
@@ -90,7 +90,7 @@ def _idle_disk() -> None:
     psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
-def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
+def _serve(tree: Tree, path: str, pipe: Connection, other_end: Connection) -> None:
     """Live the process's whole life. Its standard streams are closed: a library may print."""
     other_end.close()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sampler ends it, and asks for a last sample before
@@ -101,7 +101,7 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
         os.dup2(null, stream)
     handles, module, error = {}, None, None
     try:
-        gpus = smi.open_library(tree, smi.library_path(tree))
+        gpus = smi.open_library(tree, path)
         handles, module = gpus.handles, gpus.module
     except Exception as problem:
         error = explain(problem).as_part()
