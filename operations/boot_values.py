@@ -18,7 +18,9 @@ class Fetched(Tree):
 
     def __init__(self, files: Mapping[str, list[str] | None], words: Mapping[str, Mapping[str, str]]) -> None:
         super().__init__("/nowhere")
-        self.files, self.words = files, words
+        self.files = files
+        for register, found in words.items():  # from setpci
+            self._recorded["registers " + register] = {bdf: int(word, 16) for bdf, word in found.items()}
 
     def lines(self, path: str) -> list[str]:
         """Return the lines of a file. Raise Unreadable."""
@@ -39,10 +41,6 @@ class Fetched(Tree):
 
     def exists(self, path: str) -> bool:
         return path in self.files
-
-    def registers(self, register: str) -> dict[str, int]:
-        """Return the register of every PCI function that has it, from setpci."""
-        return {bdf: int(word, 16) for bdf, word in self.words[register].items()}
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ import sys
 import time
 from typing import Any, Sequence
 
-from . import boot, cmdline, devices, disks, gpu, interfaces, kernel_log, rdma, sign, smi, software, sysctl, system
+from . import boot, children, cmdline, devices, disks, gpu, interfaces, rdma, sign, smi, software, sysctl, system
 from .book import RECORD, Book
-from .children import Readings, answers, start
+from .children import Readings
+from .kernel_log import read as read_kernel_log
 from .setting import SETTINGS
 from .smi import READINGS as HEALTH
 from .sysctl import NextBoot
@@ -84,7 +85,7 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "clock": _each(attempt(tree.ask, "clock", system.read_clock, tree), "synchronised", "service", "offset_s"),
         "routes": attempt(tree.ask, "routes", interfaces.read_routes, tree),
         "verbs": software.read_verbs(tree),
-        "kernel_log": tree.ask("kernel log", kernel_log.read, tree),
+        "kernel_log": tree.ask("kernel log", read_kernel_log, tree),
         "boot_unit": unit,
         "counters": {},
     }
@@ -116,9 +117,7 @@ def _collect(tree: Tree, state: Part, answers: dict[str, Any]) -> None:
         state["counters"].update(found)
 
 
-def node_state(
-    tree: Tree, digest: str = "", most: float = 60, requested: Sequence[str] = (), whole: bool = True
-) -> Part:
+def node_state(tree: Tree, digest: str = "", requested: Sequence[str] = (), whole: bool = True) -> Part:
     """Read the whole document. `requested`: names that the desired state adds, as `sysctl.py` has them. `whole`:
     include what only plans and jobs need: the error counters, and who listens."""
     began = time.monotonic()
@@ -130,14 +129,14 @@ def node_state(
     processes = attempt(gpu.read_processes, tree)
     library = attempt(smi.library_path, tree)
     groups = _waiting(tree, next_boot, unit, whole, library)
-    children = start(groups if Tree.book is None else Tree.book.again(groups), most)
+    started = children.start(groups if Tree.book is None else Tree.book.again(groups))
     state = _read_here(tree, next_boot, about, line, unit, sysctl.requested_keys(requested))
     state["gpu_processes"] = processes
     if sysctl.DRIVES in requested:
         state["drives"] = attempt(tree.ask, "drives", disks.read_drives, tree)
     if sysctl.NEIGHBOURS in requested:
         state["neighbours"] = attempt(tree.ask, "neighbours", interfaces.read_neighbours, tree)
-    found = answers(children, most)
+    found = children.answers(started)
     if Tree.book is not None:
         Tree.book.keep(found)
     if "containers" not in found:
@@ -169,7 +168,8 @@ def main(arguments: list[str]) -> None:
         Tree.book = Book(json.load(sys.stdin))
     elif RECORD in requested:
         Tree.book = Book()
-    document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)), requested)
+    children.MOST = float(options.get("--seconds", children.MOST))
+    document = node_state(tree, options.get("--digest", ""), requested)
     if RECORD in requested:
         document = {"state": document, "answers": Tree.book.taken}
     text = json.dumps(document, separators=(",", ":"))

@@ -22,6 +22,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .tree import Part, Tree, Unreadable, attempt
 
+MOST = 60.0  # seconds of any reading; a caller may set less
 PERIODS = 3  # twice, for a group and its members alone, in the 60 s of a probe
 
 Reading = Tuple[str, float, Callable[..., Any], Tuple[Any, ...]]  # what it is about, seconds, function, its arguments
@@ -31,10 +32,10 @@ Readings = Dict[str, Reading]
 class Child:
     """Readings that are taken beside the probe, one after the other in one fork; their values come over a pipe."""
 
-    def __init__(self, readings: Readings, most: float = 60.0) -> None:
+    def __init__(self, readings: Readings) -> None:
         self.readings = readings
-        self.seconds = min(most, max(seconds for _, seconds, _, _ in readings.values()))
-        self.limit = min(most, PERIODS * self.seconds)
+        self.seconds = min(MOST, max(seconds for _, seconds, _, _ in readings.values()))
+        self.limit = min(MOST, PERIODS * self.seconds)
         self.waits = self.seconds
         self.began = time.monotonic()
         self.failed = False
@@ -85,12 +86,12 @@ class Child:
                     return bytes(output), True
 
 
-def start(groups: List[Readings], most: float = 60.0) -> List[Child]:
+def start(groups: List[Readings]) -> List[Child]:
     """Begin with the readings of each group in a child of its own: a fork costs more than most readings."""
-    return [Child(readings, most) for readings in groups if readings]
+    return [Child(readings) for readings in groups if readings]
 
 
-def answers(children: List[Child], most: float = 60.0) -> Dict[str, Any]:
+def answers(children: List[Child]) -> Dict[str, Any]:
     """Wait for the children. Return the value of each reading, or the part that says why there is none. Where one of
     several readings hangs or brings its child down, each of them gets a child of its own in the end."""
     found: Dict[str, Any] = {}
@@ -100,7 +101,7 @@ def answers(children: List[Child], most: float = 60.0) -> Dict[str, Any]:
         if child.failed and len(child.readings) > 1:
             again += [{name: reading} for name, reading in child.readings.items()]
     if again:
-        found.update(answers(start(again, most)))
+        found.update(answers(start(again)))
     return found
 
 

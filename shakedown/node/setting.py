@@ -233,7 +233,7 @@ class RegisterSetting(Setting):
 
     def functions(self, tree: Tree, detail: str) -> Dict[str, int]:
         """Return the register of each function that the setting is about, by BDF."""
-        return tree.registers(self.register) if tree.registers else registers(tree, self.register)
+        return registers(tree, self.register)
 
     def read(self, tree: Tree, detail: str) -> Dict[str, str]:
         found = self.functions(tree, detail)

@@ -77,7 +77,6 @@ class Tree:
     system call only (addresses, room on disks, ...) has no file; a tree that is not the live one holds it in
     `recorded.json`, by the subject of `ask`."""
 
-    registers: Any = None  # reads a register of all PCI functions, where others did: operations/boot_values.py
     book: Any = None  # of the whole process: where a capture keeps the node's answers, or finds them again (book.py)
 
     def __init__(self, root: str = "/") -> None:

@@ -215,7 +215,9 @@ def test_a_virtual_function_and_a_second_port_are_told(tmp_path: Path) -> None:
     assert (second.physical_function, second.ports) == (physical, 2)
 
 
-def test_readings_that_share_a_child_have_one_each_when_it_hangs_or_dies() -> None:
+def test_readings_that_share_a_child_have_one_each_when_it_hangs_or_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "MOST", 1)
+
     def says(word: str) -> str:
         return word
 
@@ -230,11 +232,11 @@ def test_readings_that_share_a_child_have_one_each_when_it_hangs_or_dies() -> No
 
     for broken, why in ((hangs, "timed out"), (dies, "failed"), (refuses, "not permitted")):
         readings: children.Readings = {"one": ("one", 60, says, ("fine",)), "two": ("two", 1, broken, ())}
-        found = children.answers(children.start([readings, {}], 1))
+        found = children.answers(children.start([readings, {}]))
         assert found["one"] == "fine" and found["two"]["unreadable"] == why
 
 
-def test_a_reading_that_computes_is_slow_and_one_that_sleeps_is_stuck() -> None:
+def test_a_reading_that_computes_is_slow_and_one_that_sleeps_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     def computes() -> str:
         while time.process_time() < 1.1:  # of the child
             pass
@@ -246,10 +248,11 @@ def test_a_reading_that_computes_is_slow_and_one_that_sleeps_is_stuck() -> None:
 
     slow: children.Readings = {"slow": ("slow", 1, computes, ())}
     # Its third part of a core within three seconds, which a busy machine does not always give.
-    assert any(children.answers(children.start([slow], 60)) == {"slow": "fine"} for _ in range(20))
+    assert any(children.answers(children.start([slow])) == {"slow": "fine"} for _ in range(20))
     stuck: children.Readings = {"stuck": ("stuck", 0.4, time.sleep, (9,))}
     endless: children.Readings = {"endless": ("endless", 0.4, loops, ())}
-    found = children.answers(children.start([stuck, endless], 60))
+    found = children.answers(children.start([stuck, endless]))
     assert found["stuck"]["detail"] == "stuck: no answer in 0.4 s"
     assert found["endless"]["detail"] == "endless: no answer in 1.2 s"
-    assert "no answer in 0.3 s" in children.answers(children.start([endless], 0.3))["endless"]["detail"]
+    monkeypatch.setattr(children, "MOST", 0.3)
+    assert "no answer in 0.3 s" in children.answers(children.start([endless]))["endless"]["detail"]
