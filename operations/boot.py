@@ -16,7 +16,6 @@ from shakedown.node.boot import CONFIG
 from shakedown.node.setting import entries
 from shakedown.node.tree import pairs
 from shakedown.operations import atomic, boot_values
-from shakedown.operations.atomic import remember
 from shakedown.operations.commands import Commands, refuse, show_change, verify
 from shakedown.transport import program as sent
 
@@ -94,7 +93,7 @@ def make(wanted: Mapping[str, str]) -> Commands:
     for key in now:
         show_change(key, sorted({value.actual for value in here[key]}), sorted({value.wanted for value in here[key]}))
     for key in {**now, **later}:
-        yield remember(f"boot.{key}", [value.before for value in here[key]])
+        yield atomic.remember(f"boot.{key}", [value.before for value in here[key]])
     yield from script
     # First what the kernel may refuse: a value that it does not take is not written down either.
     if now:

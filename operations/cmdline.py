@@ -14,7 +14,6 @@ from shakedown.facts.settings import Contents, GrubbyArguments, Tools
 from shakedown.node import cmdline as node_cmdline
 from shakedown.node.tree import Unreadable
 from shakedown.operations import atomic
-from shakedown.operations.atomic import Step, remember
 from shakedown.operations.commands import Commands, refuse, show_change, verify
 
 DEFAULTS = "/etc/default/grub"
@@ -60,7 +59,7 @@ def _with_grubby(parameters: Sequence[str], grubby: str) -> Commands:
         return
     show_change("arguments of all kernels (grubby)", [], added)
     for parameter in added:
-        yield remember(f"cmdline.{parameter}", [Step("parameter", parameter)])
+        yield atomic.remember(f"cmdline.{parameter}", [atomic.Step("parameter", parameter)])
     yield StringCommand(f'{grubby} --update-kernel=ALL --args="{" ".join(added)}"')
     yield verify(lambda: f"grubby did not add {' '.join(lacking())}" if lacking() else None)
 
@@ -80,7 +79,7 @@ def _with_dropin(parameters: Sequence[str], update_grub: str) -> Commands:
         present = [word for match in found if match for word in match[1].split()]
         lines = [atomic.HEADER, f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join([*present, *to_write])}"']
         show_change(DROPIN, files.get(DROPIN), lines)
-        yield remember("cmdline", [])
+        yield atomic.remember("cmdline", [])
         yield atomic.write(DROPIN, lines)
     yield StringCommand(update_grub)
 

@@ -17,7 +17,6 @@ from pyinfra.context import host
 from shakedown.facts.images import ImageDigests
 from shakedown.facts.settings import Contents
 from shakedown.operations import atomic
-from shakedown.operations.atomic import Step, remember
 from shakedown.operations.commands import Commands, refuse, refused, verify
 from shakedown.operations.registries import Wish, fetch, sources_of
 from shakedown.state.images import Reference, parse
@@ -102,24 +101,18 @@ def pullable(state: State, host: Host, **arguments: Any) -> bool:
 
 
 def _fetch(wish: Wish) -> Commands:
-    for source in wish.sources:
-        if source.ca and wish.engine == "docker":
-            yield from _trust(source.registry, source.ca)
+    for source in wish.sources if wish.engine == "docker" else ():
+        # docker trusts a registry's authority by a file of its own, beside any other of that registry.
+        path = f"{CERTIFICATES}/{source.registry}/shakedown.crt"
+        lines = [atomic.HEADER, *(source.ca or "").splitlines()]
+        if source.ca and host.get_fact(Contents, patterns=[path]).get(path) != lines:
+            yield atomic.remember(f"certificate.{source.registry}", [atomic.Step("created", path)])
+            yield atomic.write(path, lines)
 
     def pulled(state: State, host: Host) -> bool:  # no argument of the command: pyinfra can only print plain values
         return fetch(state, host, wish)
 
     yield FunctionCommand(pulled, (), {})
-
-
-def _trust(registry: str, authority: str) -> Commands:
-    """Let docker trust a registry's authority: a file of its own beside any other of that registry."""
-    path = f"{CERTIFICATES}/{registry}/shakedown.crt"
-    lines = [atomic.HEADER, *authority.splitlines()]
-    if host.get_fact(Contents, patterns=[path]).get(path) == lines:
-        return
-    yield remember(f"certificate.{registry}", [Step("created", path)])
-    yield atomic.write(path, lines)
 
 
 def _lacking(image: Reference, digest: str, engine: str) -> str | None:

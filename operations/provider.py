@@ -11,10 +11,9 @@ from shakedown.common.text import file_name
 from shakedown.facts.files import Digests
 from shakedown.facts.settings import Contents
 from shakedown.operations import atomic
-from shakedown.operations.atomic import FOLDER, Step, remember
 from shakedown.operations.commands import Commands, refuse, verify
 
-KEPT = f"{FOLDER}/files"
+KEPT = f"{atomic.FOLDER}/files"
 
 
 @operation()
@@ -90,7 +89,8 @@ def _keep(setting: str, path: str, exists: bool) -> Commands:
     kept = f"{KEPT}/{file_name(path.strip('/'))}"
     if exists:
         yield atomic.command("keep", path=path, kept=kept)
-    yield remember(f"{setting}.{path.strip('/')}", [Step("kept", path, kept) if exists else Step("created", path)])
+    step = atomic.Step("kept", path, kept) if exists else atomic.Step("created", path)
+    yield atomic.remember(f"{setting}.{path.strip('/')}", [step])
 
 
 def _unfit(source: Path) -> str | None:

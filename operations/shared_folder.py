@@ -8,7 +8,6 @@ from pyinfra.context import host
 
 from shakedown.common.text import file_name
 from shakedown.operations import atomic
-from shakedown.operations.atomic import run_script
 from shakedown.operations.commands import Commands, refused
 
 PATIENCE_S = 15  # a network file system may take some time to show a new file
@@ -58,10 +57,10 @@ def _see(state: State, host: Host, folder: str, token: str) -> bool:
     active = set(state.inventory.get_active_hosts())
     first = next(active_host for active_host in state.inventory if active_host in active)
     marker = {"folder": folder, "name": _name(token, first.name), "content": first.name}
-    done, _output = run_script(host, "files.py", {"do": "see", **marker, "patience_s": PATIENCE_S}, show=False)
+    done, _output = atomic.run_script(host, "files.py", {"do": "see", **marker, "patience_s": PATIENCE_S}, show=False)
     if done:
         return True
-    run_script(host, "files.py", {"do": "untoken", **marker, "name": _name(token, host.name)}, show=False)
+    atomic.run_script(host, "files.py", {"do": "untoken", **marker, "name": _name(token, host.name)}, show=False)
     return refused(state, host, f"{folder} is not the folder that {first.name} has: mount the same file system there")
 
 

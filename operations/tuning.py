@@ -16,7 +16,6 @@ from shakedown.node import system
 from shakedown.node.setting import SETTINGS, Setting, SysctlSetting, proc_path
 from shakedown.operations import atomic, boot, boot_values, commands
 from shakedown.operations.atomic import Step, remember
-from shakedown.operations.boot_values import Fetched
 from shakedown.operations.commands import Commands, refuse, show_change, verify
 
 LIMITS = "/etc/security/limits.d/90-shakedown.conf"
@@ -148,7 +147,7 @@ def modules(modules: list[str]) -> Commands:
     names = commands.module_names(modules)
     here = host.get_fact(Modules, names=names)
     files = host.get_fact(Contents, patterns=MODULES_FILES)
-    kept = node_modules.at_boot(Fetched(files, {}))
+    kept = node_modules.at_boot(boot_values.Fetched(files, {}))
     absent = [name for name in names if not here.get(name)]
     forgotten = [name for name in names if name not in kept]
     if not absent and not forgotten:
@@ -230,7 +229,7 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
 
 def _lacking_limits(files: Mapping[str, list[str] | None], domains: list[str], wanted: dict[str, str]) -> list[str]:
     readable = {path: lines for path, lines in files.items() if lines is not None}
-    lines = system.limits_lines(Fetched(readable, {}))
+    lines = system.limits_lines(boot_values.Fetched(readable, {}))
     effective = {domain: system.effective_limits(lines, domain, []) for domain in domains}
     return [f"{d} {i}={effective[d][i]}" for d in domains for i, value in wanted.items() if effective[d][i] != value]
 

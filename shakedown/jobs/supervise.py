@@ -202,14 +202,15 @@ class _Supervisor:
             self._on_event(event)
 
     def _result(self) -> JobResult:
-        failures = self._faults.so_far()
+        failures, stopped = self._faults.so_far(), self._members[0].stopped_at
+        started = None if self._started is None else self._clock.at(self._started)
+        finished = self._clock.at(self._clock.now())
         cause = None
         if failures:
             running = [(member.name, member.status.running_at_end) for member in self._members]
             cause = with_culprit(first(failures, self._addresses, self._names), running)
         if not failures and not all(member.status.exit_code == 0 for member in self._members):
-            now = self._clock.at(self._clock.now())
-            cause = Failure(node=None, kind="exit", text="not every exit code is known", at=now)
+            cause = Failure(node=None, kind="exit", text="not every exit code is known", at=finished)
         outcome: Outcome = "failed" if cause else "completed"
         if cause and self._started is None:
             outcome = "not started"
@@ -223,17 +224,13 @@ class _Supervisor:
             failures=failures,
             nodes=[member.result() for member in self._members],
             last_iteration=self._last_iteration,
-            started_at=None if self._started is None else self._clock.at(self._started),
-            finished_at=self._clock.at(self._clock.now()),
-            timing=self._timing(),
-        )
-
-    def _timing(self) -> Timing:
-        stopped = self._members[0].stopped_at
-        return Timing(
-            started_at=None if self._started is None else self._clock.at(self._started).timestamp(),
-            stopped_at=None if stopped is None else self._clock.at(stopped).timestamp(),
-            finished_at=self._clock.at(self._clock.now()).timestamp(),
-            clocks={member.name: member.node_clock for member in self._members if member.node_clock},
-            iterations=self._iterations,
+            started_at=started,
+            finished_at=finished,
+            timing=Timing(
+                started_at=None if started is None else started.timestamp(),
+                stopped_at=None if stopped is None else self._clock.at(stopped).timestamp(),
+                finished_at=finished.timestamp(),
+                clocks={member.name: member.node_clock for member in self._members if member.node_clock},
+                iterations=self._iterations,
+            ),
         )

@@ -20,6 +20,8 @@ from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.pyinfra.written import files, placed, twice
 
 _GROUP = "group "
+_ASKED = 'a desired state in host or group data, at least a profile as "gpu": "mi300x" ("cpu" where there is none)'
+_ASKED += "; --limit leaves hosts out"  # a host of which nothing is asked would pass
 
 
 def hosts_in_limit(state: State) -> list[Host]:
@@ -57,7 +59,9 @@ def resolved_of(hosts: list[Host], whole: bool, to_train: bool = False, unasked:
     made, read = hosts[0].inventory if hosts else None, files(invocation.inventory, invocation.group_data)
     problems = [problem for file in read for problem in twice(file, groups=file == read[0])]
     if made and not unasked:
-        problems += [*without_group(read, made), *_unasked(layers)]
+        problems += without_group(read, made)
+        if names := tuple(host.name for host in layers if not asks(host)):
+            problems.append(Problem(_hosts(names), "gpu", "nothing", _ASKED, names))
     problems += contradictions(layers)
     problems += key_problems({host.name: host for host in hosts}, layers)
     try:
@@ -67,18 +71,6 @@ def resolved_of(hosts: list[Host], whole: bool, to_train: bool = False, unasked:
     if problems:
         raise DesiredStateError(placed(problems, read))
     return replace(resolved, of_job=tuple(placed(resolved.of_job, read)))
-
-
-def _unasked(hosts: list[HostLayers]) -> list[Problem]:
-    """Hosts that would pass though nothing was asked of them: in no group with data, as a rule."""
-    if not (names := tuple(host.name for host in hosts if not asks(host))):
-        return []
-    where = _hosts(names)
-    expected = (
-        'a desired state in host or group data, at least a profile as "gpu": "mi300x" ("cpu" where there is none); '
-        "--limit leaves hosts out"
-    )
-    return [Problem(where, "gpu", "nothing", expected, names)]
 
 
 def contradictions(hosts: Sequence[HostLayers]) -> list[Problem]:

@@ -22,7 +22,7 @@ from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
 from shakedown.runner.training import judge_jobs, secrets_of
-from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Training, short
 from shakedown.schedulers.interface import Allocation, Interrupted
 from shakedown.state.findings import Verdict
@@ -72,23 +72,17 @@ def _begin(current: Session) -> None:
         return
     earlier, failed = [], False
     if request.run is not None:
-        record = RunDirectory(request.run).load()
-        earlier = _hints_of_run(request.run, record)
+        directory = RunDirectory(request.run)
+        record, ended = directory.load(), [run.stopped or "" for run in directory.load_evidence().values()]
+        names = {node.name for node in record.nodes}
+        stopped = [(node, why) for why in ended if (node := why.partition(":")[0]) in names]
+        earlier = list(hints.from_run(record, stopped))
         failed = any(gate.verdict == Verdict.FAIL and gate.job == TOGETHER for gate in record.gates)
     problem = _problem(current, failed, earlier)
     _tell(current, problem)
     if not invocation.dry:
         record = current.open_run()
         _keep(current, Isolation(run_id=record.run_id, inventory=invocation.inventory, problem=problem))
-
-
-def _hints_of_run(path: Path, record: RunRecord) -> list[Hint]:
-    names = [node.name for node in record.nodes]
-    stopped = []
-    for evidence in RunDirectory(path).load_evidence().values():
-        if (node := (evidence.stopped or "").partition(":")[0]) in names:
-            stopped.append((node, evidence.stopped or ""))
-    return list(hints.from_run(record, stopped))
 
 
 def _problem(current: Session, failed: bool, more: Sequence[Hint] = ()) -> Problem:

@@ -181,18 +181,14 @@ class _Rolling:
             if batch:
                 self.bring_up(batch)
             elif waiting := [name for name in self.record.names("waiting") if name in self.callers.calling]:
-                self.wait_for(waiting)
+                self.show(f"no answer yet from {named(waiting)}: trying again")
+                while all(name in self.callers.calling for name in waiting):
+                    gevent.sleep(0.2)
                 continue
             else:
                 self.give_up(self.record.names("waiting"))
                 return
             self.record.stopped = plan.why_stop(self.record, self.run, batch)
-
-    def wait_for(self, names: list[str]) -> None:
-        """Wait for one of the last nodes to answer, or to be given up."""
-        self.show(f"no answer yet from {named(names)}: trying again")
-        while all(name in self.callers.calling for name in names):
-            gevent.sleep(0.2)
 
     def give_up(self, names: list[str]) -> None:
         """Count those that never answered as failed."""

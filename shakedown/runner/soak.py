@@ -20,7 +20,6 @@ from shakedown.operations import smoke as smoke_operations
 from shakedown.report import outcomes
 from shakedown.runner import training
 from shakedown.runner.jobs import holders
-from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
@@ -53,7 +52,7 @@ def run() -> None:
         return
     if not (holders.takes_jobs(True) and holders.leave_alone()):
         return
-    where = where_of(current, _wanted(current).via)
+    where = holders.where_of(current, _wanted(current).via)
     smoke_operations.rounds(name="Soak", work=lambda *how: _load(current, *how), where=where)
 
 

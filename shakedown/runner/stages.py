@@ -19,7 +19,6 @@ from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.runner.examine import PREFLIGHT, arguments_of, logs_in, reread
 from shakedown.runner.jobs import holders
-from shakedown.runner.jobs.holders import via_of, where_of
 from shakedown.runner.pyinfra.invocation import NO_HOSTS, invocation
 from shakedown.runner.session import Session, call_once, session
 from shakedown.state.findings import Finding, FixedBy, Risk, Verdict, worst
@@ -127,7 +126,7 @@ def smoke() -> None:
     if invocation.dry:
         current.once("preview", lambda: preview.show(current))
     trainings = [job for job in current.jobs if not job.trials]
-    where = where_of(current, via_of(current))
+    where = holders.where_of(current, holders.via_of(current))
     if alone := [job for job in trainings if job.node is not None]:
         smoke_operations.run(name="Smoke run, each node alone", jobs=alone, where=where)
         call_once("Judge each node alone", training.judge_each)  # one that failed is reported at the end

@@ -21,7 +21,6 @@ from shakedown.report import outcomes
 from shakedown.report import trials as shown
 from shakedown.runner import training
 from shakedown.runner.jobs import holders
-from shakedown.runner.jobs.holders import where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, call_once, session
 from shakedown.runs.directory import JobRecord
@@ -64,7 +63,7 @@ def measure(always: bool = False) -> None:
         return
     current.once("trials: plan", lambda: _begin(current))
     stage = _stage(current)
-    where = where_of(current, stage.wanted.via)
+    where = holders.where_of(current, stage.wanted.via)
     if stage.alone:
         smoke_operations.run(name="Trials, each node alone", jobs=stage.alone, where=where)
     if stage.between:

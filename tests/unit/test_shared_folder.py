@@ -28,7 +28,7 @@ def test_a_node_that_does_not_see_the_token_of_the_first_one_fails(
         asked.append((document["do"], document["name"]))
         return shared, ""
 
-    monkeypatch.setattr(shared_folder, "run_script", script)
+    monkeypatch.setattr(shared_folder.atomic, "run_script", script)
     monkeypatch.setattr(shared_folder, "refused", lambda state, host, reason: words.append(reason) or False)
     hosts = [first, second]
 

@@ -35,8 +35,11 @@ def calibrate(target: Target, runs: int, form: str, output: Path | None) -> None
 
     load_state(target, to_train=True, keeps=True)
 
+    beside = Path(sys.executable).with_name("shakedown")  # this command, as it is installed beside the running python
+    own = [str(beside)] if beside.exists() else [sys.executable, "-c", "from shakedown.cli import main; main()"]
+
     def command(file: Path) -> list[str]:
-        words = [*_shakedown(), "run", target.inventory, "-y", "--format", "json", "--output", str(file)]
+        words = [*own, "run", target.inventory, "-y", "--format", "json", "--output", str(file)]
         words += [*["-v"] * target.verbose, *(["--parallel", str(target.parallel)] if target.parallel else [])]
         words += [word for pattern in target.limit for word in ("--limit", pattern)]
         return words + [word for pair in target.data for word in ("--data", pair)]
@@ -49,9 +52,3 @@ def calibrate(target: Target, runs: int, form: str, output: Path | None) -> None
         sys.exit(error.code)
     document = Calibrated([record.run_id for record in done], rows)
     sys.exit(show_document(document, form, output, Verdict.OK))
-
-
-def _shakedown() -> list[str]:
-    """Return this command, as it is installed beside the running python."""
-    beside = Path(sys.executable).with_name("shakedown")
-    return [str(beside)] if beside.exists() else [sys.executable, "-c", "from shakedown.cli import main; main()"]

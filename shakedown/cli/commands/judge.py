@@ -13,7 +13,6 @@ from shakedown import gates
 from shakedown.cli.output import format_and_output, show_document, with_all
 from shakedown.cli.words import reason, unusable, usable
 from shakedown.common.text import complaint, printable
-from shakedown.gates import NodeLog
 from shakedown.gates.consequences import with_origin
 from shakedown.gates.offline import Request, judge_logs, judge_report, reads_report
 from shakedown.ledger.compared import Wanted, keep, know_peers, past_of
@@ -146,10 +145,10 @@ def _names(logs: tuple[str, ...]) -> dict[str, str]:
     return named
 
 
-def _read_all(logs: Mapping[str, str]) -> tuple[dict[str, NodeLog], list[str]]:
+def _read_all(logs: Mapping[str, str]) -> tuple[dict[str, gates.NodeLog], list[str]]:
     """Every log by its name, and a word on each that is the same, byte for byte, as one before it: a copy is no log of
     another node. Empty logs are all alike, since a node may print nothing."""
-    read: dict[str, NodeLog] = {}
+    read: dict[str, gates.NodeLog] = {}
     digests: dict[str, str] = {}
     twice = []
     for name, path in logs.items():
@@ -161,7 +160,7 @@ def _read_all(logs: Mapping[str, str]) -> tuple[dict[str, NodeLog], list[str]]:
     return read, twice
 
 
-def _read(log: str, compared: bool) -> tuple[NodeLog, str]:
+def _read(log: str, compared: bool) -> tuple[gates.NodeLog, str]:
     source = LogSource(log, digest=compared)
     try:
         return gates.read_log(source), source.digest

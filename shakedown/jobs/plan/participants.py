@@ -110,12 +110,16 @@ def least_gpu_bytes(model: Model, sizes: Split, sharded: bool) -> float:
 def _check_memory(draft: PlanDraft, name: str, chosen: ResolvedOptions, sizes: Split, ranks: int) -> None:
     """Compare the least that is needed with what the node has; what cannot be compared is noted."""
     desired, state = draft.desired[name], draft.states[name]
+    vram, source = desired.gpu.vram_bytes, f"of the profile {desired.gpu.profile}"
+    gpus = [] if is_unreadable(state.gpus) else [gpu.vram_bytes for gpu in state.gpus]
+    known = [size for size in gpus if not is_unreadable(size)]
+    if known and len(known) == len(gpus):
+        vram, source = min(known), "as the smallest GPU reports it"
     for model in chosen.recipe.family.models:
         if state.gpus == [] or not chosen.matches(model.when):
             continue
         sharded = bool(model.sharded) and chosen.matches(model.sharded)
         least = least_gpu_bytes(model, sizes, sharded)
-        vram, source = _vram(desired, state)
         if vram is None:
             draft.note(f"{name}: GPU memory", "not checked", "its size is not known")
         elif least > vram:
@@ -134,14 +138,6 @@ def _check_memory(draft: PlanDraft, name: str, chosen: ResolvedOptions, sizes: S
         else:
             value = f"about {format_size(least)} of {format_size(free)} available"
             draft.note(f"{name}: memory", value, f"{format_size(per_rank)} for each rank")
-
-
-def _vram(desired: DesiredState, state: NodeState) -> tuple[int | None, str]:
-    sizes = [] if is_unreadable(state.gpus) else [gpu.vram_bytes for gpu in state.gpus]
-    known = [size for size in sizes if not is_unreadable(size)]
-    if known and len(known) == len(sizes):
-        return min(known), "as the smallest GPU reports it"
-    return desired.gpu.vram_bytes, f"of the profile {desired.gpu.profile}"
 
 
 def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | None:

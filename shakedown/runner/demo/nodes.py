@@ -202,23 +202,17 @@ def parts_of(plan: LaunchPlan, scenario: Scenario, seed: int) -> dict[str, Part]
     parts = {node: Part(_begins(node)) for node in nodes}
     parts[nodes[-1]].says += [(when, line) for when, line in iterations if not bad or when < at]
     for node, part in parts.items():
-        if node in bad:
-            _goes_wrong(part, bad[node], at)
+        if fault := bad.get(node):
+            part.kernel += [(at - 0.2, line_of(fault.kernel))] if fault.kernel else []
+            part.lost_s = at if fault.lost else math.inf
+            if fault.entry:
+                part.says.append((at, line_of(fault.entry)))
+                part.ends = (at + 0.3, fault.code)
         elif any(not fault.stops for fault in bad.values()):
             part.says.append((at + 0.8, line_of("peer_lost")))
         elif not bad:
             part.ends = (iterations[-1][0] + 2.0, 0)
     return parts
-
-
-def _goes_wrong(part: Part, fault: Fault, at: float) -> None:
-    if fault.kernel:
-        part.kernel.append((at - 0.2, line_of(fault.kernel)))
-    if fault.lost:
-        part.lost_s = at
-    if fault.entry:
-        part.says.append((at, line_of(fault.entry)))
-        part.ends = (at + 0.3, fault.code)
 
 
 def _begins(node: str) -> list[tuple[float, str]]:

@@ -34,7 +34,6 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.output import echo, format_text
 from pyinfra.connectors import local, ssh, util
 from pyinfra.connectors.base import BaseConnector
-from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.sshuserclient import SSHClient
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
@@ -87,7 +86,7 @@ def _made_bounded(connector: BaseConnector) -> BaseConnector:
 def _bounded(kind: type[BaseConnector]) -> type[BaseConnector]:
     if issubclass(kind, _Bounded):
         return kind
-    return type(f"Bounded{kind.__name__}", (_BoundedSsh if issubclass(kind, SSHConnector) else _Bounded, kind), {})
+    return type(f"Bounded{kind.__name__}", (_BoundedSsh if issubclass(kind, ssh.SSHConnector) else _Bounded, kind), {})
 
 
 class _Secret(str):
@@ -193,8 +192,10 @@ class _BoundedSsh(_Bounded):
         try:
             with _within(CONNECT_S, f"not connected within {CONNECT_S:g} s"):
                 super()._connect()  # type: ignore[misc]
-        except NoValidConnectionsError as error:
-            raise OSError(_no_way(error)) from error
+        except NoValidConnectionsError as error:  # its own text has the addresses alone
+            reasons = dict.fromkeys(getattr(cause, "strerror", None) or str(cause) for cause in error.errors.values())
+            ports = dict.fromkeys(f"port {address[1]}" for address in error.errors)
+            raise OSError(printable(f"{', '.join(ports)}: {', '.join(reasons)}", 500)) from error
         transport = self._client.get_transport() if self._client else None
         if transport is not None:
             self.host.connector_data[host_keys.SHOWN] = transport.get_remote_server_key()
@@ -252,13 +253,6 @@ def _words(error: BaseException) -> str:
     if isinstance(error, SSHException) and "Timeout opening channel" in str(error):
         return f"its sshd opened no channel within {CHANNEL_S:g} s"
     return printable(str(error), 500) or type(error).__name__
-
-
-def _no_way(error: NoValidConnectionsError) -> str:
-    """Return why no address of a host took a connection: paramiko's own text has the addresses alone."""
-    reasons = dict.fromkeys(getattr(reason, "strerror", None) or str(reason) for reason in error.errors.values())
-    ports = dict.fromkeys(f"port {address[1]}" for address in error.errors)
-    return printable(f"{', '.join(ports)}: {', '.join(reasons)}", 500)
 
 
 def last_words(output: CommandOutput) -> str:

@@ -17,7 +17,6 @@ from shakedown.schedulers import interface
 from shakedown.schedulers.interface import Interrupted, Say, pause
 from shakedown.schedulers.slurm import commands, nodes, relay
 from shakedown.schedulers.slurm.commands import Absent, SlurmError
-from shakedown.schedulers.slurm.nodes import Node
 from shakedown.schedulers.slurm.settings import Settings
 from shakedown.schedulers.slurm.step import Step
 from shakedown.transport.program import command, program
@@ -86,8 +85,8 @@ class Allocation(interface.Allocation):
             self._held = set(among)
             self._wait(say, interrupted)
 
-    def _gres(self, nodes: Iterable[Node]) -> str | None:
-        gpus = min((node.gpus for node in nodes), default=0)
+    def _gres(self, there: Iterable[nodes.Node]) -> str | None:
+        gpus = min((node.gpus for node in there), default=0)
         return self._settings.gres or (f"gpu:{gpus}" if gpus else None)
 
     def ask(self, among: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from shakedown.schedulers.registry import scheduler
 from shakedown.schedulers.slurm import commands, nodes
 from shakedown.schedulers.slurm.commands import SlurmError, as_list, names
 from shakedown.schedulers.slurm.job import Allocation
-from shakedown.schedulers.slurm.nodes import Node
 from shakedown.schedulers.slurm.settings import Settings
 
 
@@ -18,7 +17,7 @@ def _range(pattern: str) -> frozenset[str]:
 
 
 # What nodes are chosen by: the word before "=", and whether a node has the value.
-CONDITIONS: dict[str, Callable[[Node, str], bool]] = {
+CONDITIONS: dict[str, Callable[[nodes.Node, str], bool]] = {
     "partition": lambda node, value: value in node.partitions,
     "reservation": lambda node, value: node.reservation == value,
     "feature": lambda node, value: value in node.features,
@@ -26,7 +25,7 @@ CONDITIONS: dict[str, Callable[[Node, str], bool]] = {
 }
 
 
-def _reserved(node: Node, reservation: str) -> str:
+def _reserved(node: nodes.Node, reservation: str) -> str:
     """Return why a reservation keeps the node from us: the inventory does not name it. Empty: none does."""
     if not {"RESERVED", "MAINT", "MAINTENANCE"} & set(node.states) or (reservation and node.reservation == reservation):
         return ""

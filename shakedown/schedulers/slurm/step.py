@@ -18,7 +18,6 @@ from typing import Any
 from shakedown.common.text import load_json, printable
 from shakedown.schedulers.interface import Answer, Commands, lines_of
 from shakedown.schedulers.slurm import commands, relay
-from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.transport.program import command, program
 
 START_S = 90.0  # for srun to have a relay on every node
@@ -79,7 +78,7 @@ class Step(Commands):
             if self._process.poll() is not None or time.monotonic() > until:
                 reason = self.last_line() or f"no node answered within {limit_s:g} s"
                 self.close()
-                raise SlurmError(f"Slurm job {self._job}: no step on {', '.join(missing)}: {reason}")
+                raise commands.SlurmError(f"Slurm job {self._job}: no step on {', '.join(missing)}: {reason}")
             time.sleep(0.02)
 
     def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
