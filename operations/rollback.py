@@ -178,8 +178,7 @@ def rollback() -> Commands:
 
 
 def restored(settings: Mapping[str, list[Step]], now: Mapping[str, str]) -> list[str]:
-    """Return a line for each restored setting: its value `now`, and the value before the change. Files of the kernel
-    with the same values (one for each CPU) are a number."""
+    """Return a line for each restored setting: its value `now` and the one before; a number of files with the same."""
     lines = []
     for setting, steps in settings.items():
         values: dict[tuple[str, str], int] = {}

@@ -17,8 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def format_of(kind: type, none: str | None = None) -> Callable[[Command], Command]:
-    """Add the option --format, with the formats that show this kind of document. The first format is the default,
-    unless `none` is given, whose words say what the option does."""
+    """Add the option --format, with this kind's formats; the first is the default unless `none` says otherwise."""
     names = formats.names(kind)
     return click.option("--format", "form", type=click.Choice(names), default=None if none else names[0], help=none)
 
@@ -58,8 +57,7 @@ def format_and_output(kind: type, none: str | None = None) -> Callable[[Command]
 
 
 def show_document(document: Any, form: str, output: Path | None, verdict: Verdict) -> int:
-    """Show a document in a format, on standard output or in a file. Return the exit code: that of the verdict. A file
-    that cannot be written changes it only from 0 to 2."""
+    """Show a document, and return the verdict's exit code; a file that cannot be written makes 2 of 0."""
     if output is None:
         formats.write(document, form)
         return verdict.exit_code

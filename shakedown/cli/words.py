@@ -75,8 +75,7 @@ def in_a_writable_folder(_context: click.Context, _parameter: click.Parameter, f
 
 
 def read_by(read: Callable[[str], Any], without: Any = None) -> Callable[..., Any]:
-    """Return the callback of an option that reads its text. What `read` raises as ValueError is refused as the others
-    are; `without` the option that is the value."""
+    """Return an option's callback that reads its text; a ValueError is refused. `without`: the value without it."""
 
     def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
         try:

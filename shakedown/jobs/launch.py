@@ -31,8 +31,7 @@ CONTAINER_FOLDER = "/shakedown"  # the run's folder as a container sees it
 
 
 def run_folders() -> dict[str, str]:
-    """Return a container's mounts of the run's folder, host to container. What the launcher runs on the node, as the
-    node's user, is not for the container's root to write."""
+    """Return a container's mounts of the run's folder. The launcher's own files are not for its root to write."""
     return {"{run_dir}": CONTAINER_FOLDER, f"{{run_dir}}/{OWN}": f"{CONTAINER_FOLDER}/{OWN}:ro"}
 
 
@@ -209,8 +208,7 @@ class Timeouts:
 
 
 def job_name(node: str | None, trials: str = "") -> str:
-    """Return the name of a job in a run's record: that of a single node, or (None) the one over all nodes. `trials`:
-    the name of the kind of a job that does not train (shakedown/trials)."""
+    """Return the name of a job: of a single node, or (None) over all; of a kind of `trials`, or a training."""
     return trials or TOGETHER if node is None else f"{trials or EACH}/{node}"
 
 

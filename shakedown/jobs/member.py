@@ -104,8 +104,7 @@ class Member:
         )
 
     def _no_sooner(self, when: float) -> float:
-        """Return the earliest that a moment can have been which the node reports, by its age, in this exchange. The
-        answer took its time, and a node does not look all the time."""
+        """Return the earliest that a reported moment can be: answers take time, and a node looks now and then."""
         return when - (self.clock.now() - self._asking) - _LOOK_S
 
     def kept(self) -> int:

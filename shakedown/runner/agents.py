@@ -21,8 +21,7 @@ from shakedown.state.findings import Finding
 
 
 def install() -> None:
-    """Have the agent on the current host with its desired state, or take it away where `agent.state` says so. Whether
-    the node is in its desired state now does not matter: the agent tells."""
+    """Have the agent on the current host, or take it away as `agent.state` says, whatever state the node is in."""
     current = session()
     name = current_host.name
     if (state := current.examination.state_of(name)) is None:

@@ -230,8 +230,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
 
 
 def _verdict(state: State, end: RunEnd | None, examination: Examination | None) -> Verdict:
-    """Judge the run. Where nothing was examined, only a run that requires no examination can be ok. A soak that a
-    person ended is what its record says."""
+    """Judge the run. Only a run that requires no examination can be ok without; an ended soak is as its record says."""
     soak = end is not None and end.record is not None and end.record.soak is not None
     if (invocation.interrupted and not soak) or invocation.error or invocation.unrecorded:
         return Verdict.FAIL

@@ -127,8 +127,7 @@ def choose(inventory: Inventory, words: Sequence[str], where: str) -> list[str]:
 
 @contextmanager
 def connected(state: State, connect: Callable[[State], None] = connect_all) -> Iterator[State]:
-    """Connect to every host of the state; those that cannot be reached are left to the findings. Disconnects.
-    `connect`: what does it, where some are not to be waited for."""
+    """Connect to every host, by `connect`, and disconnect at the end. Lost hosts are left to the findings."""
     state.set_stage(StateStage.Connect)
     try:
         try:
@@ -143,8 +142,7 @@ def connected(state: State, connect: Callable[[State], None] = connect_all) -> I
 
 
 def run_deploy(state: State, name: str, dry: bool = False) -> None:
-    """Run one of this project's deploys on a connected state (dry: only prepare it). Failed hosts are in
-    state.failed_hosts; raises nothing for them."""
+    """Run a deploy on a connected state (dry: only prepare it). Hosts that fail are in state.failed_hosts."""
     # In API mode pyinfra names an operation by its place in each host's own list, so that on nodes of which different
     # things are asked different operations would run as one. Of a deploy file it takes the line, as its command does.
     pyinfra.is_cli = True

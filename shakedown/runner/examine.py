@@ -169,8 +169,7 @@ def show_screen(
 
 
 def show_findings(out: Console, examination: Examination, fixable: Mapping[str, Sequence[Finding]]) -> None:
-    """Show the findings of all nodes on stderr (stdout belongs to pyinfra's --json). `fixable`: those of each node
-    that an operation would fix, as the user that we are there."""
+    """Show the findings of all nodes. `fixable`: those of each node that an operation would fix, as the user there."""
     out.print()
     show_screen(examination, out, advises=False)
     pending = [name for name, own in fixable.items() if own]

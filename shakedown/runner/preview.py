@@ -105,8 +105,7 @@ def _published_s(plan: LaunchPlan) -> float | None:
 
 
 def _preflight(current: Session, jobs: dict[str, LaunchPlan]) -> tuple[list[str], dict[str, list[str]]]:
-    """Look on every node of the jobs for what its part needs, and for a way to images that are to be pulled. Return the
-    nodes that were looked at, and in words what each lacks."""
+    """Look for what each node's part of a job needs, images too. Return the nodes, and what each lacks."""
     parts = {node.name: (plan, node) for plan in reversed(jobs.values()) for node in plan.nodes}
     parts = {name: parts[name] for name in current.examination.desired if name in parts}
     pool = Pool(current.state.config.PARALLEL or None)

@@ -107,8 +107,7 @@ class HostRun:
 
     @property
     def failure(self) -> str:
-        """Return why the host failed in an operation, or before it, as where a fact could not be read; empty: it did
-        not."""
+        """Return why the host failed, in an operation or while facts were read; empty: it did not."""
         return self.reason if self.unfinished or self.kind == "failed" else ""
 
     def outcome(self, node: str, interrupted: bool, worst: Verdict | None, different: str) -> HostOutcome:

@@ -47,8 +47,7 @@ class Request:
 
 
 def requested(state: State, batch: str | None, max_failed: str | None, resume: str | None) -> Request | None:
-    """Return what the command line requests, over the request of the resumed run, over the desired state; None: all
-    nodes at once. Raises InventoryError for what cannot be used."""
+    """Return what the command line requests, over the resumed run, over the desired state. Raise InventoryError."""
     wanted = next(iter(desired_states(state).states.values())).rolling
     earlier: Rolling | None = None
     try:
@@ -75,8 +74,7 @@ def requested(state: State, batch: str | None, max_failed: str | None, resume: s
 
 
 class Callers:
-    """Connects to all hosts. One that does not answer is tried again beside the work on the others, with a longer pause
-    each time, until its tries are used up."""
+    """Connects to all hosts, and again to silent ones, beside the work, with longer pauses, until their tries end."""
 
     def __init__(self, state: State, tries: int) -> None:
         self._state, self._tries = state, tries

@@ -130,8 +130,7 @@ class Session:
         return [f for f in self.examination.fixable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
 
     def open_run(self) -> RunRecord:
-        """Return the record of this run, and make its directory when the first thing is to be kept. Dry runs keep
-        nothing. Raise PyinfraError, which ends the run, where nothing can be kept."""
+        """Return the record of this run, with its directory unless dry. Raise PyinfraError, which ends the run."""
         with self.lock:
             if self.record is None:
                 run_id = progress(self.state).run_id or new_run_id()
@@ -243,8 +242,7 @@ class Session:
         self.notices += [why] if why else []
 
     def close(self) -> None:
-        """Finish the record, whatever ended the run; once more where it could not be written. A run without its record
-        has failed. Then the ledger gets it, which changes no verdict."""
+        """Finish the record, whatever ended the run, then the ledger. A run without its record has failed."""
         if self.record is None or (self.record.finished_at is not None and not invocation.unrecorded):
             return
         self.examination.compare()
@@ -263,8 +261,7 @@ class Session:
             give_back()
 
     def end(self) -> RunEnd:
-        """Close the run, and return what the report of its end shows. A check, and a run that failed before it kept
-        anything, as where no node answered, keep what happened to each node."""
+        """Close the run, and return what its end shows. A check and a run that reached no node are kept too."""
         kept = progress(self.state)
         if self.record is None and not (invocation.dry or kept.evidence):
             if any(deploy.checks for deploy in invocation.deploys):

@@ -93,8 +93,7 @@ def plan_of(
 
 
 def plans_of(examination: Examination) -> tuple[dict[str, LaunchPlan], dict[str, list[str]]]:
-    """Return the jobs' plans as the nodes are now, by the jobs' names and to be shown; and what stands in the way of
-    the others, with the names of those for which it does."""
+    """Return the jobs' plans as the nodes are now, by job, and what stands in the way of others -> their names."""
     run_id = new_run_id()
     plans, errors = {}, defaultdict(list)
     for node in jobs_of(examination):
@@ -189,8 +188,7 @@ def note_missing(current: Session) -> None:
 
 
 def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
-    """Return the values of the variables that the plan only names: from the environment of the controller, or from the
-    file of the desired state. Raises SecretError where that is none."""
+    """Return the values of variables that the plan only names, from the environment or the file. Raise SecretError."""
     smoke = examination.desired[plan.driver].smoke
     values = {}
     for name in {name for node in plan.nodes for name in node.secrets}:

@@ -96,8 +96,7 @@ class Allocation:
         wait, and reports what for. Raise an error that a person can read where the nodes are refused."""
 
     def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
-        """Open a way to some of the nodes for one job: commands, logs and results go through it until the context
-        ends. Raise an error that a person can read."""
+        """Open a way to some of the nodes for one job, until the context ends. Raise an error for a person."""
         raise NotImplementedError
 
     def lost(self) -> str | None:
@@ -109,8 +108,7 @@ class Allocation:
 
 
 class Scheduler(ABC):
-    """A scheduler of a site. `settings` are the values of its section in the desired state, by key; a key with its
-    default is absent. All methods raise SchedulerError."""
+    """A scheduler. `settings`: its section of the desired state, without defaults. All methods raise SchedulerError."""
 
     title: ClassVar[str]  # what people call it
     of_node: ClassVar[frozenset[str]] = frozenset({"node"})  # keys in which hosts of one run may differ
@@ -138,8 +136,7 @@ class Scheduler(ABC):
         """Take away what `drain` has set."""
 
     def verify(self, name: str, passed: bool, reason: str) -> bool:
-        """Show on a node whether its last run verified it: it passed a load, or was named. Return whether this
-        scheduler has such a mark."""
+        """Show whether a node's last run verified it: it passed, or was named. Return whether there is such a mark."""
         return False
 
     def jobs_on(self, names: Iterable[str], beside: Allocation | None = None) -> dict[str, list[str]]:
@@ -148,14 +145,12 @@ class Scheduler(ABC):
 
     @abstractmethod
     def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
-        """Return the nodes for which all conditions hold, each with why it cannot be used; empty: it can. Raise
-        ValueError for a condition that cannot be read."""
+        """Return the nodes for which all conditions hold, each with why it cannot be used, or "". Raise ValueError."""
 
     @abstractmethod
     def allocation(self, names: Mapping[str, str], title: str) -> Allocation:
         """Return an allocation for jobs over nodes: their names in the inventory -> in the scheduler."""
 
     def refused(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Ask, before anything is changed, whether jobs over these nodes would be taken, now or later. Return the
-        nodes that would not, each with why. Submit nothing."""
+        """Return the nodes over which no job would be taken, now or later, each with why. Submit nothing."""
         return {}

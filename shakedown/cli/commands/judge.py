@@ -146,8 +146,7 @@ def _names(logs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read_all(logs: Mapping[str, str]) -> tuple[dict[str, gates.NodeLog], list[str]]:
-    """Every log by its name, and a word on each that is the same, byte for byte, as one before it: a copy is no log of
-    another node. Empty logs are all alike, since a node may print nothing."""
+    """Read every log, and name those that are a copy of another: a copy, unless empty, is no log of another node."""
     read: dict[str, gates.NodeLog] = {}
     digests: dict[str, str] = {}
     twice = []

@@ -229,8 +229,7 @@ _COUNTS = ("straggler_minmax_count", "straggler-minmax-count")
 
 
 def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference: str | None) -> Limits | None:
-    """Return the limits, where the job's ranks are compared, and switch on what makes the ranks report. A site's own
-    options stay. `reference` is the image's."""
+    """Return the limits of compared ranks, and switch on their reports; the site's own options stay."""
     smoke, nodes = draft.smoke, len(draft.states)
     gate = smoke.stragglers == "gate"
     if smoke.stragglers == "off" or (nodes < LEAST_NODES and (not gate or draft.alone)):

@@ -88,8 +88,7 @@ def _by_routes(draft: PlanDraft) -> tuple[dict[str, Endpoint], str]:
 
 
 def _candidates(states: Mapping[str, NodeState], master: str) -> dict[str, str]:
-    """Return the master's addresses -> interface, without those that other nodes have too. docker0 has one address
-    everywhere, and every node would find itself there."""
+    """Return the master's addresses -> interface, without those of other nodes: docker0 has one everywhere."""
     elsewhere = {str(own.ip) for name, state in states.items() if name != master for _, own in _addresses(state)}
     return {str(own.ip): interface for interface, own in _addresses(states[master]) if str(own.ip) not in elsewhere}
 
@@ -102,8 +101,7 @@ def _addresses(state: NodeState) -> list[tuple[str, IPv4Interface]]:
 
 
 def _path(state: NodeState, target: str) -> _Path | None:
-    """Return the kernel's choice: the longest prefix, then the lowest metric. An interface's own network counts as a
-    route, since the kernel adds it with the address."""
+    """Return the kernel's choice: the longest prefix, then the lowest metric; an interface's own network is a route."""
     address = IPv4Address(target)
     own = _addresses(state)
     routes: list[tuple[IPv4Network, str | None, str, int]] = [(owned.network, None, name, 0) for name, owned in own]

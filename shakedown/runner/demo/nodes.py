@@ -120,8 +120,7 @@ class Rack:
         return {"data": _packed(data[offset:]), "offset": len(data), "size": len(data)}
 
     def _sampler(self, node: str, name: str) -> bytes:
-        """Write what the sampler writes: the node's kernel log of the job, or samples of no channel at all, since
-        nothing was measured."""
+        """Write what the sampler writes: the job's kernel log, or samples of no channel: nothing was measured."""
         started, now = self._started[node], self._turns.now()
         wall = self._turns.at(started).timestamp()
         if name == KERNEL_LOG:

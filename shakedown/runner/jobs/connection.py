@@ -35,8 +35,7 @@ from shakedown.schedulers.interface import Allocation, Commands, Scheduler, Sche
 
 
 def allocation_of(desired: Mapping[str, DesiredState], via: str, title: str) -> Allocation:
-    """Return an allocation for jobs over these hosts. Raise ValueError where they differ in how it is requested, or
-    where it cannot hold the job; SchedulerError."""
+    """Return an allocation for jobs over these hosts. Raise ValueError where it cannot be one, SchedulerError."""
     scheduler = scheduler_of(desired, via)
     for key, value, expected in scheduler.problems(scheduler.settings):
         raise ValueError(f"{via}.{key} is {value}: expected {expected}")

@@ -24,8 +24,7 @@ def is_ipv6(text: str) -> bool:
 
 
 def named(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the name in user@host:port, and the rest by Ansible's words. The name may have ranges in brackets, as an
-    IPv6 address that a port follows stands in brackets."""
+    """Return the name (maybe with ranges) in user@host:port, as "[fe80::1]:22", and the rest by Ansible's words."""
     found = None if is_ipv6(text) else _ADDRESS.fullmatch(text)
     if not found or (found[2] and not is_ipv6(found[2])):
         return text, {}

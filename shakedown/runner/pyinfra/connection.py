@@ -228,8 +228,7 @@ class _BoundedSsh(_Bounded):
 
 @contextmanager
 def _within(seconds: float, why: str) -> Iterator[None]:
-    """Raise NodeError(why) if the block takes longer. Inside, the timeout is no Exception, so that no code there takes
-    it for a failed attempt and tries again."""
+    """Raise NodeError(why) if the block takes longer. Inside, the timeout is no Exception: it ends all tries."""
     with gevent.Timeout(seconds) as limit:
         try:
             yield

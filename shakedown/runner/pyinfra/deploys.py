@@ -48,8 +48,7 @@ class Deploy:
 
 
 def own_deploys(files: tuple[str, ...]) -> list[Deploy]:
-    """Those of the files that run our stages: shipped, copied by `shakedown init`, or a user's own. One that cannot be
-    read or parsed is none: pyinfra says so itself."""
+    """Return those of the files that run our stages. One that cannot be parsed is none: pyinfra says so itself."""
     found = []
     for name in files:
         path = Path(name)

@@ -69,8 +69,7 @@ _Loader.add_multi_constructor("!", lambda _loader, _tag, _node: "{{ hidden }}")
 
 
 def translate(source: Path) -> tuple[str, list[str]]:
-    """Return the text of an inventory for pyinfra, and what was left out of it. Raise ValueError for a file that is no
-    inventory of Ansible, OSError where one cannot be read."""
+    """Return the text of an inventory for pyinfra, and what was left out. Raise ValueError, OSError."""
     groups = _read(source)
     strange = [
         f"group {name}: {part}: Ansible has hosts, children and vars there"

@@ -53,8 +53,7 @@ def watch(client: SSHClient, host: Host) -> None:
 
 
 def apply_ssh_config(data: dict[str, Any], host: Host) -> None:
-    """StrictHostKeyChecking of ssh_config(5) counts where the inventory says nothing: pyinfra's own default hides it.
-    `ask` is refused, because nobody can be asked for many nodes at once."""
+    """Use StrictHostKeyChecking of ssh_config(5) where the inventory says nothing; `ask` refuses, as nobody answers."""
     if host.data.get(OPTION) is not None:
         return
     config = get_ssh_config(data["ssh_config_file"])

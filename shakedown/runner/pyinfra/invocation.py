@@ -125,8 +125,7 @@ class _Interrupt:
 
 
 def install_signal_handlers() -> None:
-    """Ctrl-C, SIGTERM and losing the terminal end a run as its own end does: with its record closed, and with the
-    words how it ended. What is ignored (nohup) stays ignored."""
+    """Have signals end a run as its own end does, with record and words. What is ignored (nohup) stays ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _Interrupt())

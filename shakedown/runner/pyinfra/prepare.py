@@ -33,8 +33,7 @@ DOCUMENTED = {"megatron_source": ("radeon", False), "stanford_megatron": ("stanf
 
 
 def problems(deploy: str, hosts: Mapping[str, DesiredState]) -> Iterator[Problem]:
-    """Yield the smoke runs that are no recipe of this deploy's family or, where it is required, have an image without
-    digest."""
+    """Yield smoke runs that are no recipe of this deploy's family, or whose image lacks the digest that it needs."""
     if deploy not in DOCUMENTED:
         return
     family, by_digest = DOCUMENTED[deploy]

@@ -125,8 +125,7 @@ def _top(tree: ast.Module) -> list[tuple[str, int, ast.expr]]:
 
 
 def _read(tree: ast.Module) -> Iterator[tuple[str, int, float]]:
-    """Yield each name that is read, deleted or added to, with the first and the last line where that may be: a function
-    may run anywhere below its first line."""
+    """Yield each name that is read or changed, with its first and last line: a function may run anywhere below."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
     later = {id(inside) for function in functions for inside in ast.walk(function)}
     for node in ast.walk(tree):

@@ -108,8 +108,7 @@ def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, ro
 
 
 def after(known: Known) -> int:
-    """Return a time that is now and later than all entries of a node: seconds since 1970 UTC. Raise LedgerError for an
-    entry of the future: nothing could follow it."""
+    """Return a time that is now and later than all entries of a node. Raise LedgerError for a future entry."""
     events: list[Incident | PassedLoad | Step] = [*known.incidents, *known.passed_loads, *known.steps]
     now, last = int(time.time()), max(events, key=lambda event: event.at, default=None)
     if last is not None and last.at > now + AHEAD_S:
@@ -149,8 +148,7 @@ def after_run(record: RunRecord, examination: Examination, names: Sequence[str],
 
 
 def verified(owner: Scheduler | None, record: RunRecord, names: Mapping[str, str]) -> Iterator[str]:
-    """Show in the scheduler which nodes a run verified, and which it named. A node that passed nothing and is not
-    named keeps its mark. Yield why a node has none."""
+    """Show in the scheduler which nodes a run verified or named; the others keep their mark. Yield problems."""
     found = incidents(record)
     reasons = {load.node: (True, f"{load.load} in {record.run_id}") for load in passed_loads(record, found)}
     for incident in found:

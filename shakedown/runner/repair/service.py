@@ -160,8 +160,7 @@ def on_its_gpus(state: NodeState, desired: DesiredState) -> str:
 
 
 def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept: bool) -> Picture:
-    """Read everything as it is now. `names`: all nodes of the inventory, of which a part was examined. `kept`: the
-    examination is in the ledger. Raises LedgerError."""
+    """Read everything as it is. `names`: of the inventory; `kept`: it is in the ledger. Raise LedgerError."""
     fleet = len(names)
     services = services_of(examination.desired)
     hosts = list(services)

@@ -27,8 +27,7 @@ _PLUGIN_S = 300.0  # for a program that a kubeconfig names to bring a token: a p
 
 
 class KubernetesError(SchedulerError):
-    """A request that was refused, was not answered or is not understood; the text names server, object and remedy.
-    `status`: HTTP's; 0: there is none."""
+    """A refused, unanswered or unclear request; the text has server, object and remedy. `status`: HTTP's, or 0."""
 
     status = 0
 
@@ -47,8 +46,7 @@ def understood() -> Iterator[None]:
 
 
 class Server:
-    """One API server, as a kubeconfig names it. `context`: one of that file; None: its current one. Without a
-    kubeconfig, and in a pod, the pod's own account."""
+    """One API server, as a kubeconfig's `context` (None: the current one) or, in a pod, its account names it."""
 
     def __init__(self, context: str | None = None) -> None:
         self._api, self.name = _connected(context)

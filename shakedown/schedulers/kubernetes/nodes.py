@@ -188,8 +188,7 @@ def _is_device(resource: str) -> bool:
 
 
 def _devices(allocatable: Any) -> tuple[dict[str, int], str]:
-    """Count a node's devices by resource, and return what is wrong with the counts. Its kubelet may report any quantity
-    ("1k"); nonsense costs its own node, and not the reading of all."""
+    """Count a node's devices by resource, and return what is wrong: nonsense costs its own node alone."""
     reported = allocatable if isinstance(allocatable, dict) else {}
     devices = {printable(str(name), 100): str(value) for name, value in reported.items() if _is_device(str(name))}
     odd = [f"{name} is {value[:40]!r}" for name, value in devices.items() if not re.fullmatch("[0-9]{1,6}", value)]

@@ -334,8 +334,7 @@ class Commands(interface.Commands):
 
 
 def _bounded(receive: Callable[[int], bytes], until: float) -> Callable[[int], bytes]:
-    """Return a way to receive that ends in time, and when too much came: a node decides how long a frame is, how many
-    come, and for which channels."""
+    """Return a way to receive that ends in time, and when too much came: a node decides on length and number."""
     left = OUTPUT + ERRORS
 
     def take(size: int) -> bytes:

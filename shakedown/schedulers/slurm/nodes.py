@@ -125,8 +125,7 @@ def _show(wanted: list[str]) -> str:
 
 
 def _from_listing(wanted: list[str]) -> list[Node]:
-    """Read the text. Where a node's own words have a line end, and behind it what looks like another node, request
-    every node alone: all of that answer is then the node's."""
+    """Read the text. Where a node's own words may hold another node's line, request every node alone."""
     if len(wanted) != 1:
         text = _show(wanted)
         if not wanted or sorted(_BEGIN.findall(text)) == sorted(set(wanted)):

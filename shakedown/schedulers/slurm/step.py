@@ -33,8 +33,7 @@ _ANSWERED = re.compile(r"\s*(\d+): (\S+) (\S+) (\d+) (\d+)/(\d+) (.*)", re.DOTAL
 
 
 class Step(Commands):
-    """Commands on the nodes of a step. `nodes`: names in plans -> Slurm's;
-    `holder`: where the job's batch script hears of the relays."""
+    """Commands on the nodes of a step. `nodes`: in plans -> Slurm's; `holder`: where the job hears of its relays."""
 
     def __init__(self, job: int, nodes: Mapping[str, str], title: str, options: Sequence[str], holder: str) -> None:
         self._nodes = dict(nodes)
