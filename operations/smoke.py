@@ -22,7 +22,7 @@ from pyinfra.connectors.util import clear_askpass_cache
 from shakedown.jobs.launch import Event
 from shakedown.jobs.remote import Connected
 from shakedown.jobs.supervise import Job, run_job
-from shakedown.schedulers.interface import Allocation, Interrupted, Ran
+from shakedown.schedulers.interface import Allocation, Answer, Interrupted
 
 Work = Callable[[Allocation, Interrupted], None]
 
@@ -155,9 +155,9 @@ class Remote:
         keys = [key for key in CONNECTOR_ARGUMENT_KEYS if key not in _CONTROL]
         self._arguments = {name: {key: given[key] for key in keys if key in given} for name, given in arguments.items()}
 
-    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Ran:
+    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
         if node not in self._hosts:
-            return False, [], [f"{node} is not among the active hosts"]
+            return None, [], [f"{node} is not among the active hosts"]
         limit = ["timeout", "-k", "2", str(timeout)]  # `_timeout` would leave the command running on the node
         command = StringCommand(*(QuoteString(word) for word in [*limit, *argv]))
         host = self._hosts[node]
@@ -174,8 +174,8 @@ class Remote:
                     **self._arguments[node],
                 )
         except (TimeoutError, OSError, EOFError, SSHException, PyinfraError) as error:
-            return False, [], [str(error) or type(error).__name__]
-        return ok, output.stdout_lines, output.stderr_lines
+            return None, [], [str(error) or type(error).__name__]
+        return 0 if ok else 1, output.stdout_lines, output.stderr_lines
 
 
 def connection_is_gone(host: Host) -> bool:

@@ -52,13 +52,9 @@ class Node(Protocol):
         """Return why the node cannot be used, for a person; empty: it can."""
 
 
-Ran = tuple[bool, list[str], list[str]]
-Remote = Callable[[str, list[str], str | None, float], Ran]
-"""A way to run a command on a node: the node's name in the plan, the command, its standard input, seconds.
-
-It returns whether the exit code was 0, and the lines of standard output and standard error. It never raises for a node
-that does not answer: that is (False, [], [reason]) within about as many seconds.
-"""
+Remote = Callable[[str, list[str], str | None, float], Answer]
+"""A way to run a command on a node: the node's name in the plan, the command, its standard input, seconds. It never
+raises for a node that does not answer: that is (None, [], [reason]) within about as many seconds."""
 
 
 def pause(seconds: float, interrupted: Interrupted) -> None:
@@ -73,19 +69,6 @@ def lines_of(text: str) -> list[str]:
     if text.count("\n") > LINES:
         raise ValueError(f"its command printed more than {LINES} lines")
     return [incoming(line) for line in text.removesuffix("\n").split("\n")] if text else []
-
-
-class Commands(ABC):
-    """A way to run commands on nodes, by their names in the inventory."""
-
-    @abstractmethod
-    def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
-        """Run a command. Of a node that does not answer the last line of the errors says why; never raise for it."""
-
-    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Ran:
-        """Run a command as the launcher expects it: the same, with whether the exit code is 0."""
-        code, out, err = self.run(node, argv, stdin, timeout)
-        return code == 0, out, err
 
 
 class Allocation:

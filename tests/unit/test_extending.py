@@ -171,7 +171,7 @@ print(open("bookings.txt").readline().strip())
 def test_a_new_scheduler_starts_jobs(copy: Path) -> None:
     lay(copy, "A scheduler")
     code, output = run(copy, sys.executable, "-c", BOOK)
-    assert (code, output.splitlines()) == (0, ["(True, ['text'], []) False", "@local shakedown", "@local free"]), output
+    assert (code, output.splitlines()) == (0, ["(0, ['text'], []) 1", "@local shakedown", "@local free"]), output
 
 
 def test_a_page_that_shows_what_is_not_so_is_seen() -> None:

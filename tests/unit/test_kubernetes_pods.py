@@ -52,18 +52,14 @@ def test_each_node_has_its_pod_and_commands_run_there(pods: Pods, server: Cluste
     assert spec["containers"][0]["resources"] == {"limits": {"amd.com/gpu": "8"}}
     assert {"name": "host-0", "mountPath": "/data", "readOnly": True} in spec["containers"][0]["volumeMounts"]
     with pods.start("smoke", ["node1.rack"]) as remote:
-        assert remote("node1.rack", ["sh", "-c", "echo out; echo err >&2; exit 3"], None, 60) == (
-            False,
-            ["out"],
-            ["err"],
-        )
+        said = remote("node1.rack", ["sh", "-c", "echo out; echo err >&2; exit 3"], None, 60)
+        assert said == (3, ["out"], ["err"])
         text = "line\n" * 60_000 + "é"
         read = [sys.executable, "-c", "import sys; t = sys.stdin.read(); print(len(t), t[-1] == chr(233))"]
-        assert remote("node1.rack", read, text, 60) == (True, [f"{len(text)} True"], [])
-        assert remote("node1.rack", ["cat"], "", 60) == (True, [], [])
-        assert remote("node2.rack", ["true"], None, 60) == (False, [], ["there is no pod on node2.rack"])
-        done, _, _ = remote("node1.rack", ["sleep", "600"], None, 0.5)
-        assert not done
+        assert remote("node1.rack", read, text, 60) == (0, [f"{len(text)} True"], [])
+        assert remote("node1.rack", ["cat"], "", 60) == (0, [], [])
+        assert remote("node2.rack", ["true"], None, 60) == (None, [], ["there is no pod on node2.rack"])
+        assert remote("node1.rack", ["sleep", "600"], None, 0.5)[0] == 124
     pods.end()
     assert server.all("v1/pods") == []
 
@@ -140,7 +136,7 @@ def test_a_server_that_is_gone_is_no_answer(pods: Pods, server: Cluster) -> None
     with pods.start("smoke", ["node1.rack"]) as remote:
         pods._server._api.api_client.configuration.host = "http://127.0.0.1:1"
         done, out, why = remote("node1.rack", ["true"], None, 5)
-    assert (done, out) == (False, []) and why
+    assert (done, out) == (None, []) and why
 
 
 @pytest.mark.parametrize(
@@ -149,8 +145,8 @@ def test_a_server_that_is_gone_is_no_answer(pods: Pods, server: Cluster) -> None
 def test_a_command_without_an_answer_fails_with_the_last_that_was_said(
     monkeypatch: pytest.MonkeyPatch, errors: list[str], why: str
 ) -> None:
-    commands = SimpleNamespace(run=lambda *_: (None, [], errors))
-    monkeypatch.setattr(connection, "connected", lambda *_: SimpleNamespace(commands=lambda: commands))
+    way = SimpleNamespace(commands=lambda: lambda *_: (None, [], errors))
+    monkeypatch.setattr(connection, "connected", lambda *_: way)
     monkeypatch.setattr(connection, "make_unix_command_for_host", lambda _state, _host, command, **_: command)
     monkeypatch.setattr(connection, "execute_command_with_sudo_retry", lambda _host, _arguments, execute: execute())
     there: Any = connection.SchedulerConnector.__new__(connection.SchedulerConnector)

@@ -370,10 +370,10 @@ def test_a_command_of_a_job_has_its_limit_and_some_slack(monkeypatch: pytest.Mon
     monkeypatch.setattr(smoke.gevent, "Timeout", Timeout)
     host: Any = SimpleNamespace(connector=None, run_shell_command=run_shell_command)
     remote = smoke.Remote({"a": host}, {"a": {"_sudo": True, "_stdin": "x", "_timeout": 1, "name": "n"}})
-    assert remote("a", ["echo", "a b"], "in", 5) == (True, ["out"], ["err"])
+    assert remote("a", ["echo", "a b"], "in", 5) == (0, ["out"], ["err"])
     given = {"print_output": False, "print_input": False, "_stdin": "in", "_timeout": 8.0, "_sudo": True}
     assert limits == [8.0, "no answer within 5 s", "timeout -k 2 5 echo 'a b'", given]
-    assert remote("b", [], None, 5) == (False, [], ["b is not among the active hosts"])
+    assert remote("b", [], None, 5) == (None, [], ["b is not among the active hosts"])
 
 
 @pytest.mark.parametrize(

@@ -197,18 +197,18 @@ def step(slurm):
 
 def test_commands_run_on_their_nodes(step):
     text = f'{{"long": "{"x" * 5000}", "short": "y"}}'
-    assert step("b", ["sh", "-c", "echo $SLURMD_NODENAME; cat"], text, 30) == (True, ["n2", text], [])
-    assert step("a", ["sh", "-c", "cat; echo é >&2; exit 3"], text, 30) == (False, [text], ["é"])
+    assert step("b", ["sh", "-c", "echo $SLURMD_NODENAME; cat"], text, 30) == (0, ["n2", text], [])
+    assert step("a", ["sh", "-c", "cat; echo é >&2; exit 3"], text, 30) == (3, [text], ["é"])
     done, out, _ = step("a", ["sh", "-c", "printf '%01000000d\\033[2J' 0"], None, 30)
-    assert done and out == ["0" * 1_000_000]
+    assert done == 0 and out == ["0" * 1_000_000]
     assert step("a", ["sh", "-c", "echo ${SLURM_NTASKS-none}"], None, 30)[1] == ["none"]
-    assert step("a", ["/no/such"], None, 30) == (False, [], ["/no/such: No such file or directory"])
+    assert step("a", ["/no/such"], None, 30) == (127, [], ["/no/such: No such file or directory"])
     assert step("c", ["true"], None, 30)[2] == ["c is not among the nodes of Slurm job 4711"]
 
 
 def test_a_command_ends_within_its_limit(step, monkeypatch):
     monkeypatch.setattr(steps, "SLACK_S", 60)
-    assert step("a", ["sleep", "600"], None, 0.5) == (False, [], ["the command did not end within 0.5 s"])
+    assert step("a", ["sleep", "600"], None, 0.5) == (124, [], ["the command did not end within 0.5 s"])
 
 
 def test_what_others_print_is_no_answer(step):
@@ -334,8 +334,8 @@ def test_a_node_that_falls_silent_is_told(step, slurm, monkeypatch):
     monkeypatch.setattr(steps, "SLACK_S", 0.1)
     (slurm.folder / "home/lost").write_text("n2")
     done, _, (why,) = step("b", ["true"], None, 0.3)
-    assert not done and why == "no answer within 0.3 s (Slurm job 4711)"
-    assert step("a", ["true"], None, 60)[0], "the other goes on"
+    assert done is None and why == "no answer within 0.3 s (Slurm job 4711)"
+    assert step("a", ["true"], None, 60)[0] == 0, "the other goes on"
     step.close()
     assert step("a", ["true"], None, 30)[2] == ["its step has ended (Slurm job 4711)"]
 

@@ -18,7 +18,7 @@ from shakedown.evidence.telemetry import KERNEL_LOG, SAMPLES
 from shakedown.jobs.launch import Clock, LaunchPlan
 from shakedown.logs.kept_logs import LEADER
 from shakedown.runner.demo.scenario import SIMULATED, Fault, Scenario, line_of
-from shakedown.schedulers.interface import Ran
+from shakedown.schedulers.interface import Answer
 
 Result = TypeVar("Result")
 BEFORE_S = 3600.0  # so long ago the run begins: its last times lie in the past too
@@ -90,11 +90,11 @@ class Rack:
         self._started: dict[str, float] = {}
         self._stopped: dict[str, tuple[float, str]] = {}
 
-    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Ran:
+    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
         part, now = self._parts[node], self._turns.now()
         if now - self._started.get(node, now) >= part.lost_s:
             self._turns.sleep(timeout)
-            return False, [], ["no route to host"]
+            return None, [], ["no route to host"]
         if f"{_RUN}/.launcher" not in argv:
             return _answer({"python": "/usr/bin/python3", "run_dir": _RUN, "leftovers": {}})
         command, text = argv[argv.index(f"{_RUN}/.launcher") + 1 :]
@@ -174,8 +174,8 @@ def _packed(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data)).decode()
 
 
-def _answer(document: dict[str, Any]) -> Ran:
-    return True, [json.dumps(document)], []
+def _answer(document: dict[str, Any]) -> Answer:
+    return 0, [json.dumps(document)], []
 
 
 _FIRST_S = 40.0  # from the start to the first iteration

@@ -31,7 +31,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.hosts import named
 from shakedown.runner.inventory import desired_states, layers_of
 from shakedown.schedulers import registry
-from shakedown.schedulers.interface import Allocation, Commands, Scheduler, SchedulerError
+from shakedown.schedulers.interface import Allocation, Remote, Scheduler, SchedulerError
 
 
 def allocation_of(desired: Mapping[str, DesiredState], via: str, title: str) -> Allocation:
@@ -102,7 +102,7 @@ class Connected:
         self._hosts: set[str] = set()
         self._refused: dict[str, str] = {}  # host -> why the scheduler does not give it
         self._wrong = ""  # why it gives no host
-        self._commands: Commands | None = None
+        self._commands: Remote | None = None
         self._context: Any = None
         self.allocation: Allocation | None = None
 
@@ -138,7 +138,7 @@ class Connected:
         self._context = self.allocation.start("connection", hosts)
         self._commands = self._context.__enter__()
 
-    def commands(self) -> Commands:
+    def commands(self) -> Remote:
         """Return the way to the hosts. Raise SchedulerError where the allocation has ended."""
         if self._commands is None:
             raise SchedulerError("the allocation has ended")
@@ -198,7 +198,7 @@ class SchedulerConnector(BaseConnector):
                 click.echo(f"{self.host.print_prefix}>>> {words}", err=True)
             argv = ["sh", "-c", words.get_raw_value()]
             commands = connected(self.state, self._scheduler).commands()
-            code, out, err = commands.run(self.host.name, argv, stdin, limit)
+            code, out, err = commands(self.host.name, argv, stdin, limit)
             if code is None:
                 raise OSError(err[-1] if err else "no answer")
             lines = [OutputLine("stdout", line) for line in out] + [OutputLine("stderr", line) for line in err]

@@ -252,7 +252,7 @@ def _phase(status: dict[str, Any]) -> tuple[str, str]:
     return str(status.get("phase") or "Pending"), reasons[0] if reasons else ""
 
 
-class Commands(interface.Commands):
+class Commands:
     """Commands in pods. `pods`: nodes in plans -> pods. `uids`: of pods; a command is for no other of that name. The
     server runs it by the name alone: one that is replaced just then gets it, and its answer is not taken."""
 
@@ -260,7 +260,7 @@ class Commands(interface.Commands):
         self._server, self._namespace, self._pods, self._uids = server, namespace, dict(pods), uids
         self.silent = False  # a command got no answer: a node's word, or a pod that was taken away
 
-    def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
+    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
         if (pod := self._pods.get(node)) is None:
             return None, [], [f"there is no pod on {node}"]
         data = None if stdin is None else stdin.encode()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.common.text import load_json, printable
-from shakedown.schedulers.interface import Answer, Commands, lines_of
+from shakedown.schedulers.interface import Answer, lines_of
 from shakedown.schedulers.slurm import commands, relay
 from shakedown.transport.program import command, program
 
@@ -32,7 +32,7 @@ _OF_A_TASK = re.compile(r"\s*\d+: ")
 _ANSWERED = re.compile(r"\s*(\d+): (\S+) (\S+) (\d+) (\d+)/(\d+) (.*)", re.DOTALL)
 
 
-class Step(Commands):
+class Step:
     """Commands on the nodes of a step. `nodes`: in plans -> Slurm's; `holder`: where the job hears of its relays."""
 
     def __init__(self, job: int, nodes: Mapping[str, str], title: str, options: Sequence[str], holder: str) -> None:
@@ -80,7 +80,7 @@ class Step(Commands):
                 raise commands.SlurmError(f"Slurm job {self._job}: no step on {', '.join(missing)}: {reason}")
             time.sleep(0.02)
 
-    def run(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
+    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Answer:
         if (name := self._nodes.get(node)) is None:
             return None, [], [f"{node} is not among the nodes of Slurm job {self._job}"]
         with self._lock:
