@@ -2,7 +2,6 @@
 taken. An incident is open until the node passes every load that would show it, later and one of them with other nodes.
 A repair resets that. The repairs are data: escalation.toml."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -208,10 +207,8 @@ class History:
 def history(known: Known, alone: bool = False) -> History:
     """Replay a node's events. In one second steps come before runs, loads before incidents: doubt clears no node."""
     found = History()
-    events: Iterable[Step | PassedLoad | Incident] = sorted(
-        (*known.steps, *known.passed_loads, *known.incidents), key=lambda event: (event.at, _ORDER[type(event)])
-    )
-    for event in events:
+    events: list[Step | PassedLoad | Incident] = [*known.steps, *known.passed_loads, *known.incidents]
+    for event in sorted(events, key=lambda event: (event.at, _ORDER[type(event)])):
         if isinstance(event, Step):
             _step(found, event)
         elif isinstance(event, PassedLoad):

@@ -29,9 +29,7 @@ SECTION = "Operate"
     help="replace names of nodes and users, addresses, GUIDs and serials, each by the same word everywhere; what they "
     "stand for is kept beside the archive",
 )
-@click.option(
-    "--key", metavar="FILE", help="private key of the site: sign the archive of a signed run (docs/evidence.md)"
-)
+@click.option("--key", metavar="FILE", help="site's private key: sign the archive of a signed run (docs/evidence.md)")
 def bundle(run: str, output: Path | None, pseudonyms: bool, key: str | None) -> None:
     """Pack a run into one file that can be sent: findings, plan, logs, states, telemetry, versions, and a manifest with
     the SHA-256 of each.

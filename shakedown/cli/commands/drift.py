@@ -57,9 +57,7 @@ def drift(
     if from_agents and ledger:
         raise click.UsageError("--ledger keeps the nodes' states, which --from-agents does not read")
     if from_agents and prometheus:
-        raise click.UsageError(
-            "--from-agents reads every node's report over SSH, --prometheus reads none so: choose one"
-        )
+        raise click.UsageError("--from-agents reads every node's report over SSH, --prometheus none: choose one")
     from shakedown.cli.nodes import invocation, load_state, progress, to_its_end, usable_input  # pyinfra: see there
 
     state = load_state(target, target.verbose)

@@ -20,9 +20,7 @@ _EMPTY = (
 
 @click.command()
 @click.argument("log", metavar="[FILE|-]", default="-")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="text, or one JSON document"
-)
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="text, or a JSON document")
 @click.option("-v", "--verbose", is_flag=True, help="show the harmless lines that the catalogue knows, too")
 def explain(log: str, form: str, verbose: bool) -> None:
     """Say what the lines of a kernel's log or a job's log mean: part, severity, cause, what to do.

@@ -52,16 +52,12 @@ class Expectation(click.ParamType[tuple[str, float]]):
 @click.option("--recipe", help="a recipe whose figures are expected (with --gpu)")
 @click.option("--gpu", help="the GPU profile: mi300x, mi325x, ...; a recipe's figures, and the peak, are its")
 @click.option("--nodes", type=_COUNT, help="of the run; otherwise as the logs say, or one for each log")
-@click.option(
-    "--merged", is_flag=True, default=None, help="the logs hold the lines of all nodes, in fewer files than nodes"
-)
+@click.option("--merged", is_flag=True, default=None, help="the logs hold all nodes' lines, in fewer files than nodes")
 @click.option("--iterations", type=_COUNT, help="how many there must be; otherwise as the lines say")
 @click.option("--seq-length", type=_COUNT, help="tokens; where no line has tokens/s, they are derived from it")
 @click.option("--global-batch", type=_COUNT, help="sequences; the same")
 @click.option("--world-size", type=_COUNT, help="ranks of all nodes; the same")
-@click.option(
-    "--transport", type=click.Choice(["rdma", "sockets"]), help="between nodes; rdma unless sockets are meant"
-)
+@click.option("--transport", type=click.Choice(["rdma", "sockets"]), help="between nodes; rdma if it is not given")
 @click.option("--expect", multiple=True, type=Expectation(), help="throughput_per_gpu=380; repeatable")
 @click.option("--baseline", is_flag=True, help="of a run: judge its figures by earlier passes, as the ledger has them")
 @format_and_output(Judged)

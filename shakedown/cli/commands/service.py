@@ -22,14 +22,10 @@ SECTION = "Operate"
 @over_inventory
 @format_of(InService)
 @click.option("--all", "show_all", is_flag=True, help="in the table, also what is in service, and each node's steps")
-@click.option(
-    "--repair", is_flag=True, help="act: the next repair of each suspect, the check, then load; as long as that helps"
-)
+@click.option("--repair", is_flag=True, help="act: each suspect's next repair, a check, then load, while that helps")
 @click.option("--mend", is_flag=True, hidden=True)  # the former name of --repair
 @click.option("--drain", is_flag=True, help="act: drain suspects in the scheduler, and resume those that are cleared")
-@click.option(
-    "--take-back", "taken", multiple=True, metavar="HOSTS", help="a person has repaired them: put them under load"
-)
+@click.option("--take-back", "taken", multiple=True, metavar="HOSTS", help="a person repaired them: load them")
 @click.option("--dry", is_flag=True, help="with --repair or --drain: show what would be done, and do nothing")
 def service(
     target: Target,

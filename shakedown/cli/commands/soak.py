@@ -41,9 +41,7 @@ def _time(text: str) -> str:
     callback=read_by(names_by(chosen_stages), ()),
     help="these stages alone, with commas between them: cpu,memory,disk",
 )
-@click.option(
-    "--resume", metavar="RUN", callback=read_by(_soak), help="go on with that soak; the same command finds the last one"
-)
+@click.option("--resume", metavar="RUN", callback=read_by(_soak), help="go on with that soak, not with the last one")
 @click.option("--fresh", is_flag=True, help="begin a new soak, though an ended one could go on")
 @click.option("--dry", "--plan", "dry", is_flag=True, help="show the stages with their times; load nothing")
 def soak(target: Target, time: str | None, only: tuple[str, ...], resume: Path | None, fresh: bool, dry: bool) -> None:

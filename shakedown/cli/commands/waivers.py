@@ -45,12 +45,11 @@ def waivers(target: Target, form: str) -> None:
             left = (date.fromisoformat(waiver.until) - datetime.now(UTC).date()).days
             ended = f"ended on {waiver.until}: what it names fails again; renew it or remove it"
             soon = "; renew it or remove it by then" if left <= SOON_DAYS else ""
+            places = [*([folded(waiver.hosts)] if waiver.hosts else []), *(f"part {part}" for part in waiver.parts)]
             rows[name, waiver.model_dump_json()] = {
                 "name": name,
                 "what": waiver.finding or f"catalogue entry {waiver.entry}",
-                "where": ", ".join(
-                    [*([folded(waiver.hosts)] if waiver.hosts else []), *(f"part {serial}" for serial in waiver.parts)]
-                ),
+                "where": ", ".join(places),
                 "status": ended if left < 0 else f"until {waiver.until}, {counted(left, 'day')} left{soon}",
                 "reason": waiver.reason,
                 "owner": waiver.owner,

@@ -96,9 +96,8 @@ class Relay:
         elif "id" in request:
             parts = request.get("stdin")
             try:
-                given = (
-                    None if parts is None else "".join([p if isinstance(p, str) else self._texts[p[0]] for p in parts])
-                )
+                texts = [part if isinstance(part, str) else self._texts[part[0]] for part in parts or ()]
+                given = None if parts is None else "".join(texts)
             except KeyError:
                 self._say(request["id"], {"code": 125, "out": "", "err": "the relay lacks a part of the request"})
                 return
