@@ -3,8 +3,7 @@
 import re
 from typing import Any, TypeVar
 
-from pyinfra.api.exceptions import FactProcessError, OperationValueError
-from pyinfra.api.facts import FactBase
+from pyinfra.api import FactBase, FactProcessError, OperationValueError
 from typing_extensions import override
 
 from shakedown.common.text import printable

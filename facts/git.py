@@ -5,7 +5,7 @@ import gzip
 import shlex
 from typing import Any
 
-from pyinfra.api.exceptions import OperationValueError
+from pyinfra.api import OperationValueError
 
 from shakedown.facts.base import Fact, expect
 from shakedown.facts.records import guarded

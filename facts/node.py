@@ -8,11 +8,9 @@ from weakref import WeakKeyDictionary
 
 from paramiko import SSHException
 from pydantic import ValidationError
+from pyinfra.api import FactProcessError, Host, State, StringCommand
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
-from pyinfra.api.command import StringCommand
-from pyinfra.api.exceptions import FactProcessError, PyinfraError
-from pyinfra.api.host import Host
-from pyinfra.api.state import State
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_config
 
 from shakedown.common.text import LONGEST, load_sound

@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pyinfra.api.command import StringCommand
-from pyinfra.api.exceptions import FactProcessError
-from pyinfra.api.host import Host
+from pyinfra.api import FactProcessError, Host, StringCommand
 
 from shakedown.facts.base import Fact
 from shakedown.facts.node import connector_arguments, parse

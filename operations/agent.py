@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pyinfra.api.command import FunctionCommand, StringCommand
-from pyinfra.api.operation import operation
+from pyinfra.api import FunctionCommand, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown import node

@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pyinfra.api import FunctionCommand, Host, State, StringCommand
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
-from pyinfra.api.command import FunctionCommand, StringCommand
-from pyinfra.api.host import Host
-from pyinfra.api.state import State
 from pyinfra.connectors.util import CommandOutput
 
 from shakedown import node

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
-from pyinfra.api.operation import operation
+from pyinfra.api import FunctionCommand, QuoteString, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown import node

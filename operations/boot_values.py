@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pyinfra.api.exceptions import OperationValueError
+from pyinfra.api import OperationValueError
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, PciRegisters

@@ -2,8 +2,7 @@
 
 import re
 
-from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.operation import operation
+from pyinfra.api import QuoteString, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown.facts.git import RECORD, Checkout

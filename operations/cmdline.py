@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pyinfra.api.command import StringCommand
-from pyinfra.api.operation import operation
+from pyinfra.api import StringCommand, operation
 from pyinfra.context import host
 
 from shakedown.checks.tuning import missing

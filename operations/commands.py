@@ -3,11 +3,9 @@
 from collections.abc import Callable, Generator, Iterable
 
 from pyinfra import context, logger
-from pyinfra.api.command import FunctionCommand, PyinfraCommand
-from pyinfra.api.exceptions import OperationValueError
-from pyinfra.api.host import Host
+from pyinfra.api import FunctionCommand, Host, OperationValueError, State
+from pyinfra.api.command import PyinfraCommand
 from pyinfra.api.output import format_text
-from pyinfra.api.state import State
 from pyinfra.operations.util.files import generate_color_diff
 
 from shakedown.desired.values import MODULE, SYSCTL_KEY, is_account

@@ -4,10 +4,7 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pyinfra.api.command import FunctionCommand
-from pyinfra.api.host import Host
-from pyinfra.api.operation import operation
-from pyinfra.api.state import State
+from pyinfra.api import FunctionCommand, Host, State, operation
 from pyinfra.context import host
 
 from shakedown.common.data import read_toml

@@ -4,9 +4,8 @@ and group are set now, and at every boot by a udev rule of this project."""
 import shlex
 from collections.abc import Sequence
 
+from pyinfra.api import QuoteString, StringCommand, operation
 from pyinfra.api.arguments_typed import PyinfraOperation
-from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from shakedown.facts.files import Access

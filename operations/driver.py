@@ -1,7 +1,6 @@
 """Kernel modules of the GPUs' driver: unloaded and loaded again, which has the driver start its devices anew."""
 
-from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.operation import operation
+from pyinfra.api import QuoteString, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents

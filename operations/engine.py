@@ -3,9 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from pyinfra.api.command import StringCommand
-from pyinfra.api.facts import FactBase
-from pyinfra.api.operation import operation
+from pyinfra.api import FactBase, StringCommand, operation
 from pyinfra.context import host
 from pyinfra.facts.deb import DebPackages
 from pyinfra.facts.rpm import RpmPackages

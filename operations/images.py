@@ -8,10 +8,7 @@ certificates and credentials that it would pull with.
 from inspect import signature
 from typing import Any, Literal
 
-from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
-from pyinfra.api.host import Host
-from pyinfra.api.operation import operation
-from pyinfra.api.state import State
+from pyinfra.api import FunctionCommand, Host, QuoteString, State, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown.facts.images import ImageDigests

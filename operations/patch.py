@@ -4,9 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.exceptions import OperationValueError
-from pyinfra.api.operation import operation
+from pyinfra.api import OperationValueError, QuoteString, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown.facts.git import RECORD, Checkout, PatchFits, packed

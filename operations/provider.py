@@ -3,8 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from pyinfra.api.command import FunctionCommand
-from pyinfra.api.operation import operation
+from pyinfra.api import FunctionCommand, operation
 from pyinfra.context import host
 
 from shakedown.common.text import file_name

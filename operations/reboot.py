@@ -8,10 +8,7 @@ from weakref import WeakKeyDictionary
 import gevent
 from gevent.lock import BoundedSemaphore
 from pyinfra import logger
-from pyinfra.api.command import FunctionCommand, StringCommand
-from pyinfra.api.host import Host
-from pyinfra.api.operation import operation
-from pyinfra.api.state import State
+from pyinfra.api import FunctionCommand, Host, State, StringCommand, operation
 from pyinfra.connectors.util import clear_askpass_cache, remove_any_sudo_askpass_file
 from pyinfra.context import host
 

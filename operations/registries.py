@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 
 from gevent.lock import BoundedSemaphore, RLock
 from pyinfra import logger
-from pyinfra.api.host import Host
-from pyinfra.api.state import State
+from pyinfra.api import Host, State
 from pyinfra.facts.server import Arch
 
 from shakedown.common.data import read_toml

@@ -3,10 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
-from pyinfra.api.host import Host
-from pyinfra.api.operation import operation
-from pyinfra.api.state import State
+from pyinfra.api import FunctionCommand, Host, QuoteString, State, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown.common.data import read_toml

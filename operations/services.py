@@ -1,7 +1,6 @@
 """Services that a node has and that do not run: the time service, the container engine. Nothing is installed."""
 
-from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.operation import operation
+from pyinfra.api import QuoteString, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown.facts.services import Services

@@ -1,9 +1,6 @@
 """A folder that several nodes must share, proved and not assumed."""
 
-from pyinfra.api.command import FunctionCommand
-from pyinfra.api.host import Host
-from pyinfra.api.operation import operation
-from pyinfra.api.state import State
+from pyinfra.api import FunctionCommand, Host, State, operation
 from pyinfra.context import host
 
 from shakedown.common.text import file_name

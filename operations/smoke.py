@@ -11,12 +11,9 @@ from typing import Any
 import gevent
 from paramiko import SSHException
 from pyinfra import logger
+from pyinfra.api import FunctionCommand, Host, QuoteString, State, StringCommand, operation
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
-from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
 from pyinfra.api.exceptions import PyinfraError
-from pyinfra.api.host import Host
-from pyinfra.api.operation import operation
-from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
 from shakedown.jobs.launch import Event

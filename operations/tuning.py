@@ -4,10 +4,8 @@ reboot; what stood there before is recorded for rollback."""
 from collections.abc import Mapping
 from typing import Literal
 
+from pyinfra.api import OperationValueError, QuoteString, StringCommand, operation
 from pyinfra.api.arguments_typed import PyinfraOperation
-from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.exceptions import OperationValueError
-from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, Modules

@@ -5,9 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.exceptions import OperationValueError
-from pyinfra.api.operation import operation
+from pyinfra.api import OperationValueError, QuoteString, StringCommand, operation
 from pyinfra.context import host
 
 from shakedown.facts.files import Digests

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import gevent
-from pyinfra.api import Host, State
-from pyinfra.api.command import FunctionCommand, PyinfraCommand
-from pyinfra.api.state import BaseStateCallback
+from pyinfra.api import BaseStateCallback, FunctionCommand, Host, State
+from pyinfra.api.command import PyinfraCommand
 
 from shakedown.checks.examination import Examination, resting
 from shakedown.common.text import printable

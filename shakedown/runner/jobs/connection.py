@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from pyinfra.api import Host, State, StringCommand
-from pyinfra.api.command import QuoteString
+from pyinfra.api import Host, QuoteString, State, StringCommand
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.util import get_file_io
 from pyinfra.connectors.base import BaseConnector
