@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from shakedown.common.data import kept_toml
 from shakedown.common.lists import grouped
 from shakedown.hosts import folded
 from shakedown.jobs.plan.draft import NodeAssignment, PlanDraft, PlannedJob
@@ -69,7 +70,8 @@ def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str
 def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
     """Return what is requested. Later entries win: GPU profile, family, NIC family, derived, options, site."""
     family = job.chosen.recipe.family
-    recorded = {} if node.state.gpus == [] else _flight_record(run_dir)
+    recorder = {} if node.state.gpus == [] else kept_toml("shakedown.jobs.plan", "recorder.toml")["environment"]
+    recorded = {name: text.replace("{hang}", f"{run_dir}/{HANG}") for name, text in recorder.items()}
     derived = {**recorded, **node.desired.gpu.environment} if family.roles else {}  # else it is the program's own
     result = {**derived, **family.environment}
     for part in job.chosen.conditions():
@@ -80,26 +82,6 @@ def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -
     result |= _launch(job, node, run_dir)
     result |= job.chosen.variables()
     return result | node.smoke.environment
-
-
-# What each rank keeps of its collectives, for the record of a hang: the older names are read by PyTorch before
-# 2.9, the newer by what comes after. No stacks: they need Python's lock, and a rank may hang that holds it.
-# https://github.com/pytorch/pytorch, torch/csrc/distributed/c10d, FlightRecorder.hpp and ProcessGroupNCCL.hpp
-_RECORDED = 2000  # collectives
-
-
-def _flight_record(run_dir: str) -> dict[str, str]:
-    dump, pipe = f"{run_dir}/{HANG}/nccl_", f"{run_dir}/{HANG}/pipe_"
-    return {
-        "TORCH_NCCL_TRACE_BUFFER_SIZE": str(_RECORDED),
-        "TORCH_FR_BUFFER_SIZE": str(_RECORDED),
-        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": dump,
-        "TORCH_FR_DUMP_TEMP_FILE": dump,
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": pipe,
-        "TORCH_FR_DEBUG_INFO_PIPE_FILE": pipe,
-        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
-        "TORCH_INCLUDE_STACK_TRACE": "0",
-    }
 
 
 def _network(job: PlannedJob, node: NodeAssignment) -> dict[str, str]:

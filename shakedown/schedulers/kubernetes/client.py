@@ -11,12 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shakedown.common.data import read_toml
 from shakedown.common.text import load_json, printable
 from shakedown.schedulers.interface import SchedulerError
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api
 
+WORDS: dict[str, Any] = read_toml("shakedown.schedulers.kubernetes", "words.toml")
 LIMIT_S = (5.0, 20.0)  # to connect, and between two pieces of an answer
 PAGE = 500  # objects of a list in one answer
 MOST = 100_000  # objects of a list
@@ -134,12 +136,8 @@ class Server:
         except (ValueError, KeyError, TypeError):
             message = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
         words = f"{about} of {self.name}: {status} {printable(str(message), 400)}"
-        remedy = {
-            401: "; the kubeconfig's account is not known there, or its token has expired",
-            403: "; give this account the rights of docs/kubernetes.md",
-            410: "; the server forgot the list while it was read: try again when it has less to do",
-        }
-        error = (Conflict if status == 409 else KubernetesError)(words + remedy.get(status, ""))
+        remedy = WORDS["remedy"].get(str(status))
+        error = (Conflict if status == 409 else KubernetesError)(f"{words}; {remedy}" if remedy else words)
         error.status = status
         return error
 

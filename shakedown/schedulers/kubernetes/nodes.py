@@ -14,21 +14,15 @@ from pydantic import BeforeValidator, Field
 
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
-from shakedown.schedulers.kubernetes.client import KubernetesError, Server, understood
+from shakedown.schedulers.kubernetes.client import WORDS, KubernetesError, Server, understood
 
 OUT = "shakedown/out"  # the taint
 REASON = "shakedown/reason"  # the annotation
 VERDICT = "shakedown/verdict"  # the label: "suspect" or "cleared", to select nodes by
 CONDITION = "ShakedownSuspect"
 VERIFIED = "ShakedownVerified"
-# Resources of a node that are devices have a domain, and not one of these: GPUs, NICs, whatever a site calls them.
-_NO_DEVICES = ("kubernetes.io/", "requests.", "limits.")
 _OVER = frozenset({"Succeeded", "Failed"})
-# Taints that Kubernetes sets itself for what conditions say: no person is named for them. Some of them are read
-# elsewhere; with any other one (disk-pressure, network-unavailable, out-of-service) no pod comes, whatever Ready is
-# (kubernetes.io/docs/reference/labels-annotations-taints, read 2026-11).
-_BY_CONDITION = "node.kubernetes.io/"
-_READ_ELSEWHERE = {f"{_BY_CONDITION}{word}" for word in ("not-ready", "unreachable", "unschedulable")}
+_BY_CONDITION = "node.kubernetes.io/"  # taints that Kubernetes sets itself: no person is named for them
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Text = Annotated[str, BeforeValidator(lambda value: printable(value, 500) if isinstance(value, str) else value)]
@@ -147,7 +141,7 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     devices, wrong = _devices(field(document, "status", "allocatable"))
     refusing = [taint for taint in taints if taint.get("effect") in ("NoSchedule", "NoExecute")]
     keys = [str(taint.get("key")) for taint in refusing]
-    held = [key for key in keys if key.startswith(_BY_CONDITION) and key not in _READ_ELSEWHERE]
+    held = [key for key in keys if key.startswith(_BY_CONDITION) and key not in WORDS["node"]["elsewhere"]]
     ready = about.get("status") == "True" and not wrong and not held
     ours = any(taint.get("key") == OUT for taint in taints)
     cordoned = field(document, "spec", "unschedulable") is True
@@ -184,7 +178,7 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
 
 
 def _is_device(resource: str) -> bool:
-    return "/" in resource and not resource.startswith(_NO_DEVICES)
+    return "/" in resource and not resource.startswith(tuple(WORDS["node"]["no_devices"]))
 
 
 def _devices(allocatable: Any) -> tuple[dict[str, int], str]:

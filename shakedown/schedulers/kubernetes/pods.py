@@ -18,7 +18,7 @@ from shakedown.common.data import read_toml
 from shakedown.common.text import counted, load_json, printable
 from shakedown.schedulers import interface
 from shakedown.schedulers.interface import Answer, Interrupted, Say, lines_of, pause
-from shakedown.schedulers.kubernetes.client import KubernetesError, Server, understood
+from shakedown.schedulers.kubernetes.client import WORDS, KubernetesError, Server, understood
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, field, read
 from shakedown.schedulers.kubernetes.settings import Settings
 
@@ -38,15 +38,7 @@ _LATE = "no answer in time"
 _FED = 'size=$1; shift; head -c "$size" | exec "$@"'
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 _OVER = frozenset({"Failed", "Succeeded", "Gone"})
-# What a kubelet does not get over: a name it cannot parse, an image that is absent where it may not pull ("startup
-# fails"), a container that it cannot make for so many seconds, as for a moment it may not. A pull is tried again and
-# again (kubernetes.io/docs/concepts/containers/images; pkg/kubelet/images/types.go; read 2026-11-30).
-_STUCK = {
-    "InvalidImageName": (0.0, "correct kubernetes.image"),
-    "ErrImageNeverPull": (0.0, "load the image on that node, or allow pods of this namespace to pull"),
-    "CreateContainerConfigError": (120.0, "see what the cluster's rules put into pods of this namespace"),
-    "CreateContainerError": (120.0, "see the container runtime's log on that node"),
-}
+_STUCK: dict[str, tuple[float, str]] = WORDS["stuck"]  # what a kubelet does not get over, after so many seconds
 _BEGINNING = ("PodInitializing", "ContainerCreating")
 
 
