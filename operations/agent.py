@@ -28,11 +28,6 @@ REPORTED = [f"{FOLDER}/{name}" for name in (VERDICT, LINE)]
 
 _ASSETS = Path(node.__file__).parent / "assets"
 HEALTH_TEXT = (_ASSETS / "shakedown-health").read_text("utf-8")
-# What no check and no safe remedy needs; a kernel that knows more capabilities keeps those.
-_NEVER = (
-    "CAP_SYS_BOOT CAP_SYS_TIME CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_AUDIT_CONTROL CAP_SETPCAP CAP_SETFCAP "
-    "CAP_NET_BIND_SERVICE CAP_NET_RAW CAP_LEASE CAP_SYS_TTY_CONFIG CAP_WAKE_ALARM CAP_BLOCK_SUSPEND CAP_MKNOD"
-)
 _ROOTS = "the agent is root's: use _sudo=True"
 _TO_CHANGE = "CAP_SYS_MODULE CAP_CHOWN CAP_FOWNER"
 
@@ -150,7 +145,7 @@ def units(agent: Mapping[str, Any], run: str) -> dict[str, str]:
         "@MEMORY@": str(agent["memory_bytes"]),
         "@EVERY@": str(agent["every_s"]),
         "@DELAY@": str(agent["delay_s"]),
-        "@CAPABILITIES@": f"~{_NEVER}" + ("" if agent["remedy"] == "safe" else f" {_TO_CHANGE}"),
+        "@TO_CHANGE@": "" if agent["remedy"] == "safe" else f" {_TO_CHANGE}",
     }
     return {name: _filled(name, words) for name in ("shakedown-agent.service", "shakedown-agent.timer")}
 

@@ -25,13 +25,6 @@ ENABLED = "/etc/systemd/system/multi-user.target.wants/shakedown-boot.service"
 SYSTEMD = "/run/systemd/system"
 
 _NODE = Path(node.__file__).parent
-# A shell runs what stands between the two triple quotes, which finds the interpreter; to python it is a string.
-_HEAD = """#!/bin/sh
-{header}
-# Makes the settings of {conf}, or only those of its arguments (key=value).
-''':'
-{python}
-'''"""
 _NO_SYSTEMD = "nothing makes it at the next boot: this node does not run systemd"
 
 
@@ -108,7 +101,9 @@ def make(wanted: Mapping[str, str]) -> Commands:
 @cache
 def program() -> list[str]:
     """Return the lines of the program: a search for python3 (isolated, -I -S), the modules, the settings' entries."""
-    head = _HEAD.format(header=atomic.HEADER, conf=CONF, python=sent.command_of_file())
+    # A shell runs what stands between the two triple quotes, which finds the interpreter; to python it is a string.
+    head = (_NODE / "assets" / "shakedown-boot-head").read_text("utf-8")
+    head = head.format(header=atomic.HEADER, conf=CONF, python=sent.command_of_file())
     rows = "".join(f"    {name!r}: {entry!r},\n" for name, entry in entries().items())
     text = sent.program(_NODE / "boot.py").replace("ENTRIES = {}", f"ENTRIES = {{\n{rows}}}", 1)
     return [*head.splitlines(), *text.splitlines()]

@@ -19,16 +19,8 @@ from shakedown.operations.commands import RESTORES, Commands, refuse, verify
 RECORD_LIMIT = 16 << 20  # characters, as shakedown/node/records.py reads them
 
 # Removed where they carry our header. The unit goes first: it must not run without its script.
-WRITTEN_FILES = [
-    boot.UNIT,
-    boot.SCRIPT,
-    boot.CONF,
-    cmdline.DROPIN,
-    devices.RULES,
-    boot_values.SYSCTL_FILE,
-    tuning.LIMITS,
-    tuning.MODULES,
-]
+WRITTEN_FILES = [boot.UNIT, boot.SCRIPT, boot.CONF, cmdline.DROPIN, devices.RULES]
+WRITTEN_FILES += [boot_values.SYSCTL_FILE, tuning.LIMITS, tuning.MODULES]
 
 _SBIN = "PATH=$PATH:/usr/sbin:/sbin;"
 _GRUBBY = f"{_SBIN} grubby --update-kernel=ALL"

@@ -4,7 +4,7 @@ A command imports this module when it is called, not when its file is loaded: `-
 gevent's patches would change the process of everybody who only reads the options.
 """
 
-from shakedown.runner import engine  # first: it has gevent patch the process
+from shakedown.runner import engine as engine  # first: it has gevent patch the process. "as": for commands
 
 # isort: split
 import sys
@@ -21,20 +21,11 @@ from pyinfra_cli.util import parse_cli_arg
 from shakedown.cli.words import Target, unusable
 from shakedown.common.text import complaint, counted
 from shakedown.desired.problems import DesiredStateError, as_lines
-from shakedown.runner.inventory import desired_states, hosts_in_limit
-from shakedown.runner.progress import progress
-from shakedown.runner.pyinfra.invocation import INTERRUPTED, install_signal_handlers, invocation
-
-__all__ = [
-    "desired_states",
-    "engine",
-    "invocation",
-    "load_state",
-    "progress",
-    "run_deploy",
-    "to_its_end",
-    "usable_input",
-]
+from shakedown.runner.inventory import desired_states as desired_states
+from shakedown.runner.inventory import hosts_in_limit
+from shakedown.runner.progress import progress as progress
+from shakedown.runner.pyinfra.invocation import INTERRUPTED, install_signal_handlers
+from shakedown.runner.pyinfra.invocation import invocation as invocation
 
 
 @contextmanager

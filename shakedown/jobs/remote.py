@@ -11,6 +11,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from shakedown.common.data import read_toml
 from shakedown.common.secret_file import read_secret
 from shakedown.jobs import answers
 from shakedown.jobs.launch import LaunchPlan, NodePlan
@@ -27,20 +28,9 @@ def token(file: str | None) -> str | None:
     return os.environ.get(TOKEN) or (read_secret(file) if file else None)
 
 
-# Of shakedown/node, in the order of their imports.
-_SOURCES = (
-    *("node.__init__", "node.owners", "node.safe_files", "node.tree", "node.sign"),
-    *("node.launcher.__init__", "node.launcher.processes", "node.launcher.folder", "node.launcher.lock"),
-    *("node.launcher.control", "node.launcher.needs"),
-    *("node.launcher.sampling", "node.launcher.standstill", "node.launcher.watchdog", "node.launcher.commands"),
-)
+_CARRIED = read_toml("shakedown.jobs", "carried.toml")
 _ENTRY = "import sys\nfrom node.launcher.commands import main\nmain(sys.argv[1:])\n"
 _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"
-# What the sampler takes along of the probe.
-_SAMPLER_MODULES = (
-    *("__init__", "children", "gpu", "kernel_log", "known", "owners"),
-    *("pci", "rdma", "rocm", "smi", "tree", "udev"),
-)
 
 # Takes the launcher from the first line of standard input and the job from the second: the package has to run before
 # it has a folder to lie in, and secrets must not stand in argv.
@@ -125,7 +115,7 @@ def description(plan: LaunchPlan, node: NodePlan, secrets: dict[str, str], times
 def sampler_files() -> dict[str, str]:
     """Return the sampler as files of the run folder; no container can write there."""
     node = resources.files("shakedown.node")
-    modules = {f"{name}.py": node.joinpath(f"{name}.py") for name in _SAMPLER_MODULES}
+    modules = {f"{name}.py": node.joinpath(f"{name}.py") for name in _CARRIED["sampler"]}
     modules["known.json"] = node.joinpath("known.json")
     entries = node.joinpath("telemetry").iterdir()
     modules |= {f"telemetry/{entry.name}": entry for entry in entries if entry.name.endswith(".py")}
@@ -137,7 +127,8 @@ def sampler_files() -> dict[str, str]:
 def launcher_sources() -> list[tuple[str, str]]:
     """Return the launcher's modules, and what it shares with the probe, with their texts in the order of imports."""
     package = resources.files("shakedown")
-    return [(name, package.joinpath(f"{name.replace('.', '/')}.py").read_text("utf-8")) for name in _SOURCES]
+    names: list[str] = _CARRIED["launcher"]
+    return [(name, package.joinpath(f"{name.replace('.', '/')}.py").read_text("utf-8")) for name in names]
 
 
 LOOK_S = 75.0  # for a look at what a job needs: its programs have 60 s
