@@ -16,9 +16,9 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.util import clear_askpass_cache
 
-from shakedown.jobs.launch import Event
+from shakedown.jobs.launch import Event, Job
 from shakedown.jobs.remote import Connected
-from shakedown.jobs.supervise import Job, run_job
+from shakedown.jobs.supervise import run_job
 from shakedown.schedulers.interface import Allocation, Answer, Interrupted
 
 Work = Callable[[Allocation, Interrupted], None]

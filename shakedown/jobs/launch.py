@@ -235,10 +235,6 @@ class Job:
     def name(self) -> str:
         return job_name(self.node, self.trials)
 
-    @property
-    def scope(self) -> str:
-        return self.trials or (TOGETHER if self.node is None else EACH)
-
 
 class Clock:
     """The controller's time. Every duration and every order goes by the monotonic clock, which no user can set. The

@@ -70,13 +70,8 @@ def _folders(node: NodePlan) -> list[str]:
     """Return the folders of the run folder that the job writes into. They are made beforehand: the user can remove what
     a container's root writes into them, but not a folder that the container has made."""
     logs = [log.removeprefix("{run_dir}/").rpartition("/")[0] for log in node.logs if log.startswith("{run_dir}/")]
-    caches = [f"{upload_folder(dotted)}/__pycache__" for dotted in node.upload]
+    caches = [f"{dotted.rpartition('.')[2]}/__pycache__" for dotted in node.upload]
     return sorted({folder for folder in [*logs, *caches, HANG] if folder})
-
-
-def upload_folder(dotted: str) -> str:
-    """Return where a folder of the package lands below the run folder: "shakedown.jobs.workload" is `workload`."""
-    return dotted.rpartition(".")[2]
 
 
 def bootstrap(request: dict[str, Any]) -> tuple[list[str], str]:
@@ -91,7 +86,7 @@ def description(plan: LaunchPlan, node: NodePlan, secrets: dict[str, str], times
     files = {name: _compressed(text.encode()) for name, text in node.files.items()}
     for dotted in node.upload:
         top, *rest = dotted.split(".")  # no import of the package itself: it may need torch
-        files |= _tree(resources.files(top).joinpath(*rest), upload_folder(dotted))
+        files |= _tree(resources.files(top).joinpath(*rest), rest[-1])
     sampler = None
     if plan.telemetry_s is not None:
         sampler = {"interval": plan.telemetry_s, "interface": node.interface}

@@ -19,8 +19,6 @@ from shakedown.logs.iterations import MAX_ITERATIONS
 from shakedown.logs.signatures import MISMATCH
 from shakedown.schedulers.interface import Interrupted, Remote
 
-__all__ = ["Job", "JobResult", "Scheduler", "Timeouts", "run_job"]
-
 _TICK_S = 0.1
 
 

@@ -24,11 +24,6 @@ def run() -> None:
     stages.smoke()
 
 
-def conclude() -> None:
-    """Judge every node: a node that gave no figure has failed."""
-    stages.conclude()
-
-
 def _translate(current: Session) -> None:
     if not invocation.dry:
         current.open_run()  # which keeps the digest of the desired states as they were given

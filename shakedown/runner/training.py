@@ -210,21 +210,20 @@ def conclude_run(current: Session) -> None:
 
 def judge_each(current: Session) -> None:
     """Judge the nodes' own jobs; with another job to follow, show already what they came to."""
-    judge_jobs(current, EACH)
+    judge_jobs(current, alone=True)
     if current.record is not None and any(job.node is None and not job.trials for job in current.jobs):
         current.out.print()
         current.out.print(outcomes.nodes_table(of_training(current.record.gates), current.record.jobs))
         current.out.print()
 
 
-def judge_jobs(current: Session, scope: str | None = None) -> None:
-    """Judge the jobs (of one scope) that are not yet: read the counters of their nodes again, and apply all gates to
-    each. A node that has failed alone is excluded from what follows; one that was excluded before its job has
-    nothing to be judged."""
+def judge_jobs(current: Session, alone: bool = False) -> None:
+    """Judge the jobs (`alone`: the nodes' own) that are not yet: read the counters of their nodes again, and apply all
+    gates to each. A node that has failed alone is excluded; one that was excluded before has nothing to be judged."""
     record, directory = current.begun
     judged = {gate.job for gate in record.gates}
     training = [job for job in current.jobs if not job.trials]
-    begun = [job for job in training if job.name not in judged and scope in (None, job.scope)]
+    begun = [job for job in training if job.name not in judged and (job.node or not alone)]
     excluded = current.excluded
     begun = [job for job in begun if job.result or job.error or job.node not in excluded]
     _counters_after(current, begun)

@@ -12,9 +12,9 @@ from shakedown.checks.examination import Examination, Reading
 from shakedown.evidence.diagnosis.origin import parts_of as ends_of
 from shakedown.evidence.results import JobResult
 from shakedown.isolation import NEEDS_NUMPY
-from shakedown.jobs.launch import Event
+from shakedown.jobs.launch import Event, Job
 from shakedown.jobs.plan import PlanError, render
-from shakedown.jobs.supervise import Job, run_job
+from shakedown.jobs.supervise import run_job
 from shakedown.runner.demo.nodes import Rack, Turns, parts_of
 from shakedown.runner.demo.scenario import INVENTORY, SIMULATED, Scenario
 from shakedown.runner.training import plan_of, take_result
