@@ -8,7 +8,7 @@ from shakedown.recipes.datasets import files_of, known, variables_of
 from shakedown.recipes.options import choose
 from shakedown.recipes.recipe import recipes
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Session, session
+from shakedown.runner.session import session
 from shakedown.state.node import is_unreadable
 
 
@@ -21,6 +21,7 @@ def datasets() -> None:
         return
     if not invocation.dry:
         current.open_run()
+    engine = current.examination.states[name].containers.engine
     for label, wanted in desired.datasets.items():
         shipped = known().get(label)
         if shipped is None or shipped.files:
@@ -34,7 +35,7 @@ def datasets() -> None:
             folder=wanted.folder,
             workdir=shipped.workdir,
             variables=variables_of(label, wanted),
-            engine=_engine(current, name),
+            engine="docker" if is_unreadable(engine) else engine,
             run_id="dry" if invocation.dry else current.open_run().run_id,
         )
 
@@ -61,8 +62,3 @@ def shared_cache() -> None:
     shared_folder.write_token(name="Data cache: a token of each node", folder=folder, token=token)
     shared_folder.see_token(name="Data cache: every node sees the first one's", folder=folder, token=token)
     shared_folder.remove_token(name="Data cache: tokens removed", folder=folder, token=token)
-
-
-def _engine(current: Session, name: str) -> str:
-    engine = current.examination.states[name].containers.engine
-    return "docker" if is_unreadable(engine) or engine != "podman" else engine

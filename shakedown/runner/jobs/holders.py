@@ -54,15 +54,9 @@ def job_on(desired: DesiredState, host: str) -> str:
     """Return which job holds a host that must not be disturbed, or why no scheduler could tell; empty: none does."""
     named = desired.service.scheduler if desired.service else None
     for name in dict.fromkeys([*_guarding(desired), *([named] if named else [])]):
-        if getattr(getattr(desired, name, None), "allow_allocated", False):
-            continue
-        scheduler, node = registry.find(name)(settings_of(desired, name)), names_of({host: desired}, name)[host]
-        try:
-            jobs = scheduler.jobs_on([node]).get(node)
-        except SchedulerError as error:
-            return f"the jobs of the node could not be read: {error}"
-        if jobs:
-            return f"{scheduler.title} job {', '.join(jobs[:3])} holds it"
+        allowed = getattr(getattr(desired, name, None), "allow_allocated", False)
+        if not allowed and (reason := _held(name, {host: desired}).get(host)):
+            return reason
     return ""
 
 
@@ -110,23 +104,23 @@ def _ask(current: Session, when: str, hosts: Iterable[str]) -> None:
     reasons: dict[str, str] = {}
     for name in registry.names():
         if guarded := {host: state for host, state in desired.items() if name in _guarding(state)}:
-            reasons |= _held(current, name, guarded)
+            remedy = f": nothing is changed there; {name}.allow_allocated allows it"
+            reasons |= _held(name, guarded, connected(current.state, name).allocation, remedy)
     current.shared[f"schedulers: {when}"] = reasons
 
 
-def _held(current: Session, name: str, desired: Mapping[str, DesiredState]) -> dict[str, str]:
+def _held(
+    name: str, desired: Mapping[str, DesiredState], beside: Allocation | None = None, remedy: str = ""
+) -> dict[str, str]:
+    """Return the hosts that jobs hold in a scheduler, or whose jobs could not be read, each with the reason."""
     nodes = names_of(desired, name)
     scheduler = registry.find(name)(settings_of(next(iter(desired.values())), name))
     try:
-        jobs = scheduler.jobs_on(nodes.values(), connected(current.state, name).allocation)
+        jobs = scheduler.jobs_on(nodes.values(), beside)
     except SchedulerError as error:
         return dict.fromkeys(nodes, f"the jobs of the node could not be read: {error}")
-    remedy = f"nothing is changed there; {name}.allow_allocated allows it"
-    return {
-        host: f"{scheduler.title} job {', '.join(jobs[node][:3])} holds it: {remedy}"
-        for host, node in nodes.items()
-        if node in jobs
-    }
+    held = {host: ", ".join(jobs[node][:3]) for host, node in nodes.items() if node in jobs}
+    return {host: f"{scheduler.title} job {shown} holds it{remedy}" for host, shown in held.items()}
 
 
 def _reasons(current: Session, when: str) -> dict[str, str]:
@@ -156,23 +150,18 @@ def where_of(current: Session, via: str) -> Allocation | None:
     if via == "ssh":
         return None
     title = f"shakedown-{current.record.run_id}" if current.record else "shakedown"
-    desired = current.examination.desired
     try:
         if (held := connected(current.state, via).allocation) is not None:
             return _Held(held)
-        return _once(current, via, lambda: allocation_of(desired, via, title))
+        with current.lock:
+            if via not in current.shared:
+                made = allocation_of(current.examination.desired, via, title)
+                current.shared[via] = _UntilTheEnd(made)
+                current.closing.append(made.end)
+                atexit.register(made.end, cancel=True)  # of a run that is never closed
+            return cast(Allocation, current.shared[via])
     except (ValueError, SchedulerError) as error:
         raise PyinfraError(str(error)) from None
-
-
-def _once(current: Session, via: str, make: Callable[[], Allocation]) -> Allocation:
-    with current.lock:
-        if via not in current.shared:
-            made = make()
-            current.shared[via] = _UntilTheEnd(made)
-            current.closing.append(made.end)
-            atexit.register(made.end, cancel=True)  # of a run that is never closed
-        return cast(Allocation, current.shared[via])
 
 
 class _Held(Allocation):
