@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from shakedown.common.nearest import nearest
 
 _MOST = 1000  # names that a shell is given
+_WORD = re.compile(r"[\w@.,:/+=~\[\]-]+")  # a shell runs what else a file's name may hold: $(...) in a run of others
 _FILES = ("inventory", "log", "logs", "file")
 _RUNS = ("run", "runs", "first", "second", "resume")
 _HOSTS = ("host", "limit", "taken")  # of the inventory that stands before
@@ -52,7 +53,7 @@ def _complete(context: click.Context, parameter: click.Parameter, incomplete: st
     elif name in _NODES:
         arguments = (context.params.get("run") or "",)
     values = list(getattr(import_module(module), function)(*arguments))
-    names = ["latest", *values] if function == "run_ids" else values
+    names = [name for name in (["latest"] * (function == "run_ids") + values) if _WORD.fullmatch(name)]
     before = incomplete[: max(incomplete.rfind(","), incomplete.rfind("!")) + 1]
     found = (f"{before}{value}" for value in names)
     return files + [CompletionItem(value) for value in found if value.startswith(incomplete)][:_MOST]

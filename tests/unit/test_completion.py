@@ -57,7 +57,7 @@ def test_a_shell_completes(tmp_path: Path, words: str, values: list[str]) -> Non
     (tmp_path / "runs" / RUN / "states").mkdir(parents=True)
     head = {"run_id": RUN, "inventory": "changes.py", "inventory_path": str(tmp_path / "changes.py"), "nodes": []}
     (tmp_path / "runs" / RUN / "run.json").write_text(json.dumps(head, indent=1))
-    for node in ("n1", "n2"):
+    for node in ("n1", "n2", "n3$(touch x)", "n4;x", "n5\nplain,n6", "n7`x`", "n8\x1b[2J"):  # whoever wrote the run
         (tmp_path / "runs" / RUN / "states" / f"{node}.json").touch()
     assert completed(tmp_path, "shakedown", *words.split()) == values
     assert not (tmp_path / "made").exists(), "the inventory ran"
