@@ -30,7 +30,9 @@ SCRIPT = "registry.py"
 LIMIT_S = 150  # on the controller; the script ends itself after 120 s
 Run = Callable[[dict[str, Any]], dict[str, Any]]  # where assets/registry.py runs
 
-ADVICE: dict[str, str] = read_toml("shakedown.operations", "advice.toml")["image"]
+_DATA = read_toml("shakedown.operations", "advice.toml")
+ADVICE: dict[str, str] = _DATA["image"]
+KINDS = list(_DATA["image_words"].items())  # with the patterns of their words
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ def fetch(state: State, host: Host, wish: Wish, looks: bool = False) -> bool:
             "room_bytes": (wish.size_bytes or UNPACKED * manifest.compressed_bytes) + manifest.compressed_bytes,
             "compressed_bytes": manifest.compressed_bytes,
             "looks": looks,
+            "kinds": KINDS,
         }
         slots = _pulling.setdefault(state, {})
         with slots.setdefault(source.registry, BoundedSemaphore(wish.at_once)) if wish.at_once else nullcontext():

@@ -18,7 +18,7 @@ import pytest
 
 from shakedown.node.assets import pull as pull_script
 from shakedown.node.assets import registry as registry_script
-from shakedown.operations.registries import ADVICE, parse_answer, password_of
+from shakedown.operations.registries import ADVICE, KINDS, parse_answer, password_of
 
 # As modules whose insides are replaced below.
 pull: Any = pull_script
@@ -135,13 +135,13 @@ def test_a_registry_that_is_not_there_is_worth_another_try() -> None:
     ],
 )
 def test_an_engine_s_words_have_a_kind(words: str, kind: str) -> None:
-    assert pull.classify(words) == kind and kind in ADVICE
+    assert pull.classify(words, KINDS) == kind and kind in ADVICE
 
 
 def test_the_name_of_an_image_is_no_failure() -> None:
-    assert pull.classify("r/denied: unexpected EOF", "r/denied") == "transport"
-    assert pull.classify("10.0.0.1:5000/x@sha256:0a5020eef: something new", "10.0.0.1:5000/x") == "engine"
-    assert pull.classify("something new at 10.0.0.1:5000") == "engine"
+    assert pull.classify("r/denied: unexpected EOF", KINDS, "r/denied") == "transport"
+    assert pull.classify("10.0.0.1:5000/x@sha256:0a5020eef: something new", KINDS, "10.0.0.1:5000/x") == "engine"
+    assert pull.classify("something new at 10.0.0.1:5000", KINDS) == "engine"
 
 
 def test_progress_is_counted_from_docker_s_and_podman_s_lines() -> None:
@@ -290,7 +290,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     script.write_text(ENGINE.replace("STORES", str(tmp_path)))
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    job = {"engine": request.param, "name": "r/x", "stall_s": 0.1}
+    job = {"engine": request.param, "name": "r/x", "stall_s": 0.1, "kinds": KINDS}
     return pull_script.Engine(job, str(tmp_path))
 
 

@@ -107,24 +107,19 @@ def copy(source: Folder, name: str, target: Folder, new: str) -> None:
 def remove(job: Dict[str, Any]) -> None:
     for path in job["paths"]:
         parent, _, name = path.rpartition("/")
-        try:
+        with suppress(FileNotFoundError):
             folder = sound(parent or "/")
-        except FileNotFoundError:
-            continue
-        if job.get("marked") and not begins(folder, name, job["marked"]):
-            continue
-        folder.remove(name)
+            if not job.get("marked") or begins(folder, name, job["marked"]):
+                folder.remove(name)
     home = job.get("home")
     for path in [*([home] if home else []), *job.get("folders", [])]:
         above, _, name = path.rpartition("/")
-        try:
+        with suppress(FileNotFoundError):
             parent = sound(above)
             if path == home:
                 parent.remove_tree(name)
             elif not sound(path).names():
                 os.rmdir(name, dir_fd=parent.fd)
-        except FileNotFoundError:
-            continue
 
 
 def begins(folder: Folder, name: str, mark: str) -> bool:

@@ -1,7 +1,8 @@
 """Runs on a node (python3 >= 3.8, standard library only): pull one image by digest, with progress, and prove it.
 
 Reads one JSON object from standard input, so that no secret stands in argv:
-    engine, name, digest, registry, insecure, room_bytes, tries, timeout_s, stall_s, and optionally username, password,
+    engine, name, digest, registry, insecure, room_bytes, tries, timeout_s, stall_s, kinds (of what an engine says of a
+    failure: pairs of kind and pattern), and optionally username, password,
     ca, compressed_bytes, tagged (what the image is called here)
 Progress goes to standard output as plain lines. It fails as `run_script` does.
 Credentials live in a folder of mode 0700 that is removed whatever happens.
@@ -20,21 +21,6 @@ from typing import Any, Dict, List, Set, Tuple
 from shakedown.node.assets.child import Output, running
 from shakedown.node.assets.words import Failure, clean, persist, run_script, say
 
-# The first that matches what an engine says is the kind of its failure; only transport is worth another try.
-KINDS = (
-    ("digest", r"verification failed|did not match|digest mismatch|unexpected digest"),
-    ("plain", r"server gave HTTP response to HTTPS client"),
-    ("certificate", r"x509|unknown authority|failed to verify|certificate"),
-    ("engine", r"cannot connect to the docker daemon|docker daemon socket|docker\.sock"),
-    ("space", r"no space left|quota exceeded"),
-    ("login", r"unauthori[sz]ed|authentication required|denied|incorrect username|invalid username|no basic auth"),
-    ("unknown", r"manifest unknown|name unknown|not found|no such manifest|does not exist"),
-    (
-        "transport",
-        r"time[d ]*out|deadline|reset|refused|\bEOF\b|broken pipe|no route|unreachable|temporary failure|no such host"
-        r"|TLS handshake|connection closed|short read|\b50[0234]\b|\b429\b|too many requests",
-    ),
-)
 EVERY_S = 10.0  # between two lines of progress
 LAYERS = 1000  # an image has at most 127 under docker's overlay2
 # Where docker stores images with containerd's image store (Docker Engine's "containerd image store"): not its own root.
@@ -44,13 +30,11 @@ LAYER = re.compile(r"^([0-9a-f]{12}): (Pulling fs layer|Already exists|Download 
 BLOB = re.compile(r"^Copying blob (?:sha256:)?([0-9a-f]{12})")
 
 
-def classify(words: str, name: str = "") -> str:
-    """Return the kind of a failure by what the engine said, with the image's own name and digest left out."""
+def classify(words: str, kinds: List[List[str]], name: str = "") -> str:
+    """Return the kind of a failure by what the engine said, with the image's own name and digest left out: the first of
+    `kinds` (with its pattern) that matches."""
     text = re.sub(r"sha256:[0-9a-f]+", "", words.replace(name, "") if name else words)
-    for kind, pattern in KINDS:
-        if re.search(pattern, text, re.IGNORECASE):
-            return kind
-    return "engine"
+    return next((kind for kind, pattern in kinds if re.search(pattern, text, re.IGNORECASE)), "engine")
 
 
 class Engine:
@@ -91,7 +75,7 @@ class Engine:
             raise Failure("engine", "{} {} did not answer".format(self.job["engine"], arguments[0])) from None
         if done.returncode:
             words = clean(done.stderr or done.stdout)
-            raise Failure(classify(words, self.job["name"]), words)
+            raise Failure(classify(words, self.job["kinds"], self.job["name"]), words)
         return str(done.stdout).strip()
 
     def ask(self, *arguments: str) -> str:
@@ -143,7 +127,7 @@ class Engine:
                     say(f"{reference}: {progress()} ({now - started:.0f} s)")
         if output.code:
             words = " ".join(output.last)
-            raise Failure(classify(words, self.job["name"]), words)
+            raise Failure(classify(words, self.job["kinds"], self.job["name"]), words)
 
     def digests(self, reference: str) -> List[str]:
         """Return the registry digests of an image that is here; none where it is not."""
