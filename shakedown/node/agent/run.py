@@ -69,13 +69,9 @@ def _lines(result: Dict[str, Any]) -> Iterator[str]:
         words = "put back: " + repair["did"] if repair["did"] else "not put back: " + repair["left"]
         yield "<5>{}: {}".format(repair["finding"], words)
     yield from ("<4>" + problem for problem in result["not_told"])
-    words = "{verdict}: {counts} in {wall_s:.2f} s, {cpu_s:.3f} s of CPU, desired state {desired}".format(
-        verdict=result["verdict"],
-        counts=", ".join("{} {}".format(count, name) for name, count in result["counts"].items() if count),
-        wall_s=result["wall_s"],
-        cpu_s=result["cpu_s"],
-        desired=result["desired"][:12],
-    )
+    counts = ", ".join("{} {}".format(count, name) for name, count in result["counts"].items() if count)
+    words = "{verdict}: {} in {wall_s:.2f} s, {cpu_s:.3f} s of CPU, desired state {:.12}"
+    words = words.format(counts, result["desired"], **result)
     yield "<{}>{}".format(SEVERITY.get(result["verdict"], 6), words + (": " + result["why"] if result["why"] else ""))
 
 

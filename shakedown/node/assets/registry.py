@@ -156,7 +156,8 @@ def ask(job: Dict[str, Any]) -> Dict[str, Any]:
     if "manifests" in document:
         machine = str(job.get("machine") or platform.machine())
         own = {"os": "linux", "architecture": ARCHITECTURES.get(machine, machine)}
-        fitting = [row for row in rows(document, "manifests") if fits(row.get("platform"), own)]
+        every = [row for row in rows(document, "manifests") if isinstance(row.get("platform"), dict)]
+        fitting = [row for row in every if own.items() <= row["platform"].items()]
         if not fitting:
             return {"error": "unknown", "detail": "the image is not built for " + own["architecture"]}
         part = str(fitting[0].get("digest"))
@@ -168,10 +169,6 @@ def ask(job: Dict[str, Any]) -> Dict[str, Any]:
         raise Failure("answer", "a layer without a size")
     answer = {"digest": digest, "compressed_bytes": sum(sizes)}
     return {**answer, "token_server": registry.token_server} if registry.token_server else answer
-
-
-def fits(platform: Any, own: Dict[str, str]) -> bool:
-    return isinstance(platform, dict) and {key: platform.get(key) for key in own} == own
 
 
 def explain(error: BaseException) -> Dict[str, Any]:

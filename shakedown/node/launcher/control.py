@@ -74,22 +74,20 @@ class RequestSocket:
             request, _, uid, client = _receive(self._server, REQUEST_LIMIT)
         except OSError:  # no request came
             return
-        if trusted(uid) and client is not None:  # one without an address waits for no answer
-            self._server.setblocking(False)
-            with suppress(OSError):  # it has gone, or does not read its answers
-                self._server.sendto(json.dumps(_answered(request, answer)).encode(), client)
+        if not trusted(uid) or client is None:  # one without an address waits for no answer
+            return
+        try:
+            reply = answer(loads(request))
+        except Exception as error:  # whatever a request makes of it: the run goes on
+            reply = {"error": "%s: %s" % (type(error).__name__, error)}
+        self._server.setblocking(False)
+        with suppress(OSError):  # it has gone, or does not read its answers
+            self._server.sendto(json.dumps(reply).encode(), client)
 
     def close(self) -> None:
         """Leave nothing behind; the last client still gets its answer from the kernel."""
         self._server.close()
         _remove(self.folder)
-
-
-def _answered(request: bytes, answer: Answer) -> Dict[str, Any]:
-    try:
-        return answer(loads(request))
-    except Exception as error:  # whatever a request makes of it: the run goes on
-        return {"error": "%s: %s" % (type(error).__name__, error)}
 
 
 def _socket() -> socket.socket:

@@ -192,13 +192,10 @@ def digest(path: str, name: str, length: int, seconds: float) -> Tuple[Optional[
 
 def run_of_watchdog(pid: int) -> Optional[str]:
     """Return this user's run whose watchdog has that pid, by the run folders."""
-    try:
-        names = [name for name in os.listdir(parent()) if _RUN_ID.fullmatch(name)]
-    except OSError:
-        return None
-    for name in names:
-        if read_json(os.path.join(parent(), name), "control.json").get("process", [0])[:1] == [pid]:
-            return name
+    with suppress(OSError):
+        for name in filter(_RUN_ID.fullmatch, os.listdir(parent())):
+            if read_json(os.path.join(parent(), name), "control.json").get("process", [0])[:1] == [pid]:
+                return name
     return None
 
 

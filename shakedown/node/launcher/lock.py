@@ -106,13 +106,12 @@ def _remedy(path: str, record: str) -> str:
 def _root_holds() -> Optional[str]:
     """Return root's run, for users who may not open its lock."""
     path, record = _roots_files()
-    try:
+    with suppress(OSError):
         about = os.lstat(path)
-    except OSError:
-        return None
-    place = "%02x:%02x:%d" % (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
-    is_lock = about.st_uid == 0 and stat.S_ISREG(about.st_mode)
-    return _roots_run(record) if is_lock and holder_pid(place) else None
+        place = "%02x:%02x:%d" % (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
+        if about.st_uid == 0 and stat.S_ISREG(about.st_mode) and holder_pid(place):
+            return _roots_run(record)
+    return None
 
 
 # -- ordinary users --------------------------------------------------------------------------------------------------

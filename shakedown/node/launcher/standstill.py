@@ -8,6 +8,7 @@ where py-spy is there. Nothing is stopped by it, and no process gets a signal th
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -97,15 +98,14 @@ def _about(process: processes.Process) -> Dict[str, Any]:
         "wchan": kernel_text(root + "wchan", _TEXT),
         "kernel_stack": kernel_text(root + "stack", _TEXT),
         "status": kernel_text(root + "status", _TEXT),
-        "threads": [_thread(root, name) for name in _listed(root + "task")[:_THREADS]],
+        "threads": [_thread(task) for task in sorted(glob.glob(root + "task/*"))[:_THREADS]],
         "unacknowledged": _unacknowledged(process.pid),
     }
 
 
-def _thread(root: str, name: str) -> Dict[str, Any]:
-    task = root + "task/" + name + "/"
-    line = kernel_text(task + "stat", _TEXT)
-    return {"tid": name, "state": line.rpartition(")")[2].split()[:1], "wchan": kernel_text(task + "wchan", _TEXT)}
+def _thread(task: str) -> Dict[str, Any]:
+    state = kernel_text(task + "/stat", _TEXT).rpartition(")")[2].split()[:1]
+    return {"tid": os.path.basename(task), "state": state, "wchan": kernel_text(task + "/wchan", _TEXT)}
 
 
 def _status(pid: int) -> Dict[str, str]:
@@ -168,11 +168,10 @@ def _ras() -> str:
         with socket.create_connection(_RAS, timeout=1) as connection:
             connection.settimeout(2)
             connection.sendall(b"verbose status\n")
-            while len(data) < _STACKS and time.monotonic() < until:
-                chunk = connection.recv(65536)
-                if not chunk:
-                    break
+            for chunk in iter(lambda: connection.recv(65536), b""):
                 data += chunk
+                if len(data) >= _STACKS or time.monotonic() > until:
+                    break
     except OSError as error:
         return "no answer: %s" % (error.strerror or error)
     return data.decode("utf-8", "replace")
@@ -211,13 +210,6 @@ def _spied(program: str, pid: int) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         return "py-spy: %s" % error
     return done.stdout.decode("utf-8", "replace")[:_STACKS]
-
-
-def _listed(path: str) -> List[str]:
-    try:
-        return sorted(os.listdir(path))
-    except OSError:
-        return []
 
 
 def _write(hang: Folder, name: str, document: Dict[str, Any]) -> None:

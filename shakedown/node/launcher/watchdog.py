@@ -227,13 +227,11 @@ class Watchdog:
         return self._sigterm_at is not None and time.monotonic() - max(since, self._sigterm_at) > _SIGTERM_S
 
     def _mark_growth(self) -> None:
-        try:
+        with suppress(OSError):
             size = os.lstat(os.path.join(self._path, folder.LEADER_LOG)).st_size
-        except OSError:
-            return
-        if not self._marks or self._marks[-1][0] != size:
-            self._marks.append((size, time.monotonic()))
-            del self._marks[:-_MARKS]
+            if not self._marks or self._marks[-1][0] != size:
+                self._marks.append((size, time.monotonic()))
+                del self._marks[:-_MARKS]
 
     def _enter(self, state: str) -> None:
         self._state = state
