@@ -2,6 +2,7 @@
 Pydantic's errors for members of a union become one problem at the path that a person wrote."""
 
 import copy
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,18 +111,9 @@ HOME = "{home}"
 
 def at_home(desired: DesiredState, home: str | None) -> DesiredState:
     """Return the desired state with the node's own home folder, unchanged where it needs none or none is known."""
-    if home is None or HOME not in desired.model_dump_json():
+    if home is None or HOME not in (text := desired.model_dump_json()):
         return desired
-    return DesiredState.model_validate(replaced(desired.model_dump(), HOME, home))
-
-
-def replaced(value: Any, word: str, by: str) -> Any:
-    """Return a document with a word replaced in all its texts and keys."""
-    if isinstance(value, str):
-        return value.replace(word, by)
-    if isinstance(value, Mapping):
-        return {replaced(key, word, by): replaced(item, word, by) for key, item in value.items()}
-    return [replaced(item, word, by) for item in value] if isinstance(value, list) else value
+    return DesiredState.model_validate_json(text.replace(HOME, json.dumps(home)[1:-1]))
 
 
 _ROUNDS = 4  # a key that was dropped may have been needed, and so may the section that needed it

@@ -1,6 +1,6 @@
 """Values of a recipe that depend on the GPU: those of AMD's file for it, or of the site's own file."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 from shakedown.desired.models import Smoke
@@ -69,7 +69,10 @@ def _own(
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         fitted = _with(recipe, known, gpus, None, config, "")
-        return fitted, list(_missing(recipe, smoke, config, f"a file of AMD's ({_commit(known)}) or of this machine"))
+        expected = f"a value, since {config} is not a file of AMD's ({_commit(known)}) or of this machine"
+        roles = ("micro_batch", "global_batch", "seq_length", "tensor_parallel", "pipeline_parallel")
+        absent = [name for role in roles if (name := recipe.family.role_options[role]) not in smoke.options]
+        return fitted, [Problem("smoke", f"smoke.options.{name}", "nothing", expected) for name in absent]
     if path.stat().st_size > MOST:
         raise ValueError(f"an experiment file of at most {MOST} bytes")
     text = path.read_text("utf-8", "replace")
@@ -87,14 +90,6 @@ def _own(
         if reason := known.unsupported.get(arch, {}).get(experiment.precision):
             raise ValueError(f"a file that {gpu} can run: {reason}")
     return _with(recipe, known, gpus, experiment, config, f"{path} of this machine", text), []
-
-
-def _missing(recipe: Recipe, smoke: Smoke, config: str, expected: str) -> Iterator[Problem]:
-    roles = recipe.family.role_options
-    for role in ("micro_batch", "global_batch", "seq_length", "tensor_parallel", "pipeline_parallel"):
-        if roles[role] not in smoke.options:
-            reason = f"a value, since {config} is not {expected}"
-            yield Problem("smoke", f"smoke.options.{roles[role]}", "nothing", reason)
 
 
 def _with(

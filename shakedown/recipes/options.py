@@ -165,7 +165,9 @@ def choose(recipe: Recipe, smoke: Smoke) -> tuple[ResolvedOptions, list[Problem]
             expected = f"{option.expected()}: {option.description}"
             problems.append(Problem("smoke", f"smoke.options.{name}", "nothing", expected))
     problems += _iterations(chosen, smoke)
-    problems += _apply_rules(chosen, {*own, *wanted})
+    for rule in (*family.rules, *rules_of(recipe.family_name)):
+        if chosen.holds(rule):
+            problems += _apply(rule, chosen, {*own, *wanted})
     for name in family.role_options.values():
         default = family.options[name].default
         if default is not None:  # a program whose own default is another in its next version must not surprise the plan
@@ -240,15 +242,6 @@ def _iterations(chosen: ResolvedOptions, smoke: Smoke) -> list[Problem]:
     if chosen.role("iterations") < 4:
         return [Problem("smoke", f"smoke.options.{option}", str(chosen.value(option)), "at least 4")]
     return []
-
-
-def _apply_rules(chosen: ResolvedOptions, requested: Collection[str]) -> list[Problem]:
-    problems: list[Problem] = []
-    family = chosen.recipe.family
-    for rule in (*family.rules, *rules_of(chosen.recipe.family_name)):
-        if chosen.holds(rule):
-            problems += _apply(rule, chosen, requested)
-    return problems
 
 
 def _apply(rule: Rule, chosen: ResolvedOptions, requested: Collection[str]) -> Iterator[Problem]:

@@ -71,7 +71,7 @@ def judgement(
     measured = [gate for gate in gates if of_trials(gate) and (show_all or gate.verdict != Verdict.OK)]
     if measured:
         yield gates_table(measured, show_all)
-    gates = [gate for gate in gates if not of_trials(gate)]
+    gates = trials.of_training(gates)
     several = len({gate.node for gate in gates if gate.node is not None}) > 1
     if several:
         yield nodes_table(gates, jobs, show_all)

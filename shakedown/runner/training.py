@@ -35,7 +35,7 @@ from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.examine import reread, show_screen
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
-from shakedown.runs.diagnosis import KeptLogs, diagnose
+from shakedown.runs.diagnosis import diagnose
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, new_run_id
 from shakedown.runs.judging import judge_job
 from shakedown.state.findings import Verdict
@@ -250,7 +250,7 @@ def judge_jobs(current: Session, alone: bool = False) -> None:
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if not gate.verdict.passes)
             current.exclude(job.node, f"failed its single-node run: {wrong}", judgement.verdict)
-    record.diagnosis = diagnose(record, current.evidence, KeptLogs(directory, current.evidence))
+    record.diagnosis = diagnose(record, current.evidence, directory)
     record.gates = with_origin(record.gates, record.diagnosis)
     current.save()
 

@@ -40,23 +40,8 @@ _UNSEEN = "a node without a log"
 _HANG_LIMIT = 8 * LIMIT  # bytes that one node's ranks have left: all of them are held at once
 
 
-class KeptLogs:
-    """The logs and files of a run directory."""
-
-    def __init__(self, directory: RunDirectory, evidence: Mapping[str, Evidence]) -> None:
-        self._directory, self._evidence = directory, evidence
-
-    def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
-        """Return the log of a node in a job; None: there is none."""
-        return log_of(self._directory, node, job, self._evidence.get(job.name, Evidence()))
-
-    def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
-        """Return another file of a node. Raises ValueError where it is missing, changed, or above `limit` bytes."""
-        return copies.whole(self._directory.path, kept, limit)
-
-
 def diagnose(
-    record: RunRecord, evidence: Mapping[str, Evidence], logs: KeptLogs, gates: Sequence[Gate] | None = None
+    record: RunRecord, evidence: Mapping[str, Evidence], directory: RunDirectory, gates: Sequence[Gate] | None = None
 ) -> Diagnosis | None:
     """Diagnose a run: its job over all nodes, where that failed; otherwise the first job that failed. None: all gates
     hold, or there is no evidence. `gates`: as they are judged now; otherwise the record's."""
@@ -68,15 +53,15 @@ def diagnose(
         nodes = [node.name for node in job.plan.nodes] if job.plan else list(job.logs)
         kept = evidence.get(job.name, Evidence())
         followed = kept.failures or kept.exit_codes  # where nobody followed the job, its logs alone show who ended how
-        silent = set() if followed else _silent({node: logs.of_job(node, job) for node in nodes})
-        found = decide(signs_of(job, kept, logs), job.name, nodes, silent)
+        silent = set() if followed else _silent({node: log_of(directory, node, job, kept) for node in nodes})
+        found = decide(signs_of(job, kept, directory), job.name, nodes, silent)
         if found is not None and job.node is None:
             return found
         alone += [found] if found is not None else []
     return of_jobs(alone, {job.node for job in record.jobs if job.node}) or next(iter(alone), None)
 
 
-def signs_of(job: JobRecord, evidence: Evidence, logs: KeptLogs) -> Iterator[Sign]:
+def signs_of(job: JobRecord, evidence: Evidence, directory: RunDirectory) -> Iterator[Sign]:
     """Yield all signs of a job's failure; without times where the controller did not follow it."""
     nodes = job.plan.nodes if job.plan else []
     addresses = names_in(nodes)
@@ -88,31 +73,33 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: KeptLogs) -> Iterator[Sig
     if kinds & set(STOOD_STILL):
         yield from not_running(evidence.running)
     if kinds & {*STOOD_STILL, MISMATCH}:
-        yield from _of_records(job, evidence, logs, addresses)
+        yield from _of_records(job, evidence, directory, addresses)
     if not evidence.failures:
-        for node, match in _shown({node: logs.of_job(node, job) for node in files}):
+        for node, match in _shown({node: log_of(directory, node, job, evidence) for node in files}):
             yield of_match(match, node, files[node], addresses)
     for node, kept in _files(evidence):
         if kept.name in (KERNEL_LOG, DEVICE_LOG):
-            yield from _of_kernel(node, kept, logs, evidence.timing, links.get(node))
+            yield from _of_kernel(node, kept, directory, evidence.timing, links.get(node))
 
 
 def _files(evidence: Evidence) -> Iterator[tuple[str, KeptLog]]:
     return ((node, kept) for node, every in evidence.logs.items() for kept in every)
 
 
-def _of_records(job: JobRecord, evidence: Evidence, logs: KeptLogs, addresses: Mapping[str, str]) -> Iterator[Sign]:
+def _of_records(
+    job: JobRecord, evidence: Evidence, directory: RunDirectory, addresses: Mapping[str, str]
+) -> Iterator[Sign]:
     """Yield the signs of the ranks' own records, and of records that cannot be used."""
     problems: list[str] = []
     given = job.plan.ranks if job.plan else None
-    ranks = ranks_left(evidence, logs, problems, given)
+    ranks = ranks_left(evidence, directory, problems, given)
     differ = [failure.node for failure in evidence.failures if failure.kind == MISMATCH and failure.node]
     hang = analyse(ranks, addresses, job.plan.world_size if job.plan else 0, given or {}, differ)
     answers = {}  # of RAS on each node, at the hang
     for node, kept in _files(evidence):
         if kept.name == f"{HANG}/node.json":
             try:
-                answers[node] = ras_of(logs.as_fetched(kept, LIMIT))
+                answers[node] = ras_of(copies.whole(directory.path, kept, LIMIT))
             except ValueError as error:
                 problems.append(f"{node}: {printable(str(error), 200)}")
     silent = records.of_answers(answers, addresses, given)
@@ -121,13 +108,13 @@ def _of_records(job: JobRecord, evidence: Evidence, logs: KeptLogs, addresses: M
 
 
 def _of_kernel(
-    node: str, kept: KeptLog, logs: KeptLogs, timing: Timing, links: Collection[str] | None
+    node: str, kept: KeptLog, directory: RunDirectory, timing: Timing, links: Collection[str] | None
 ) -> Iterator[Sign]:
     """Yield the faults of a node's kernel log or devices, with their times where its clock's offset is known. What
     came after the controller began to stop the job is no cause of the stop."""
     clock = timing.clocks.get(node)
     try:
-        name, window = kept.path, read([logs.as_fetched(kept, READ_LIMIT)])
+        name, window = kept.path, read([copies.whole(directory.path, kept, READ_LIMIT)])
     except ValueError as error:
         yield not_used(f"{node}: {error}")
         return
@@ -145,7 +132,7 @@ def _of_kernel(
 
 
 def ranks_left(
-    evidence: Evidence, logs: KeptLogs, problems: list[str], given: Mapping[str, range] | None = None
+    evidence: Evidence, directory: RunDirectory, problems: list[str], given: Mapping[str, range] | None = None
 ) -> list[Rank]:
     """Read each rank's traces of a hang; an unusable file goes to `problems`. `given`: each node's ranks, if known."""
     found = []
@@ -155,7 +142,7 @@ def ranks_left(
             if kept.name.startswith(f"{HANG}/") and kept.kept <= left:
                 left -= kept.kept
                 try:
-                    files[kept.name.partition("/")[2]] = logs.as_fetched(kept, LIMIT)
+                    files[kept.name.partition("/")[2]] = copies.whole(directory.path, kept, LIMIT)
                 except ValueError as error:
                     problems.append(f"{node}: {error}")
         found += ranks_of(node, files, problems, None if given is None else given.get(node, range(0)))

@@ -74,8 +74,10 @@ def long_name(name: str) -> str:
 def held(store: Iterable[Image], reference: Reference, engine: object) -> list[Image]:
     """Return the images of a store that the reference means: under its digest where it is pinned, else under its tag.
     An image from a mirror has the tag, and the digest under the mirror's name alone."""
+    if not reference.digest:
+        return tagged(store, reference, engine)
     names, images = reference.names(engine), list(store)
-    found = [[image for image in images if _is(image, reference, name)] for name in names]
+    found = [[image for image in images if reference.digest in digests_of(image, [name])] for name in names]
     mirrored = [
         image
         for image in tagged(images, reference, engine)
@@ -109,12 +111,6 @@ def same(images: Mapping[str, Image], names: Sequence[str]) -> dict[str, str]:
         labels |= {other: label for other, text in labels.items() if text in alike}
         labels[key] = label
     return labels
-
-
-def _is(image: Image, reference: Reference, name: str) -> bool:
-    if reference.digest:
-        return reference.digest in digests_of(image, [name])
-    return _has_tag(image, reference, name)
 
 
 def _has_tag(image: Image, reference: Reference, name: str) -> bool:

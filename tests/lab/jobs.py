@@ -13,7 +13,7 @@ from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.evidence.diagnosis.origin import decide
 from shakedown.evidence.results import JobResult
 from shakedown.jobs.launch import LaunchPlan, NodePlan
-from shakedown.runs.diagnosis import KeptLogs, signs_of
+from shakedown.runs.diagnosis import signs_of
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from tests.lab.namespaces import Node, Rack
 from tests.torchrun import TINY
@@ -135,7 +135,7 @@ def diagnosis(result: JobResult, lab: Rack, folder: Path) -> Diagnosis:
     }
     evidence = Evidence(failures=result.failures, running=running, logs=logs)
     job = JobRecord(plan=plan(lab, result.run_id, 1))
-    found = decide(signs_of(job, evidence, KeptLogs(RunDirectory(folder), {})))
+    found = decide(signs_of(job, evidence, RunDirectory(folder)))
     assert found is not None, result
     return found
 

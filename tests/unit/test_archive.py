@@ -32,7 +32,7 @@ from shakedown.runs.archive.pseudonyms import Pseudonyms
 from shakedown.runs.archive.read import opened
 from shakedown.runs.archive.redact import Redactor
 from shakedown.runs.archive.tar import Refused, is_archive, safe_path
-from shakedown.runs.diagnosis import KeptLogs, ranks_left
+from shakedown.runs.diagnosis import ranks_left
 from shakedown.runs.directory import RunDirectory
 from shakedown.trials import soak
 from tests.archives import a_run, contents, manifest_of, member, packed
@@ -181,7 +181,7 @@ def test_what_ranks_left_of_a_standstill_is_as_good_as_in_the_run(run: RunDirect
         directory = archive.directory
         packed = directory.load_evidence()
         problems: list[str] = []
-        ranks = ranks_left(packed["together"], KeptLogs(directory, packed), problems)
+        ranks = ranks_left(packed["together"], directory, problems)
     assert len(ranks) == (text[-1] == "}") and not any("was changed" in problem for problem in problems), problems
 
 

@@ -22,7 +22,7 @@ from shakedown.gates.observed import NodeWatch
 from shakedown.jobs.launch import Event
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.node.telemetry import kernel
-from shakedown.runs.diagnosis import KeptLogs, signs_of
+from shakedown.runs.diagnosis import signs_of
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from shakedown.runs.watch.notes import NotesReader
 from shakedown.runs.watch.picture import Picture
@@ -222,7 +222,7 @@ def signs_with(tmp_path: Path, at_s: float, stopped_s: float | None) -> Any:
     lost: list[Failure] = [failure("collective_timeout")]
     evidence = Evidence(failures=lost, timing=Timing(clocks=clocks, stopped_at=stopped), logs={"node3": [kept]})
     job = JobRecord(logs={"node3": ["logs/node3/leader.log"]})
-    return decide(signs_of(job, evidence, KeptLogs(RunDirectory(tmp_path), {})))
+    return decide(signs_of(job, evidence, RunDirectory(tmp_path)))
 
 
 def test_an_event_before_the_failure_accuses_its_node(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -24,7 +24,7 @@ from shakedown.evidence.telemetry.kernel import kernel_log
 from shakedown.gates import Gate, NodeLog, read_log
 from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota
 from shakedown.logs.signatures import Match
-from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs, ranks_left, signs_of
+from shakedown.runs.diagnosis import diagnose, of_logs, ranks_left, signs_of
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.state.findings import Verdict
 from tests.nodes import launch_plan
@@ -334,12 +334,12 @@ def test_a_fault_that_each_node_has_alone_names_none_of_them(tmp_path: Path) -> 
     jobs = [JobRecord(node=node, plan=plans[node]) for node in names]
     record = RunRecord(run_id="r", started_at="", inventory="", desired_digest="", gates=gates, jobs=jobs)
     torch = {f"each/{node}": Evidence(failures=[failure("module_missing", node=node, line=TORCH)]) for node in names}
-    found = diagnose(record, torch, KeptLogs(RunDirectory(tmp_path), torch))
+    found = diagnose(record, torch, RunDirectory(tmp_path))
     assert found is not None and (found.common, found.nodes, found.origin, found.among) == (names, 3, (), ())
     other = Evidence(failures=[failure("killed", node="node1", line=KILLED)])
-    found = diagnose(record, {**torch, "each/node1": other}, KeptLogs(RunDirectory(tmp_path), torch))
+    found = diagnose(record, {**torch, "each/node1": other}, RunDirectory(tmp_path))
     assert found is not None and (found.common, found.nodes) == (names[1:], 3)
-    found = diagnose(record, {"each/node1": other}, KeptLogs(RunDirectory(tmp_path), torch))
+    found = diagnose(record, {"each/node1": other}, RunDirectory(tmp_path))
     assert found is not None and (found.origin, found.common) == (("node1",), ())
 
 
@@ -356,17 +356,17 @@ def evidence_of(directory: RunDirectory, *failures: Failure) -> dict[str, Eviden
 def test_a_run_has_its_diagnosis_from_what_was_seen_while_it_ran(run: tuple[RunDirectory, RunRecord]) -> None:
     directory, record = run
     evidence = evidence_of(directory, lost(1, 2), killed(2, 0.2))
-    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    found = diagnose(record, evidence, directory)
     assert found is not None and (found.confidence, found.name, found.origin) == ("certain", "killed", ("node2",))
     assert found.evidence[0].place == "logs/node2/leader.log:9" and found.job == "together"
     passed = [record.gates[0].model_copy(update={"verdict": Verdict.OK})]
-    assert diagnose(record, evidence, KeptLogs(directory, evidence), passed) is None
+    assert diagnose(record, evidence, directory, passed) is None
 
 
 def test_a_run_from_before_that_was_kept_is_read_from_its_logs(run: tuple[RunDirectory, RunRecord]) -> None:
     directory, record = run
     evidence = evidence_of(directory)
-    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    found = diagnose(record, evidence, directory)
     assert found is not None and (found.name, found.origin) == ("killed", ("node2",))
     assert (found.evidence[0].place, found.echoes) == ("logs/node2/leader.log:2", 1)
 
@@ -380,16 +380,16 @@ def test_the_kernel_log_of_a_node_counts_and_a_link_in_its_place_does_not(
     file.write_text("[ 9.0] Out of memory: Killed process 904 (python)\n")
     (its,) = evidence.values()
     its.logs["node2"] = [*its.logs.get("node2", []), of_kernel(tmp_path, "node2")]
-    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    found = diagnose(record, evidence, directory)
     assert found is not None and found.name == "kernel_out_of_memory"
     assert found.evidence[0].place == "logs/node2/kernel.log:1"
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
-    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    found = diagnose(record, evidence, directory)
     assert found is not None and found.name == "killed"
     file.unlink()
     file.write_text("[ 9.0] Out of memory: Killed process 905 (python)\n")
-    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    found = diagnose(record, evidence, directory)
     assert found is not None and found.name == "killed"
     assert any("kernel.log was changed since" in sign.text for sign in found.evidence), "it is told"
 
@@ -419,7 +419,7 @@ def test_a_line_of_the_kernel_has_its_time_by_the_clock_of_the_node(
     clocks = {"node3": NodeClock(offset_s=BEGIN.timestamp() - 5000, uncertainty_s=0.1)}
     kept = {"node3": [of_kernel(tmp_path, "node3")]}
     evidence = Evidence(failures=[failure("collective_timeout")], timing=Timing(clocks=clocks), logs=kept)
-    job, logs = JobRecord(logs={"node3": ["logs/node3/leader.log"]}), KeptLogs(RunDirectory(tmp_path), {})
+    job, logs = JobRecord(logs={"node3": ["logs/node3/leader.log"]}), RunDirectory(tmp_path)
     found = decide(signs_of(job, evidence, logs))
     assert found is not None and (found.confidence, found.name, found.origin, found.among) == wanted
     killed_too = evidence.model_copy(update={"failures": [killed(2)]})
@@ -434,7 +434,7 @@ def test_a_line_of_the_kernel_has_its_time_by_the_clock_of_the_node(
 def test_a_line_of_the_kernel_from_no_day_of_the_calendar_has_no_time(tmp_path: Path) -> None:
     (tmp_path / "logs/node3").mkdir(parents=True)
     (tmp_path / "logs/node3/kernel.log").write_text("[999999999999.0] Out of memory: Killed process 904 (python)\n")
-    job, logs = JobRecord(logs={"node3": ["logs/node3/leader.log"]}), KeptLogs(RunDirectory(tmp_path), {})
+    job, logs = JobRecord(logs={"node3": ["logs/node3/leader.log"]}), RunDirectory(tmp_path)
     clocks = {"node3": NodeClock(offset_s=0, uncertainty_s=0.1)}
     kept = {"node3": [of_kernel(tmp_path, "node3")]}
     (sign,) = signs_of(job, Evidence(timing=Timing(clocks=clocks), logs=kept), logs)
@@ -447,19 +447,18 @@ def test_a_failure_of_no_comparable_time_is_refused_by_whoever_reads_it(at: str)
         Failure.model_validate({"node": "a", "kind": "stall", "text": "", "at": at})
 
 
-def test_what_a_node_left_of_a_standstill_is_read_up_to_a_limit() -> None:
-    class Asked(KeptLogs):
-        names: ClassVar[list[str]] = []
+def test_what_a_node_left_of_a_standstill_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
 
-        def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
-            self.names.append(kept.name)
-            return b""
+    def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
+        names.append(kept.name)
+        return b""
 
+    monkeypatch.setattr("shakedown.runs.copies.whole", whole)
     sizes = {"process-1.json": 100, **{f"nccl_{number}": 8 << 20 for number in range(200)}}
     kept = [KeptLog(name=f"hang/{name}", path="x", size=n, kept=n, sha256="") for name, n in sizes.items()]
-    logs = Asked(RunDirectory(Path("nowhere")), {})
-    assert ranks_left(Evidence(logs={"node1": kept}), logs, []) == []
-    assert logs.names[0] == "hang/process-1.json" and len(logs.names) == 8
+    assert ranks_left(Evidence(logs={"node1": kept}), RunDirectory(Path("nowhere")), []) == []
+    assert names[0] == "hang/process-1.json" and len(names) == 8
 
 
 @pytest.mark.parametrize(

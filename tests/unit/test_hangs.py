@@ -29,7 +29,7 @@ from shakedown.evidence.results import Failure
 from shakedown.jobs.faults import StepTimes
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.node.launcher import folder, processes, standstill
-from shakedown.runs.diagnosis import KeptLogs, signs_of
+from shakedown.runs.diagnosis import signs_of
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from tests.nodes import launch_plan, until
 
@@ -353,11 +353,13 @@ def test_of_ranks_that_gloo_ended_for_their_sizes_the_odd_one_is_named() -> None
     assert analyse(alike[:1], {}, 2, {"node0": range(1), "node2": range(1, 2)}, ["node2"]) is None, "one against one"
 
 
-def test_the_plan_of_a_job_says_whose_rank_left_nothing_when_gloo_ended_it(tmp_path: Path) -> None:
-    class Left(KeptLogs):
-        def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
-            return json.dumps({"rank": int(kept.path), "flight": gloo(5, 1024)}).encode()
+def test_the_plan_of_a_job_says_whose_rank_left_nothing_when_gloo_ended_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
+        return json.dumps({"rank": int(kept.path), "flight": gloo(5, 1024)}).encode()
 
+    monkeypatch.setattr("shakedown.runs.copies.whole", whole)
     job = JobRecord(plan=launch_plan({f"node{rank}": ["true"] for rank in range(4)}))
     kept = {
         f"node{rank}": [KeptLog(name="hang/flight-7.json", path=str(rank), size=9, kept=9, sha256="")]
@@ -365,7 +367,7 @@ def test_the_plan_of_a_job_says_whose_rank_left_nothing_when_gloo_ended_it(tmp_p
     }
     at = datetime(2026, 11, 28, tzinfo=UTC)
     ended = Failure(node="node2", kind="collective_mismatch", text="op.preamble.length <= op.nbytes", at=at)
-    found = list(signs_of(job, Evidence(failures=[ended], logs=kept), Left(RunDirectory(tmp_path), {})))
+    found = list(signs_of(job, Evidence(failures=[ended], logs=kept), RunDirectory(tmp_path)))
     (hang,) = (sign for sign in found if sign.name == "hang")
     assert hang.node == "node2" and "rank 2 (node2) got more data there than requested" in hang.text
 

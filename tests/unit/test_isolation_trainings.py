@@ -194,7 +194,7 @@ def test_a_report_shows_the_search_and_what_it_came_to() -> None:
     from bench.plays import play
     from shakedown.report.formats import Run
     from shakedown.report.overview import overview
-    from shakedown.report.page.render import page
+    from shakedown.report.page.render import page_of
     from shakedown.runs.directory import RunRecord, now
 
     isolation = play(16, 1, 4).isolation
@@ -209,7 +209,7 @@ def test_a_report_shows_the_search_and_what_it_came_to() -> None:
     )
     shown = overview(Run(record))
     assert "the run passes without node0010" in shown.sentence
-    html = page(shown)
+    html = page_of(Run(record))
     assert "Search for bad nodes" in html
     assert "suspect    node0010" in html
 

@@ -20,7 +20,7 @@ from shakedown.logs.metrics import METRICS
 from shakedown.logs.source import LogSource
 from shakedown.report.formats import Judged
 from shakedown.runs.archive.read import APART, OpenedRun, is_packed, opened_run
-from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs
+from shakedown.runs.diagnosis import diagnose, of_logs
 from shakedown.runs.directory import Evidence, RunDirectory, RunRecord
 from shakedown.runs.folder import find_run
 from shakedown.runs.judging import judge_jobs, judge_run, verdict_of
@@ -172,7 +172,7 @@ def _judge_run(name: str, baseline: bool, show_all: bool, ledger: bool) -> Judge
             _compare(directory, record, evidence)
         judgements = judge_jobs(directory, record, evidence)
         judged = judge_run(directory, record, evidence, judgements)
-        died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
+        died_of = diagnose(record, evidence, directory, judged)
         judged = with_origin(judged, died_of)
         messages = [*messages, *remarks(directory.path, record, bool(run.archive))]
         verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if run.altered else [])])

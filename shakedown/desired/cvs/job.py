@@ -86,7 +86,8 @@ def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, note
         if topology not in _TOPOLOGIES:
             where = Given("model_params", f"{params.path}.{topology}", topology)
             notes.wrong(where, one_of(topology, _TOPOLOGIES))
-    wanted = _wanted_topologies(given)
+    flag = given.get("config.distributed_training")
+    wanted = {"true": [True], "false": [False]}.get(str(flag.value if flag else "").lower(), [True, False])
     fitting = [
         key
         for key in cells
@@ -109,13 +110,6 @@ def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, note
     cell = {name: Given(f"model.{name}", f"{path}.{name}", value) for name, value in cells[fitting[0]].items()}
     named = Given("model", f"{params.path}.{topology}.{model}", model)
     return SelectedJob("sections", _TOPOLOGIES[topology], named, profile, path, cell)
-
-
-def _wanted_topologies(given: Mapping[str, Given]) -> set[bool]:
-    """Return both, unless `distributed_training` chooses one."""
-    flag = given.get("config.distributed_training")
-    wanted = {"true": {True}, "false": {False}}.get(str(flag.value).lower()) if flag else None
-    return wanted or {True, False}
 
 
 def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: Imported) -> SelectedJob | None:

@@ -200,10 +200,6 @@ def _places(draft: LayerDraft) -> None:
     for host in [host for host in _USUAL_CONFIG if host in pairs]:
         given = Given(volumes, draft.given[volumes].path, host)
         draft.notes.derive(given, "the NIC family's profile finds the node's own")
-    _check_provider(draft, volumes)
-
-
-def _check_provider(draft: LayerDraft, volumes: str) -> None:
     family = draft.parsed.get("config.nic_type")
     mounted = draft.notes.values.get("rdma", {}).get("provider", {}).get("name")
     if family and mounted:
@@ -271,7 +267,8 @@ def _sort_volumes(volumes: Mapping[str, str], devices: Sequence[str] | None) -> 
     layer: dict[str, Any] = {"rdma": {"provider": provider}} if provider else {}
     smoke: dict[str, Any] = {"volumes": plain} if plain else {}
     if given:
-        smoke["devices"] = _without_covered(given)
+        unique = list(dict.fromkeys(given))
+        smoke["devices"] = [name for name in unique if not any(name.startswith(f"{other}/") for other in unique)]
     return {**layer, "smoke": smoke}, wrong
 
 
@@ -284,8 +281,3 @@ def _provider_layer(name: str, host: str, target: str) -> dict[str, Any]:
         "container_library": inside,
     }
     return provider | ({"install_as": inside.removesuffix(".host")} if inside.endswith(".host") else {})
-
-
-def _without_covered(devices: Sequence[str]) -> list[str]:
-    unique = list(dict.fromkeys(devices))
-    return [device for device in unique if not any(device.startswith(f"{other}/") for other in unique)]

@@ -46,7 +46,8 @@ def _is_shared(role: str, group: Sequence[Sign], by_all: bool) -> bool:
     if sign.name == "hang":  # one account of the job as a whole, with a sign for each node in question
         return False
     if role == "origin":
-        return sign.common or _is_kind(sign) or (_none_is_first(group) and (by_all or not sign.symptom))
+        without_order = 2 * len(first_nodes(group)) > len({sign.node for sign in group})
+        return sign.common or _is_kind(sign) or (without_order and (by_all or not sign.symptom))
     return by_all and (sign.common if role == "echo" else sign.name != "exit")
 
 
@@ -87,14 +88,10 @@ def _is_kind(sign: Sign) -> bool:
     return entry(sign.name) is None and sign.name not in ("hang", "not running", "exit")
 
 
-def _none_is_first(signs: Sequence[Sign]) -> bool:
-    """Return whether another sign may have begun before any of these had come: for no time is known, or two overlap."""
-    came: dict[str | None, datetime] = {}
-    for sign in signs:
-        came[sign.node] = min(when(sign), came.get(sign.node, _LAST))
-    earliest = min(came.values())
-    began = {sign.node for sign in signs if sign.since is None or sign.since <= earliest}
-    return 2 * len(began) > len(came)
+def first_nodes(signs: Collection[Sign]) -> list[str]:
+    """Return the nodes that may have been first: no sign of another node is certain to have come before theirs."""
+    earliest = min(map(when, signs))
+    return sorted({sign.node for sign in signs if sign.node and (sign.since is None or sign.since <= earliest)})
 
 
 def when(sign: Sign) -> datetime:

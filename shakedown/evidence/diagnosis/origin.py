@@ -17,7 +17,7 @@ from datetime import timedelta
 from shakedown.catalogue import Role, entry
 from shakedown.common.lists import grouped
 from shakedown.common.text import printable
-from shakedown.evidence.diagnosis.common import common_fault, when
+from shakedown.evidence.diagnosis.common import common_fault, first_nodes, when
 from shakedown.evidence.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
 from shakedown.evidence.diagnosis.signs import not_running, of_failure
 from shakedown.evidence.diagnosis.words import headline
@@ -184,7 +184,7 @@ def _comes_before(one: Sign, other: Sign) -> bool:
 
 def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
     by_node = grouped((sign.node or "", sign) for sign in shown)
-    first = _first(by_node)
+    first = first_nodes(shown)
     # The sign that shows the cause, where there is one; of several the first.
     cause = min((sign for node in first for sign in by_node[node]), key=lambda sign: (sign.symptom, when(sign)))
     waited = _may_have_waited(case, by_node)
@@ -223,17 +223,6 @@ def _may_have_waited(case: _Case, by_node: Mapping[str, Sequence[Sign]]) -> set[
 
 def _tells_of_another(sign: Sign) -> bool:
     return sign.role == "echo" and not sign.symptom and entry(sign.name) is not None
-
-
-def _first(by_node: Mapping[str, Sequence[Sign]]) -> list[str]:
-    """Return the nodes that may have been first: no sign of another node is certain to have come before theirs."""
-    came = {node: min(map(when, signs)) for node, signs in by_node.items()}
-    earliest = min(came.values())
-    began = {
-        node: None if any(sign.since is None for sign in signs) else min(sign.since for sign in signs if sign.since)
-        for node, signs in by_node.items()
-    }
-    return sorted(node for node, since in began.items() if since is None or since <= earliest)
 
 
 def _weak(signs: Sequence[Sign], near: Sequence[Sign]) -> bool:

@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -15,6 +16,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from shakedown.common.lists import grouped
 from shakedown.common.secrets import masked
 from shakedown.common.text import counted, decimal, printable
 from shakedown.evidence.stragglers import model
@@ -65,10 +67,7 @@ def of(shown: Overview) -> list[Excerpt]:
         if sign.file and sign.line_number and not any(excerpt.path == sign.file for excerpt in found):
             at = Match(name=sign.name, line_number=sign.line_number, line="", cause=sign.cause, remedy=sign.remedy)
             found += _of(shown, "diagnosis", sign.node or "", sign.file, at)
-    bad: dict[str, set[str]] = {}
-    for gate in shown.gates:
-        if not gate.verdict.passes:
-            bad.setdefault(gate.job, set()).add(gate.name)
+    bad = grouped((gate.job, gate.name) for gate in shown.gates if not gate.verdict.passes)
     ended: list[Excerpt] = []
     for job in shown.jobs:
         for node, logs in job.logs.items() if job.name in bad else ():
@@ -76,7 +75,9 @@ def of(shown: Overview) -> list[Excerpt]:
                 for excerpt in _of(shown, job.name, node, logs[0]):
                     if excerpt.failed is not None:
                         found.append(excerpt)
-                    elif bad[job.name] & OF_THE_END:  # no line shows a failure: the end of the log is worth a look
+                    elif OF_THE_END.intersection(
+                        bad[job.name]
+                    ):  # no line shows a failure: the end of the log is worth a look
                         ended.append(excerpt)
             if len(found) + len(ended) >= 4 * LOGS:
                 break  # of hundreds of nodes those that come first
@@ -158,15 +159,14 @@ FEW = 12  # nodes and entries that a person looks through without a search
 
 
 def page_of(document: Findings | Judged | Run | Remembered) -> str:
-    """Render the page of a document."""
-    return page(overview(document))
-
-
-def page(shown: Overview) -> str:
-    """Render the whole page."""
+    """Render the whole page of a document."""
+    shown = overview(document)
     index = rows.Index(shown.names)
     logs = of(shown)
-    evidence = _evidence(shown)
+    evidence: dict[str, Evidence] = {}
+    if shown.directory is not None:
+        with suppress(OSError, ValueError):  # unreadable: the run is judged already
+            evidence = RunDirectory(shown.directory).load_evidence()
     trials = shown.trials
     reasons = trials.incomplete.values() if trials else ()
     actions = [action for action in shown.actions if not action.repeats]
@@ -232,16 +232,6 @@ def measured(shown: Overview) -> list[JobRecord]:
     """Return the jobs that measured something; the job over all nodes comes first."""
     jobs = [job for job in shown.jobs if job.figures and job.iterations]
     return sorted(jobs, key=lambda job: job.node is not None)[:JOBS]
-
-
-def _evidence(shown: Overview) -> dict[str, Evidence]:
-    """Return the evidence of a run's jobs; nothing where it cannot be read, since the run is judged already."""
-    if shown.directory is None:
-        return {}
-    try:
-        return RunDirectory(shown.directory).load_evidence()
-    except (OSError, ValueError):
-        return {}
 
 
 @cache

@@ -18,7 +18,7 @@ from shakedown.jobs.supervise import run_job
 from shakedown.runner.demo.nodes import Rack, Turns, parts_of
 from shakedown.runner.demo.scenario import INVENTORY, SIMULATED, Scenario
 from shakedown.runner.training import plan_of, take_result
-from shakedown.runs.diagnosis import KeptLogs, diagnose
+from shakedown.runs.diagnosis import diagnose
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id
 from shakedown.runs.isolation import Group, Isolation, Problem, Training
 from shakedown.runs.judging import judge_job, verdict_of
@@ -125,7 +125,7 @@ class Demo:
             record.gates += judgement.gates
             kept.iterations, kept.figures = judgement.iterations, judgement.figures
             kept.telemetry, kept.stragglers = judgement.telemetry, judgement.stragglers
-        record.diagnosis = diagnose(record, evidence, KeptLogs(directory, evidence))
+        record.diagnosis = diagnose(record, evidence, directory)
         ends = ends_of([(kept.name, result) for kept in record.jobs if result], record.diagnosis)
         record.nodes = [self._node(node, record, ends.get(node)) for node in self.scenario.nodes]
         self._search(record)
