@@ -91,9 +91,9 @@ def plans(document: Plans) -> Iterator[str]:
     yield from (show(plan, name) for name, plan in document.plans.items())
 
 
-def lines(preview: Preview, nodes: int, dry: str = "dry run: nothing is changed", whole: bool = False) -> Iterator[str]:
+def lines(preview: Preview, nodes: int, whole: bool = False) -> Iterator[str]:
     """Yield the lines for a terminal; of jobs with the `whole` command, as a shell takes it."""
-    yield dry
+    yield "dry run: nothing is changed"
     yield from _changes(preview.changes, nodes)
     for label, text in _course(preview).items():
         yield from _labelled(label, text)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from shakedown.common import private
 from shakedown.common.frozen import first_problem
@@ -68,7 +68,7 @@ def _unpack(path: Path, folder: Path) -> OpenedRun:
             run = folder / manifest.run_id
             private.make_folders(run)
             wanted = {member.path: member for member in manifest.members}
-            found: dict[str, tuple[int, str]] = {}
+            found: dict[str, str] = {}
             for name, size in members:
                 if name in found:
                     raise Refused(f"{name} stands in it twice")
@@ -76,12 +76,12 @@ def _unpack(path: Path, folder: Path) -> OpenedRun:
                     raise Refused(f"{name} is not in its manifest: nothing of it was read")
                 if size != wanted[name].size:
                     raise Refused(f"{name} has {size} bytes, and {wanted[name].size} by the manifest")
-                found[name] = (size, _write(reader, size, run / name))
+                found[name] = _write(reader, size, run / name)
     except Refused as error:
         raise Refused(f"{path}: refused: {error}") from None
     altered = [
         f"{name} was altered: its SHA-256 is not that of the manifest"
-        for name, (_, sha256) in found.items()
+        for name, sha256 in found.items()
         if sha256 != wanted[name].sha256
     ]
     altered += [f"{name} is missing" for name in wanted if name not in found]
@@ -111,11 +111,8 @@ def _names(manifest: Manifest) -> None:
             raise Refused(f"{path} stands in its manifest twice")
         seen.add(path.lower())
     for path in seen:
-        above = path.rpartition("/")[0]
-        while above:
-            if above in seen:
-                raise Refused(f"{above} is a file, and {path} would lie below it")
-            above = above.rpartition("/")[0]
+        for above in seen.intersection(map(str, PurePosixPath(path).parents)):
+            raise Refused(f"{above} is a file, and {path} would lie below it")
 
 
 def _bounds(manifest: Manifest, packed: int, folder: Path) -> None:

@@ -43,9 +43,9 @@ def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
     return "".join(map(bar, values))
 
 
-def drawn(picture: Picture, run: str, alive: str, console: Console, now: datetime | None = None) -> Group:
+def drawn(picture: Picture, run: str, alive: str, console: Console) -> Group:
     """Draw the whole picture on the console: failures first, events last. `alive`: a problem of the controller."""
-    now = picture.ended or now or datetime.now(UTC)
+    now = picture.ended or datetime.now(UTC)
     since = f", for {timedelta(seconds=round((now - picture.began).total_seconds()))}" if picture.began else ""
     top = [Text(f"run {run}  {picture.inventory}{since}", style="bold")]
     if picture.first:

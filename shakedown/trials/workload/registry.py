@@ -97,14 +97,14 @@ class Place:
         if self.on_gpu:
             torch.cuda.synchronize(self.device)
 
-    def time_of(self, call: Callable[[], Any], least: int = 2) -> float:
+    def time_of(self, call: Callable[[], Any]) -> float:
         """Return the mean seconds of a call: the first does not count, the second decides how many fit the time."""
         call()
         self.wait()
         began = time.perf_counter()
         call()
         self.wait()
-        count = max(least, int(self.seconds / max(time.perf_counter() - began, 1e-6)))
+        count = max(2, int(self.seconds / max(time.perf_counter() - began, 1e-6)))
         if self.ranks > 1:
             count = self._agreed(min(count, 1000))
         began = time.perf_counter()
