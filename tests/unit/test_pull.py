@@ -162,7 +162,7 @@ def test_an_engine_that_talks_without_end_is_not_kept() -> None:
     """Neither its lines, nor one without an end, nor layers that no image has; and nothing that moves a cursor."""
     said = pull.Layers()
     said.collect(io.BytesIO(b"x" * 2_000_000 + b"".join(b"%012x: Pulling fs layer\n" % n for n in range(5_000))))
-    assert len(said.begun) == 1000 and len(said.last) == 3 and max(map(len, said.last)) <= 1000
+    assert len(said.layers) == 1000 and len(said.last) == 3 and max(map(len, said.last)) <= 1000
     said.take("no \x1b[2J\x9b room\r\n")
     assert said.last[-1].isprintable()
 

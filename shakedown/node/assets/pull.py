@@ -16,7 +16,7 @@ import re
 import subprocess
 import tempfile
 import time
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, List, Tuple
 
 from shakedown.node.assets.child import Output, running
 from shakedown.node.assets.words import Failure, clean, persist, run_script, say
@@ -26,8 +26,11 @@ LAYERS = 1000  # an image has at most 127 under docker's overlay2
 # Where docker stores images with containerd's image store (Docker Engine's "containerd image store"): not its own root.
 CONTAINERD, CONTAINERD_ROOT = "io.containerd.snapshotter", "/var/lib/containerd"
 BACKOFF_S = 5.0
-LAYER = re.compile(r"^([0-9a-f]{12}): (Pulling fs layer|Already exists|Download complete|Pull complete)")
-BLOB = re.compile(r"^Copying blob (?:sha256:)?([0-9a-f]{12})")
+# docker's lines, and podman's, which prints nothing when a layer is there.
+LAYER = re.compile(
+    r"^(?:([0-9a-f]{12}): (Pulling fs layer|Already exists|Download complete|Pull complete)"
+    r"|Copying blob (?:sha256:)?([0-9a-f]{12}))"
+)
 
 
 def classify(words: str, kinds: List[List[str]], name: str = "") -> str:
@@ -145,25 +148,19 @@ class Layers(Output):
 
     def __init__(self) -> None:
         super().__init__()
-        self.begun: Set[str] = set()
-        self.done: Set[str] = set()
-        self.blobs: Set[str] = set()
+        self.layers: Dict[str, str] = {}  # with what docker said last of each
 
     def take(self, line: str) -> None:
         super().take(line)
-        layer, blob = LAYER.match(line), BLOB.match(line)
-        if layer and len(self.begun) < LAYERS:
-            self.begun.add(layer.group(1))
-            if layer.group(2) in ("Already exists", "Pull complete"):
-                self.done.add(layer.group(1))
-        elif blob and len(self.blobs) < LAYERS:
-            self.blobs.add(blob.group(1))
+        found = LAYER.match(line)
+        if found and len(self.layers) < LAYERS:
+            self.layers[found.group(1) or found.group(3)] = found.group(2) or ""
 
     def progress(self, written: int = 0, compressed: int = 0) -> str:
-        if self.begun:
-            layers = f"{len(self.done)} of {len(self.begun)} layers"
-        else:
-            layers = f"{len(self.blobs)} layers begun" if self.blobs else "asking the registry"
+        done = sum(words in ("Already exists", "Pull complete") for words in self.layers.values())
+        layers = "{} of {} layers".format(done, len(self.layers))
+        if not any(self.layers.values()):
+            layers = "{} layers begun".format(len(self.layers)) if self.layers else "asking the registry"
         bytes_of = f", {size(written)} written" if written >= 1 << 20 else ""
         return layers + bytes_of + (f", compressed size {size(compressed)}" if compressed and bytes_of else "")
 

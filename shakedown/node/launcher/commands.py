@@ -191,10 +191,13 @@ class _Visit:
     def stop(self, reason: str) -> Dict[str, Any]:
         """Have the run ended. A watchdog that does not answer may be stopped (SIGSTOP): it is continued. Where it has
         died, or still does not answer, end both here."""
-        try:
-            answer = self._ask_to_stop(reason)
-        except control.Silent:
-            answer = {**self._last(), "rebooted": False}
+        answer = {**self._last(), "rebooted": False}
+        for _ in range(2):
+            with suppress(control.Silent):
+                answer = self.ask("stop", why=reason)
+                break
+            for process in processes.named(self._place().get("process")):
+                processes.send(process, signal.SIGCONT)
         if answer["watchdog"] or answer.get("state") == watchdog.OVER:
             return answer
         job = folder.read_json(self.path, "job.json")
@@ -207,14 +210,6 @@ class _Visit:
         )
         folder.write_json(self.path, "status.json", answer)
         return answer
-
-    def _ask_to_stop(self, reason: str) -> Dict[str, Any]:
-        try:
-            return self.ask("stop", why=reason)
-        except control.Silent:
-            for process in processes.named(self._place().get("process")):
-                processes.send(process, signal.SIGCONT)  # it may be stopped
-            return self.ask("stop", why=reason)
 
     def _alive(self) -> List[processes.Process]:
         return processes.members(self._mark(), None) + folder.watchdog_of(self.path)

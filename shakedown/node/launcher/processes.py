@@ -70,31 +70,29 @@ def named(identity: object) -> List[Process]:
     return find(*identity) if known else []  # type: ignore[misc]
 
 
+def descendants(ancestor: Optional[int], among: List[Process]) -> List[Process]:
+    """Return the processes that descend from one."""
+    family, before = {ancestor}, 0
+    while len(family) > before:
+        before = len(family)
+        family |= {process.pid for process in among if process.parent in family}
+    return [process for process in among if process.parent in family]
+
+
 def members(mark: str, watchdog: Optional[int]) -> List[Process]:
     """Return a run's processes: descendants of its watchdog, and any process that carries the run's mark. The watchdog
     inherits orphans (it is their subreaper), so a descendant that cleared its environment is found by its parents, and
     one that outlived the watchdog by its mark."""
     every = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    table = {process.pid: process for process in every if process and process.state not in "ZX"}
-    entry = "%s=%s" % (MARK, mark)
+    alive = [process for process in every if process and process.state not in "ZX"]
+    family, entry = set(descendants(watchdog, alive)), "\0%s=%s\0" % (MARK, mark)
 
     def carries_mark(pid: int) -> bool:
-        text = kernel_text("/proc/%d/environ" % pid, _ENVIRONMENT)
-        return "\0%s\0" % entry in "\0%s\0" % text
-
-    def descends(process: Optional[Process]) -> bool:
-        while process is not None and process.pid > 1:
-            if process.parent == watchdog:
-                return True
-            process = table.get(process.parent)
-        return False
+        return entry in "\0%s\0" % kernel_text("/proc/%d/environ" % pid, _ENVIRONMENT)
 
     outsiders = {os.getpid(), watchdog}
-    return [
-        process
-        for process in table.values()
-        if process.pid not in outsiders and ((watchdog and descends(process)) or carries_mark(process.pid))
-    ]
+    others = [process for process in alive if process.pid not in outsiders]
+    return [process for process in others if process in family or carries_mark(process.pid)]
 
 
 def send(process: Process, number: int) -> None:

@@ -57,10 +57,8 @@ class Sampler:
 
     def own(self, members: List[processes.Process], others: bool = False) -> List[processes.Process]:
         """Return which of a run's processes are the sampler and its children, or the others, which are the job's."""
-        family, before = {self._process.pid} if self._process else set(), -1
-        while len(family) > before:
-            before = len(family)
-            family |= {process.pid for process in members if process.parent in family}
+        sampler = self._process.pid if self._process else None
+        family = {sampler, *(process.pid for process in processes.descendants(sampler, members))}
         return [process for process in members if (process.pid in family) != others]
 
     def stop(self, turn: Callable[[], Optional[bool]]) -> None:

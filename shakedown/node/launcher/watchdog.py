@@ -74,11 +74,8 @@ class Watchdog:
         if self._lacks:
             return
         for argv in self._job["setup"]:
-            error = self._run(argv, "setup.log", None)
-            if error:
-                self._setup_error = error
-                return
-            if self._ending:
+            self._setup_error = self._run(argv, "setup.log", None)
+            if self._setup_error or self._ending:
                 return
         self._enter(READY)
         self._wait(lambda: self._go)
@@ -120,10 +117,8 @@ class Watchdog:
         left += processes.end(lambda: self._sampler.own(self._members()), 0.0, _KILL_S, self._turn)
         self._survivors = [str(process) for process in left]
         self._note_exit()
-        for argv in self._job["cleanup"]:
-            error = self._run(argv, "cleanup.log", _CLEANUP_S)
-            if error:
-                self._cleanup_errors.append(error)
+        errors = (self._run(argv, "cleanup.log", _CLEANUP_S) for argv in self._job["cleanup"])
+        self._cleanup_errors = list(filter(None, errors))
         self._job["secrets"] = {}
         self._enter(OVER)
 
