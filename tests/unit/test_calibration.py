@@ -56,6 +56,9 @@ def test_runs_make_a_baseline_with_its_uncertainty() -> None:
     done = in_a_row(made(*runs_of(*STEADY)), 5, 90.0, said.append)
     assert [record.run_id for record in done] == [f"2026090{day + 1}T000000-00000{day}" for day in range(5)]
     assert said[0].startswith("calibrate: run 1 of 5: about 8 minutes to go, until ") and len(said) == 5
+    assert all("minute" not in line and "hour" not in line for line in said[1:]), (
+        "from the second on, what the first took"
+    )
     (row,) = baselines_of(done[-1])
     assert (row.job, row.metric, row.baseline.count) == ("together", "throughput_per_gpu", 5)
     assert row.baseline.centre == pytest.approx(385.2, abs=0.5) and row.baseline.error

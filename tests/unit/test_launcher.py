@@ -20,6 +20,7 @@ import pytest
 from shakedown.jobs.answers import NoAnswer, Refused, Status
 from shakedown.jobs.remote import Node
 from shakedown.node import launcher
+from shakedown.node.launcher import processes
 from tests.nodes import RUN, LocalNodes, alive, hit, launch_plan, marked, until, wait
 
 SECRET = "hf_do_not_write_me_down"
@@ -131,6 +132,16 @@ def test_setup_runs_in_order_and_a_failure_names_the_command_and_its_words(make:
     assert (folder / "one").exists()
     assert not (folder / "three").exists()
     assert (folder / "cleaned").exists()
+
+
+def test_setup_has_the_jobs_environment_and_cleanup_outlives_its_mark(make: MakeNode, nodes: LocalNodes) -> None:
+    """Cleanup runs after all that carries the mark was ended: with it, it would end itself."""
+    tell = ["sh", "-c", 'env > "$0"']
+    node = make(["true"], environment={"OWN": "yes"}, setup=[[*tell, "before"]], cleanup=[[*tell, "{run_dir}/after"]])
+    run_to_end(node)
+    before, after = ((nodes.run_dir("n", RUN) / name).read_text() for name in ("before", "after"))
+    assert "OWN=yes" in before and "OWN=yes" not in after
+    assert f"{processes.MARK}=" in before and f"{processes.MARK}=" not in after
 
 
 def test_a_command_that_is_not_there_ends_like_in_a_shell(make: MakeNode) -> None:
@@ -339,6 +350,21 @@ def test_a_watchdog_that_hangs_is_killed_and_its_run_ended(make: MakeNode, nodes
     assert marked(RUN, "n") == []
     ending = "the watchdog was killed or did not answer for 6 s"
     until(lambda: node.poll(0).ending == ending)
+
+
+def test_a_run_whose_watchdog_was_killed_is_cleaned_up_when_its_lease_is_over(
+    make: MakeNode, nodes: LocalNodes
+) -> None:
+    """Its controller may end it in that time."""
+    node = make(lease_s=3, cleanup=[["touch", "{run_dir}/cleaned"]])
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    os.kill(watchdog_of(nodes), signal.SIGKILL)
+    time.sleep(3)
+    cleaned = nodes.run_dir("n", RUN) / "cleaned"
+    assert not cleaned.exists()
+    until(cleaned.exists)
 
 
 def test_a_reboot_is_told_and_what_has_the_old_watchdogs_pid_is_left_alone(make: MakeNode, nodes: LocalNodes) -> None:

@@ -276,6 +276,7 @@ case "$*" in
 "info --format {{.DockerRootDir}}") test $(basename $0) = docker && echo STORES/docker-data ;;
 "info --format {{.Store.GraphRoot}}") test $(basename $0) = podman && echo STORES/podman-data ;;
 "info --format {{json .DriverStatus}}") echo '[["Backing Filesystem","extfs"]]' ;;
+pull*moves*) for layer in a1b2c3d4e5f6 b1b2c3d4e5f6 c1b2c3d4e5f6; do sleep 0.4; echo "$layer: Pull complete"; done ;;
 pull*) exec sleep 30 ;;
 esac
 """
@@ -303,3 +304,8 @@ def test_a_pull_that_brings_nothing_is_ended_as_a_connection_that_broke(engine: 
     with pytest.raises(pull_script.Failure, match="nothing arrived") as failure:
         engine.pull("r/x@sha256:0", before + 60, "/proc")  # whose free bytes never change
     assert failure.value.kind == "transport" and time.monotonic() - before < 20
+
+
+def test_a_pull_that_moves_is_not_ended_for_the_time_since_it_began(engine: Any) -> None:
+    engine.job["stall_s"] = 1
+    engine.pull("r/moves@sha256:0", time.monotonic() + 60, "/proc")
