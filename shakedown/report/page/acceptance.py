@@ -1,12 +1,10 @@
 """A rack's acceptance report for signatures on paper. The page proves nothing: `shakedown verify` does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from shakedown.common.text import decimal, printable
 from shakedown.logs.metrics import METRICS
 from shakedown.report.causes import FoldedGate, fold_gates
 from shakedown.report.formats import Run
-from shakedown.report.overview import overview
+from shakedown.report.overview import Overview, overview
 from shakedown.report.page import render
 from shakedown.runs.directory import STATEMENT, RunDirectory, RunRecord
 from shakedown.runs.signing.statement import digest
@@ -55,7 +53,7 @@ def page_of(document: Run) -> str:
     parts = list(_parts(record, document.directory))
     waived = [finding for finding in record.findings if finding.waiver]
     differing = [finding for finding in record.findings if finding.verdict != Verdict.OK and not finding.waiver]
-    measured = [*_figures(document), *_trials(record), *_soak(record)]
+    measured = [*_figures(shown), *_trials(record), *_soak(record)]
     models = grouped(((part.kind, part.model), part.node) for part in parts)  # the node of each part
     template = render.environment().get_template("acceptance.html")
     return template.render(
@@ -65,7 +63,10 @@ def page_of(document: Run) -> str:
         policy=render.policy(),
         version=version("shakedown"),
         models=models,
-        nodes=list(_nodes(parts[:MOST])),
+        nodes=[
+            (node, Counter((part.kind, part.model) for part in own), own)
+            for node, own in grouped((part.node, part) for part in parts[:MOST]).items()
+        ],
         gates=[(row.gate, _place(row)) for row in fold_gates(shown.gates)][:MOST],
         passed=len(record.findings) - len(differing) - len(waived),
         differing=differing[:MOST],
@@ -80,13 +81,6 @@ def _place(row: FoldedGate) -> str:
     """Return the nodes of a gate; of a job that is one of several, as a stage of a burn-in, its name too."""
     where, job = row.where or "all nodes", row.gate.job
     return f"{where}, {printable(job, 100)}" if "/" in job and not row.nodes else where
-
-
-def _nodes(parts: Iterable[Part]) -> Iterator[tuple[str, Counter[tuple[str, str]], list[Part]]]:
-    """Yield each node with the number of its parts by kind and model, and the parts."""
-    for node, group in groupby(parts, key=attrgetter("node")):
-        own = list(group)
-        yield node, Counter((part.kind, part.model) for part in own), own
 
 
 def _parts(record: RunRecord, directory: Path | None) -> Iterator[Part]:
@@ -120,8 +114,7 @@ def _text(reading: Any) -> str:
     return _UNREAD if is_unreadable(reading) or reading is None else printable(str(reading), 200)
 
 
-def _figures(document: Run) -> Iterator[Figure]:
-    shown = overview(document)
+def _figures(shown: Overview) -> Iterator[Figure]:
     gates = {(gate.job, gate.name): gate for gate in shown.gates}
     for job in render.measured(shown):
         for name, metric in METRICS.items():
