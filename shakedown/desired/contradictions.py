@@ -67,7 +67,7 @@ def cabling_without_node(
             yield host, Problem("", "rdma.cabling", few(plan), "a plan with hosts of the inventory, by full name")
 
 
-def undeclared(path: str, image: str, images: Mapping[str, Image]) -> Iterator[Problem]:
+def undeclared(path: str, image: str | None, images: Mapping[str, Image]) -> Iterator[Problem]:
     """Refuse an image that is named and not declared."""
     if image not in images:
         yield Problem("", path, repr(image), f"a name in images ({', '.join(images) or 'none is declared'})")

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 from shakedown.common.data import read_toml
 from shakedown.common.nearest import nearest
 from shakedown.common.section import Section
+from shakedown.desired.contradictions import undeclared
 from shakedown.desired.models import DataFile, Dataset, Image
 from shakedown.desired.problems import Problem
 from shakedown.recipes.program import gated
@@ -51,8 +52,7 @@ def problems_of(name: str, dataset: Dataset, images: Mapping[str, Image]) -> Ite
         return
     image = images.get(dataset.image or "")
     if image is None:
-        expected = f"a name in images ({', '.join(images) or 'none is declared'})"
-        yield Problem("datasets", f"{path}.image", repr(dataset.image), expected)
+        yield from undeclared(f"{path}.image", dataset.image, images)
     elif (reason := shipped.cannot.get(image.reference)) is not None:
         yield Problem("datasets", f"{path}.image", image.reference, f"a newer image: {reason}")
     if dataset.tokenizer and gated(dataset.tokenizer):
