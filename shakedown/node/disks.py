@@ -127,9 +127,8 @@ def parse_smartctl(document: Part) -> Dict[str, int]:
     counts = [log["total_uncorrected_errors"] for log in document.get("scsi_error_counter_log", {}).values()]
     if counts:
         found["uncorrected_errors"] = sum(map(whole_number, counts))
-    used = document.get("endurance_used", {}).get("current_percent")
-    if used is None:
-        used = document.get("scsi_percentage_used_endurance_indicator")
+    scsi = document.get("scsi_percentage_used_endurance_indicator")
+    used = document.get("endurance_used", {}).get("current_percent", scsi)
     if used is not None:
         found.setdefault("percentage_used", whole_number(used))
     if "failing" not in found and "critical_warning" not in found:

@@ -11,6 +11,7 @@ from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pa
 from .udev import Device, devices
 
 _AMD = "0x1002"
+_AMDGPU = KNOWN["amdgpu"]
 _OF_THE_DRIVER = {"bdf", "pci_id", "numa_node", "link"}  # all else the library knows better, or alone
 
 
@@ -27,7 +28,7 @@ def _is_gpu(properties: dict[str, str]) -> bool:
 
 def hwmon(tree: Tree, folder: str, channel: str) -> float:
     """Return the value of a channel's first file. temp2 is the junction (hotspot), temp3 the memory."""
-    names, unit = KNOWN["amdsmi"]["hwmon"][channel]
+    names, unit = _AMDGPU["hwmon"][channel]
     for monitor in tree.names(folder + "/hwmon"):
         for name in names:
             value = attempt(tree.number, "{}/hwmon/{}/{}".format(folder, monitor, name))
@@ -71,15 +72,12 @@ def _one(tree: Tree, device: Device) -> Part:
         "link": pci.link(tree, folder),
         "model": attempt(_model, tree, folder, device.properties),
         "serial": attempt(lambda: smi.serial(tree.text(folder + "/unique_id"))),
-        "vram_bytes": attempt(tree.number, folder + "/mem_info_vram_total"),
-        "vram_used_bytes": attempt(tree.number, folder + "/mem_info_vram_used"),
-        "compute_partition": attempt(tree.text, folder + "/current_compute_partition"),
-        "memory_partition": attempt(tree.text, folder + "/current_memory_partition"),
+        **{name: attempt(tree.number, folder + "/" + file) for name, file in _AMDGPU["numbers"].items()},
+        **{name: attempt(tree.text, folder + "/" + file) for name, file in _AMDGPU["texts"].items()},
         "driver": attempt(_driver, tree),
         "firmware": Unreadable("missing", "amdsmi").as_part(),
         "ecc_correctable": attempt(pick, errors, "ce"),
         "ecc_uncorrectable": attempt(pick, errors, "ue"),
-        "pcie_replays": attempt(tree.number, folder + "/pcie_replay_count"),
         "temperature_c": attempt(hwmon, tree, folder, "temperature_c"),
         "power_w": attempt(hwmon, tree, folder, "power_w"),
         "xgmi_links": Unreadable("missing", "amdsmi").as_part(),

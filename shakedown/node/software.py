@@ -13,7 +13,7 @@ from typing import Any, Optional
 from . import rocm
 from .children import run_tool
 from .known import KNOWN
-from .tree import Part, Tree, Unreadable, attempt, attempt_or, pick
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
 
 _PLACES = KNOWN["software"]
 _VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH) (\d+)\s*$", re.MULTILINE)
@@ -93,16 +93,16 @@ def _ask_docker(path: str, request: str) -> Any:
             return parse_http(answer.read())
 
 
+def _described(engine: str, info: Any, images: Any) -> Part:
+    """Describe an engine by its own answers."""
+    found = {field: attempt(pick, info, *way) for field, way in _PLACES["engines"][engine].items()}
+    return dict(found, engine=info if is_unreadable(info) else engine, images=images)
+
+
 def _docker(tree: Tree, path: str) -> Part:
     where = tree.path(path)
-    info = attempt(_ask_docker, where, "/info")
-    return {
-        "engine": info if "unreadable" in info else "docker",
-        "version": attempt(pick, info, "ServerVersion"),
-        "root": attempt(pick, info, "DockerRootDir"),
-        "images": attempt(lambda: parse_images(_ask_docker(where, "/images/json"), "RepoTags")),
-        "running": attempt(pick, info, "ContainersRunning"),
-    }
+    images = attempt(lambda: parse_images(_ask_docker(where, "/images/json"), "RepoTags"))
+    return _described("docker", attempt(_ask_docker, where, "/info"), images)
 
 
 def _storage_exists(tree: Tree) -> bool:
@@ -117,14 +117,8 @@ def _podman(tree: Tree, tool: str) -> Part:
         version = attempt(lambda: run_tool([tool, "--version"], 5).split()[-1])
         root = Unreadable("missing", "podman has not stored anything yet").as_part()
         return {"engine": "podman", "version": version, "root": root, "images": [], "running": 0}
-    info = attempt(_ask_podman, tool, "info")
-    return {
-        "engine": info if "unreadable" in info else "podman",
-        "version": attempt(pick, info, "version", "Version"),
-        "root": attempt(pick, info, "store", "graphRoot"),
-        "images": attempt(lambda: parse_images(_ask_podman(tool, "images"), "Names")),
-        "running": attempt(pick, info, "store", "containerStore", "running"),
-    }
+    images = attempt(lambda: parse_images(_ask_podman(tool, "images"), "Names"))
+    return _described("podman", attempt(_ask_podman, tool, "info"), images)
 
 
 def _ask_podman(tool: str, command: str) -> Any:

@@ -32,7 +32,7 @@ def read(tree: Tree) -> Part:
     release = attempt(_release, tree)
     return {
         "hostname": attempt_or("", tree.text, "/proc/sys/kernel/hostname") or nodename,
-        "boot_id": attempt(tree.text, "/proc/sys/kernel/random/boot_id"),
+        **{name: attempt(tree.text, path) for name, path in KNOWN["system"]["files"].items()},
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         "epoch_s": now,
         "monotonic_s": monotonic,
@@ -42,10 +42,6 @@ def read(tree: Tree) -> Part:
         "family": family_of({} if is_unreadable(release) else release),
         "kernel": attempt_or("", tree.text, "/proc/sys/kernel/osrelease") or kernel,
         "arch": arch,
-        "bios_version": attempt(tree.text, "/sys/class/dmi/id/bios_version"),
-        "product": attempt(tree.text, "/sys/class/dmi/id/product_name"),
-        "board_serial": attempt(tree.text, "/sys/class/dmi/id/board_serial"),
-        "machine_id": attempt(tree.text, "/etc/machine-id"),
         "host_key": attempt(_host_key, tree),
         "service_manager": "systemd" if tree.exists("/run/systemd/system") else "other",
     }

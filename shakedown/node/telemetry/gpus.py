@@ -155,8 +155,8 @@ def _field(metrics: Any, name: str) -> Any:
 
 
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
-_HWMON: List[str] = list(_AMDSMI["hwmon"])  # channels
-_FILES: Dict[str, str] = _AMDSMI["files"]
+_HWMON: List[str] = list(KNOWN["amdgpu"]["hwmon"])  # channels
+_FILES: Dict[str, str] = KNOWN["amdgpu"]["channels"]
 _RAS = {"ras_correctable": "ce", "ras_uncorrectable": "ue"}
 
 
