@@ -14,13 +14,12 @@ from typing import Any, Dict, List, Optional
 from .safe_files import Folder, Unsafe, sound, state_path, walk
 
 MARK = ".shakedown-prepared"
-SIGNS = ("size", "mtime_ns", "ctime_ns", "inode")
 
 
 def signs(found: os.stat_result) -> Dict[str, int]:
     """Return what changes when a file is touched. Only root can set the time of its change back."""
-    values = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-    return dict(zip(SIGNS, values))
+    about = {"size": found.st_size, "mtime_ns": found.st_mtime_ns}
+    return dict(about, ctime_ns=found.st_ctime_ns, inode=found.st_ino)
 
 
 def key_of(folder: Folder, name: str) -> str:

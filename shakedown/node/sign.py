@@ -27,37 +27,23 @@ def wanted(requested: Any) -> list[str]:
 
 def line(tree: Tree, nonce: str, kind: str, document: Part, text: str) -> str:
     """Return the line that goes before a document: the signed text over it, or why there is none."""
-    about = document["system"]
-    signed = {
-        "about": "reading",
-        "boot_id": about["boot_id"],
-        "epoch_s": about["epoch_s"],
-        "hostname": about["hostname"],
-        "nonce": nonce,
-        "program": document["probe"]["version"],
-        "sha256": hashlib.sha256(text.encode()).hexdigest(),
-    }
-    return json.dumps({MARK: made(tree, json.dumps(signed, sort_keys=True), kind)})
+    signed = {key: document["system"][key] for key in ("boot_id", "epoch_s", "hostname")}
+    signed.update(about="reading", nonce=nonce, program=document["probe"]["version"])
+    return json.dumps({MARK: made(tree, kind, sha256=hashlib.sha256(text.encode()).hexdigest(), **signed)})
 
 
 def log_digest(question: str, length: int, sha256: str) -> dict[str, str]:
     """Return the signature on the digest of a log's first bytes. `question`: "NONCE:KIND:LOG"; LOG is its name in the
     controller's run directory, so that no log can stand for another."""
     nonce, kind, name = question.split(":", 2)
-    signed = {
-        "about": "log",
-        "bytes": length,
-        "epoch_s": int(time.time()),
-        "hostname": os.uname().nodename,
-        "log": name,
-        "nonce": nonce,
-        "sha256": sha256,
-    }
-    return made(Tree(), json.dumps(signed, sort_keys=True), kind)
+    clock, hostname = int(time.time()), os.uname().nodename
+    signed = {"about": "log", "bytes": length, "epoch_s": clock, "hostname": hostname, "log": name, "nonce": nonce}
+    return made(Tree(), kind, sha256=sha256, **signed)
 
 
-def made(tree: Tree, text: str, kind: str) -> dict[str, str]:
-    """Return the text with its signature and the public key, or the reason why there is none."""
+def made(tree: Tree, kind: str, **signed: Any) -> dict[str, str]:
+    """Return the text that is signed with its signature and the public key, or the reason why there is none."""
+    text = json.dumps(signed, sort_keys=True)
     try:
         path, public = _key(tree, kind)
         command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", path]

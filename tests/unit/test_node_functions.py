@@ -174,17 +174,17 @@ def test_a_text_without_a_signature_has_the_end_of_the_reason(monkeypatch: pytes
     done = SimpleNamespace(returncode=1, stderr=f"{words}\n".encode(), stdout=b"")
     monkeypatch.setattr(sign, "_key", lambda _tree, _kind: ("/etc/ssh/key", "ssh-ed25519 AAAA"))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    assert sign.made(Tree(), "text", "ssh-ed25519") == {"reason": f"ssh-keygen: {words[-300:]}"}
+    assert sign.made(Tree(), "ssh-ed25519", about="log") == {"reason": f"ssh-keygen: {words[-300:]}"}
     done.returncode, done.stdout = 0, b"-----BEGIN SSH SIGNATURE-----"
-    assert sign.made(Tree(), "text", "ssh-ed25519") == {
-        "text": "text", "signature": "-----BEGIN SSH SIGNATURE-----", "host_key": "ssh-ed25519 AAAA",
+    assert sign.made(Tree(), "ssh-ed25519", about="log") == {
+        "text": '{"about": "log"}', "signature": "-----BEGIN SSH SIGNATURE-----", "host_key": "ssh-ed25519 AAAA",
     }  # fmt: skip
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(f"{words} and no more")
 
     monkeypatch.setattr(subprocess, "run", refuse)
-    assert sign.made(Tree(), "text", "ssh-ed25519") == {"reason": words[:300]}
+    assert sign.made(Tree(), "ssh-ed25519", about="log") == {"reason": words[:300]}
 
 
 @pytest.mark.parametrize(

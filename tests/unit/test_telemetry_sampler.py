@@ -262,13 +262,11 @@ def test_where_kmsg_is_closed_the_journal_is_asked(
 
 def test_the_file_never_grows_beyond_its_limit_and_keeps_what_was_counted(tmp_path: Path) -> None:
     output = Output(str(tmp_path / "out"), limit=80 << 10)
-    begin = {"kind": "begin", "schema": 1, "t": 0, "wall": 0, "boot_id": "", "interval_s": 1, "cpus": 1}
-    output.tell({**begin, "channels": ["cpu/busy_s"]})
+    begin = {"schema": 1, "t": 0, "wall": 0, "boot_id": "", "interval_s": 1, "cpus": 1}
+    output.tell("begin", **begin, channels=["cpu/busy_s"])
     for turn in range(5000):
         output.sample({"t": turn, "v": [turn * 2]})
-    output.tell(
-        {"kind": "end", "t": 5000, "why": "", "samples": output.samples, "thinned": 3, "interval_s": 8, "cpu_s": 0}
-    )
+    output.tell("end", t=5000, why="", samples=output.samples, thinned=3, interval_s=8, cpu_s=0)
     output.close()
     assert (tmp_path / "out").stat().st_size <= 80 << 10 and output.thinned >= 2
     series = samples.read([(tmp_path / "out").read_bytes()])

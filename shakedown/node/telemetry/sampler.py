@@ -50,9 +50,9 @@ class Output:
             self._append(data)
             self.samples += 1
 
-    def tell(self, document: Dict[str, Any]) -> None:
-        """Append anything else. Its first key is `kind`. Raises OSError."""
-        data = _as_line(document)
+    def tell(self, kind: str, **fields: Any) -> None:
+        """Append anything else. Raises OSError."""
+        data = _as_line({"kind": kind, **fields})
         if self._size + len(data) <= self._limit:
             self._append(data)
 
@@ -119,16 +119,14 @@ class Sampler:
     def begin(self) -> None:
         """Write what the file is about."""
         self._output.tell(
-            {
-                "kind": "begin",
-                "schema": SCHEMA,
-                "t": round(time.monotonic(), 3),
-                "wall": round(time.time(), 3),
-                "boot_id": attempt_or("", self._tree.text, "/proc/sys/kernel/random/boot_id"),
-                "interval_s": self._interval,
-                "cpus": os.cpu_count() or 1,
-                "channels": self._channels,
-            }
+            "begin",
+            schema=SCHEMA,
+            t=round(time.monotonic(), 3),
+            wall=round(time.time(), 3),
+            boot_id=attempt_or("", self._tree.text, "/proc/sys/kernel/random/boot_id"),
+            interval_s=self._interval,
+            cpus=os.cpu_count() or 1,
+            channels=self._channels,
         )
 
     def serve(self, kernel: KernelLog, devices: Devices, kmsg: Optional[int]) -> None:
@@ -162,7 +160,7 @@ class Sampler:
         self._output.sample({"t": round(now, 3), "v": [rounded(values.get(name)) for name in self._channels]})
         self._tell_unreadable(now, values)
         for risen in self._counters.risen():
-            self._output.tell(dict({"kind": "risen", "t": round(now, 3)}, **risen))
+            self._output.tell("risen", t=round(now, 3), **risen)
         self._keep_cost()
 
     def _tell_unreadable(self, now: float, values: Dict[str, Any]) -> None:
@@ -172,7 +170,7 @@ class Sampler:
                 self._reported.add(name)
                 reasons.setdefault(("%s: %s" % (value["unreadable"], value["detail"]))[:400], []).append(name)
         for reason, channels in reasons.items():
-            self._output.tell({"kind": "unreadable", "t": round(now, 3), "why": reason, "channels": channels})
+            self._output.tell("unreadable", t=round(now, 3), why=reason, channels=channels)
 
     def _cpu_s(self) -> float:
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -191,15 +189,13 @@ class Sampler:
     def end(self) -> None:
         """Write why there are no more, and what it has cost."""
         self._output.tell(
-            {
-                "kind": "end",
-                "t": round(time.monotonic(), 3),
-                "why": self._reason or "stopped",
-                "samples": self._output.samples,
-                "thinned": self._output.thinned,
-                "interval_s": round(self._interval, 3),
-                "cpu_s": round(self._cpu_s(), 4),
-            }
+            "end",
+            t=round(time.monotonic(), 3),
+            why=self._reason or "stopped",
+            samples=self._output.samples,
+            thinned=self._output.thinned,
+            interval_s=round(self._interval, 3),
+            cpu_s=round(self._cpu_s(), 4),
         )
         self._output.close()
         self._gpus.library.close()
