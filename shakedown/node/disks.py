@@ -163,23 +163,21 @@ def _run(name: str, argv: List[str]) -> Dict[str, int]:
     return parse_nvme(document)
 
 
-def _drives(tree: Tree) -> Iterator[Tuple[Part, Optional[str]]]:
-    """Yield each drive with its device file, or without one where it has no health of its own."""
-    for device in devices(tree, "nvme"):
-        model = attempt(tree.text, device.path + "/model")
-        own = pci.is_bdf(device.parent) and not _is_virtual(str(model))
-        part = {"name": device.name, "kind": "nvme" if own else "virtual", "model": model}
-        yield dict(part, serial=attempt(tree.text, device.path + "/serial")), "/dev/" + device.name if own else None
+def _drives(tree: Tree) -> Iterator[Part]:
+    """Yield each drive; one of the kind `virtual` has no health of its own."""
+    for part in controllers(tree):
+        own = part["bdf"] is not None and not _is_virtual(str(part["model"]))
+        kept = {key: part[key] for key in ("name", "model", "serial")}
+        yield dict(kept, kind="nvme" if own else "virtual")
     for name in tree.names("/sys/block"):
         folder = "/sys/block/{}/device".format(name)
         if name.startswith(("nvme", "sr", "fd", "mmcblk")) or not tree.exists(folder):
             continue
         model = attempt(lambda at: tree.text(at + "/vendor") + " " + tree.text(at + "/model"), folder)
         own = tree.link_name(folder + "/subsystem") not in _DISKS["virtual_drivers"] and not _is_virtual(str(model))
-        part = {"name": name, "kind": "disk" if own else "virtual", "model": model}
         # Vital product data, page 0x80: the number stands behind four bytes.
         serial = attempt(lambda at: tree.raw(at, 256)[4:].decode("ascii", "replace").strip("\0 "), folder + "/vpd_pg80")
-        yield dict(part, serial=serial), "/dev/" + name if own else None
+        yield {"name": name, "kind": "disk" if own else "virtual", "model": model, "serial": serial}
 
 
 def _is_virtual(model: str) -> bool:
@@ -190,11 +188,10 @@ def read_drives(tree: Tree) -> List[Part]:
     """Return one part for each drive. Each has a child of its own: a drive that hangs costs its own health."""
     found = list(_drives(tree))[:_MOST]
     children = []
-    for part, path in found:
-        if path is not None:
-            what = "health of " + path
-            reading = (what, _health, tree, path, part["kind"] == "nvme")
-            children.append({part["name"]: (what, _HEALTH_SECONDS, alone, reading)})
+    for name, kind in ((part["name"], part["kind"]) for part in found if part["kind"] != "virtual"):
+        what = "health of /dev/" + name
+        reading = (what, _health, tree, "/dev/" + name, kind == "nvme")
+        children.append({name: (what, _HEALTH_SECONDS, alone, reading)})
     health = answers(start(children))
     none = Unreadable("missing", "a virtual disk has no health of its own").as_part()
-    return [dict(part, health=health.get(part["name"], none)) for part, _ in found]
+    return [dict(part, health=health.get(part["name"], none)) for part in found]

@@ -179,16 +179,11 @@ def _links() -> dict[str, Part]:
 
 def _one(name: str, link: Part, parent: str, mtus: PersistedMtu) -> Part:
     unknown = Unreadable("missing", "{}: its link is down, or its driver reports no speed".format(name)).as_part()
-    return {
-        "name": name,
-        "mac": link["mac"],
-        "mtu": {"running": str(link["mtu"]), "persisted": attempt(mtus, name)},
-        "up": link["up"],
-        "speed_mbps": link["speed"] or unknown,
-        "ipv4": link["ipv4"],
-        "ipv6": link["ipv6"],
-        "bdf": parent if pci.is_bdf(parent) else None,
-    }
+    part = {"name": name, **{key: link[key] for key in ("mac", "up", "ipv4", "ipv6")}}
+    part["mtu"] = {"running": str(link["mtu"]), "persisted": attempt(mtus, name)}
+    part["speed_mbps"] = link["speed"] or unknown
+    part["bdf"] = parent if pci.is_bdf(parent) else None
+    return part
 
 
 def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:

@@ -196,7 +196,6 @@ def _one(tree: Tree, device: Device) -> Part:
     port = folder + "/ports/1"
     function = hardware or folder + "/device"
     bdf = os.path.basename(function)
-    vendor = attempt(tree.text, function + "/vendor") if hardware else None
     filled = attempt(gids, tree, port)
     netdev = attempt(_netdev, tree, function, filled)
     return {
@@ -205,7 +204,7 @@ def _one(tree: Tree, device: Device) -> Part:
         "physical_function": tree.link_name(function + "/physfn") if hardware else None,
         "ports": max(1, len(tree.names_if_permitted(folder + "/ports"))),
         "guid": attempt(_guid, tree, folder),
-        "vendor": vendor[2:] if isinstance(vendor, str) else None,
+        "vendor": attempt_or(None, lambda: tree.text(function + "/vendor")[2:]) if hardware else None,
         "numa_node": attempt(pci.numa_node, tree, function),
         "link": pci.link(tree, function) if hardware else None,
         "driver": tree.link_name(function + "/driver") if hardware else None,
