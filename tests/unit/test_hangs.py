@@ -197,6 +197,20 @@ def test_who_answers_in_the_place_of_ras_cannot_delay_the_evidence(monkeypatch: 
         assert not thread.is_alive(), "it was hung up on"
 
 
+def test_data_that_waits_for_an_answer_is_of_connections_that_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "   {}: 0100000A:1F90 0200000A:C350 {} {:08X}:00000000 01:00000019 {:08X}  1000        0 1 1\n"
+    rows = [
+        row.format(0, "01", 64, 5),
+        row.format(1, "06", 64, 5),
+        row.format(2, "01", 0, 5),
+        row.format(3, "01", 64, 0),
+    ]
+    monkeypatch.setattr(
+        standstill, "kernel_text", lambda path, limit: "head\n" + "".join(rows if "tcp6" not in path else [])
+    )
+    assert standstill._unacknowledged(1) == [{"local": "10.0.0.1", "peer": "10.0.0.2", "again": 5}]
+
+
 @pytest.mark.parametrize(
     ("text", "address"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from shakedown.isolation.causes import Cause
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.trainings import ITERATIONS, _outcome, judge_training, scale_to_group
 from shakedown.isolation.tree import left_out, verdict_of
+from shakedown.logs.kept_logs import KeptLog
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.state.findings import Finding, Verdict
@@ -390,3 +392,15 @@ def test_a_group_is_tried_five_times_at_most_and_twice_without_a_result(
 ) -> None:
     known: Any = SimpleNamespace(tally=lambda nodes: (failed, passed), without_result=lambda nodes: [None] * silent)
     assert groups._may_try(known, frozenset({"node1"})) is may
+
+
+def test_a_training_is_judged_by_its_logs_and_one_without_a_log_by_none(tmp_path: Path) -> None:
+    directory = RunDirectory.create("20260101T000000-aaaaaa", tmp_path)
+    (directory.logs / "n").mkdir(parents=True)
+    (directory.logs / "n/leader.log").write_text("one line\n")
+    size = len("one line\n")
+    digest = hashlib.sha256(b"one line\n").hexdigest()
+    kept = KeptLog(name="leader.log", path=str(directory.logs / "n/leader.log"), size=size, kept=size, sha256=digest)
+    log = trainings._leader([kept], directory)
+    assert log is not None and log.lines == 1
+    assert trainings._leader([], directory) is None
