@@ -17,7 +17,7 @@ from shakedown.logs.lines import LineSplitter
 from shakedown.node.launcher.commands import FETCH_LIMIT
 from shakedown.node.telemetry.kernel import DEVICES_LIMIT
 
-_ANSWER_LIMIT = 8 << 20  # characters: a megabyte of log that cannot be compressed, and 10,000 times of its growth
+_ANSWER_LIMIT = 8 << 20  # characters: a megabyte of log that cannot be compressed, and 4,000 times of its growth
 _BYTES = (1 << 63) - 1  # the kernel's own limit; shared file systems have petabytes
 _AGO_S = 1e8  # three years: no run is older
 _ENTRIES = 200  # of a list that a person is to read

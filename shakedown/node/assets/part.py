@@ -104,11 +104,11 @@ class Wanted:
             os.umask(mask)
             os.fchmod(fd, 0o666 & ~mask)
             os.fsync(fd)
-            self.give_name(fd)
+            self.give_name()
             self.folder.sync()
             self.keep(fd, digest)
 
-    def give_name(self, fd: int) -> None:
+    def give_name(self) -> None:
         """Give the part its name, never over a file that came there meanwhile."""
         into = {"src_dir_fd": self.folder.fd, "dst_dir_fd": self.folder.fd}
         try:
@@ -117,7 +117,4 @@ class Wanted:
             raise Failure("other", "another process made {} meanwhile".format(self.name)) from None
         except OSError:  # a file system without hard links
             os.rename(self.part, self.name, **into)
-        found, named = os.fstat(fd), self.folder.look(self.name)
-        if named is None or named.st_ino != found.st_ino:
-            raise Failure("other", "{} changed while it got its name".format(self.part))
         self.folder.remove(self.part)

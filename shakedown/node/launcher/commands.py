@@ -80,7 +80,7 @@ def _guard(child: int, run_id: str, lease_s: float) -> None:
 
 def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) -> None:
     answer: Dict[str, Any] = {}
-    held = requests = path = None
+    requests = path = run = None
     try:
         held = lock.take(job["run_id"])
         control.sweep()
@@ -94,6 +94,7 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
         place = {"socket": requests.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
         folder.write_json(path, "control.json", place)
         folder.write_json(path, "job.json", {**job, "secrets": [], "environment": {}})
+        run = watchdog.Watchdog(held, requests, path, job)
         answer = {"run_dir": path, "python": sys.executable, "leftovers": left, "note": held.note}
     except safe_files.Busy as error:
         answer = {"error": str(error), "kind": "busy"}
@@ -103,18 +104,15 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
             requests.close()
         if path is not None:
             folder.remove(path)
-    output = os.open(
-        os.path.join(answer["run_dir"], folder.OWN, "watchdog.log") if "run_dir" in answer else os.devnull,
-        os.O_WRONLY | os.O_CREAT,
-        0o600,
-    )
+    log = os.path.join(path, folder.OWN, "watchdog.log") if run and path else os.devnull
+    output = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
     silence = os.open(os.devnull, os.O_RDONLY)
     for standard, target in ((0, silence), (1, output), (2, output)):
         os.dup2(target, standard)
     with os.fdopen(writer, "wb") as pipe:
         pipe.write(json.dumps(answer).encode())
-    if held is not None and requests is not None and path is not None and "error" not in answer:
-        watchdog.Watchdog(held, requests, path, job).serve()
+    if run is not None:
+        run.serve()
 
 
 def _substitute(value: Any, path: str) -> Any:

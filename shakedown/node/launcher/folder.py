@@ -144,14 +144,10 @@ def below(path: str, name: str) -> Folder:
 def open_below(path: str, name: str, flags: int) -> int:
     """Open a file below a run folder in the same way. Raises OSError, also for what is no regular file: reading a FIFO
     would hang."""
-    if name.startswith(path + os.sep):
-        name = name[len(path) + 1 :]
-    above, _, last = name.rpartition(os.sep)
-    if os.path.isabs(name) or os.pardir in name.split(os.sep):
-        raise PermissionError("it is not inside the run folder")
     try:
+        above, last = os.path.split(os.path.relpath(inside(path, name), path))
         return below(path, above).open(last, flags)
-    except Unsafe as error:
+    except (Unusable, Unsafe) as error:
         raise PermissionError(str(error)) from None
 
 

@@ -141,17 +141,15 @@ def _take_as_user() -> Lock:
 
 def _bound_by() -> Optional[str]:
     """Return the holder of the ordinary users' lock, in words; None where there is none."""
-    looking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    looking.settimeout(_LOOK_S)
-    try:
-        looking.connect(_address())
-        credentials = looking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, _ = struct.unpack("3i", credentials)  # by the kernel's word
-    except OSError:
-        # No listener: it is not bound, or its holder hides. /proc/net/unix knows the name, not whose it is.
-        return _hidden_holder()
-    finally:
-        looking.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as looking:
+        looking.settimeout(_LOOK_S)
+        try:
+            looking.connect(_address())
+            credentials = looking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid, uid, _ = struct.unpack("3i", credentials)  # by the kernel's word
+        except OSError:
+            # No listener: it is not bound, or its holder hides. /proc/net/unix knows the name, not whose it is.
+            return _hidden_holder()
     process = processes.read(pid)
     run_id = folder.run_of_watchdog(pid) if uid == os.geteuid() else None
     what = "run %s" % run_id if run_id else "process %d%s" % (pid, " (%s)" % process.command if process else "")
