@@ -36,13 +36,10 @@ def run_script(
     any other command's. It runs as `connector` says."""
     if show:
         host.connector_data[TELLS] = True
+    command = StringCommand(command_of(program(ASSETS / script)))
+    how = connector(host) | {"_stdin": json.dumps(document), "_timeout": limit_s}
     try:
-        return host.run_shell_command(
-            StringCommand(command_of(program(ASSETS / script))),
-            print_output=show,
-            print_input=False,
-            **{**connector(host), "_stdin": json.dumps(document), "_timeout": limit_s},
-        )
+        return host.run_shell_command(command, print_output=show, print_input=False, **how)
     finally:
         if show:
             host.connector_data[TELLS] = False
@@ -119,12 +116,5 @@ class Step:
 def remember(setting: str, steps: list[Step], once: bool = True) -> FunctionCommand:
     """Keep what stood there; with `once`, unless an earlier change of the setting has done so. Needs root."""
     text = json.dumps({"setting": setting, "restore": [asdict(step) for step in steps]}, sort_keys=True)
-    return command(
-        "write",
-        path=f"{FOLDER}/{file_name(setting)}.json",
-        lines=[text],
-        mode="0600",
-        folder_mode="0700",
-        once=once,
-        root=f"changing {setting} needs root: use _sudo=True",
-    )
+    path, root = f"{FOLDER}/{file_name(setting)}.json", f"changing {setting} needs root: use _sudo=True"
+    return command("write", path=path, lines=[text], mode="0600", folder_mode="0700", once=once, root=root)

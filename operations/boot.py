@@ -117,12 +117,8 @@ def _install(path: str, lines: list[str], files: Mapping[str, list[str] | None],
 def _wrong(wanted: Mapping[str, str], systemd: bool) -> str | None:
     here = {key: boot_values.read(key, value) for key, value in wanted.items()}
     bad = [f"{key} cannot be read" for key in _lacking(here, wanted)]
-    bad += [
-        f"{value.before.target} is {value.actual}, not {value.wanted}"
-        for values in here.values()
-        for value in values
-        if value.actual != value.wanted
-    ]
+    every = [value for values in here.values() for value in values if value.actual != value.wanted]
+    bad += [f"{value.before.target} is {value.actual}, not {value.wanted}" for value in every]
     files = host.get_fact(Contents, patterns=[CONF, ENABLED])
     lines = atomic.body(files.get(CONF))
     if systemd:

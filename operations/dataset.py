@@ -147,17 +147,9 @@ def prepare(
         words = printable(stands) if stands != "absent" else f"no names of variables: {', '.join(bad)}"
         yield refuse(f"{folder}: {words}")
         return
-    document = {
-        "folder": folder,
-        "image": image,
-        "command": command,
-        "workdir": workdir,
-        "variables": variables,
-        "engine": engine,
-        "label": CONTAINER_LABEL,
-        "run_id": run_id,
-        "timeout_s": timeout_s,
-    }
+    document: dict[str, Any] = {"folder": folder, "image": image, "command": command, "workdir": workdir}
+    document |= {"variables": variables, "engine": engine, "label": CONTAINER_LABEL, "run_id": run_id}
+    document["timeout_s"] = timeout_s
     yield FunctionCommand(_prepare, (document,), {})
     yield verify(lambda: _unprepared(folder))
 

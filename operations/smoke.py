@@ -162,14 +162,8 @@ class Remote:
             with gevent.Timeout(timeout + _SLACK_S, TimeoutError(f"no answer within {timeout:g} s")):
                 if connection_is_gone(host):
                     connect_again(host)
-                ok, output = host.run_shell_command(
-                    command,
-                    print_output=False,
-                    print_input=False,
-                    _stdin=stdin,
-                    _timeout=timeout + _SLACK_S,
-                    **self._arguments[node],
-                )
+                how = {"_stdin": stdin, "_timeout": timeout + _SLACK_S, **self._arguments[node]}
+                ok, output = host.run_shell_command(command, print_output=False, print_input=False, **how)
         except (TimeoutError, OSError, EOFError, SSHException, PyinfraError) as error:
             return None, [], [str(error) or type(error).__name__]
         return 0 if ok else 1, output.stdout_lines, output.stderr_lines

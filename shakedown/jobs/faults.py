@@ -98,16 +98,9 @@ class Faults:
     def fail(self, kind: str, text: str, node: str | None = None) -> None:
         """Note a failure of the job as a whole, seen at `node`."""
         member = self._reporter if node == self._reporter.name else None
-        self._of_job.append(
-            Failure(
-                node=node,
-                kind=kind,
-                text=text,
-                at=self._clock.at(self._clock.now()),
-                line=(member.line or None) if member else None,
-                line_number=(member.line_number or None) if member else None,
-            )
-        )
+        line, number = (member.line or None, member.line_number or None) if member else (None, None)
+        at = self._clock.at(self._clock.now())
+        self._of_job.append(Failure(node=node, kind=kind, text=text, at=at, line=line, line_number=number))
 
     def so_far(self) -> list[Failure]:
         """Return every failure so far, in the order of time."""

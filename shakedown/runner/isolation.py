@@ -128,11 +128,8 @@ def _resume(current: Session, path: Path) -> None:
     isolation.result = None
     played = len(isolation.rounds)
     rounds = request.rounds or most_rounds(len(isolation.problem.nodes))
-    limits = {
-        "rounds": played + rounds,
-        "seconds": None if request.seconds is None else isolation.seconds + request.seconds,
-        "again": played,
-    }
+    seconds = None if request.seconds is None else isolation.seconds + request.seconds
+    limits = {"rounds": played + rounds, "seconds": seconds, "again": played}
     isolation.problem = isolation.problem.model_copy(update=limits)
     more = f"at most {rounds} more" + (f" and {duration(request.seconds)}" if request.seconds else "")
     current.say(f"going on with {path} after {counted(played, 'round')}; {more}")

@@ -48,11 +48,8 @@ def drifted() -> None:
     name = current_host.name
     different = [f for f in current.examination.findings.get(name, []) if not f.verdict.passes]
     if different or current.examination.state_of(name) is None:
-        current.fail(
-            current.host(name),
-            f"drifted: {', '.join(finding.name for finding in different) or 'not examined'}",
-            different,
-        )
+        names = ", ".join(finding.name for finding in different) or "not examined"
+        current.fail(current.host(name), f"drifted: {names}", different)
 
 
 def tune() -> None:
@@ -98,11 +95,8 @@ def reboot() -> None:
     _known(current, reboots.when_needed)
     for finding in current.fixable(name):
         if finding.verdict == Verdict.DRIFT and finding.remedy and finding.remedy.risk == Risk.REBOOT:
-            arguments = {
-                "parameters": list(finding.wanted),
-                "at_once": system.reboot_at_once,
-                "timeout_s": system.reboot_timeout_s,
-            }
+            arguments: dict[str, Any] = {"parameters": list(finding.wanted)}
+            arguments |= {"at_once": system.reboot_at_once, "timeout_s": system.reboot_timeout_s}
             _declare(current, reboots.when_needed, finding, "reboot", arguments)
 
 

@@ -144,14 +144,8 @@ def _job(current: Session, stage: _Stage, kind: str, node: str | None) -> Job:
             current.say(f"    {job.name}: {event.text}")
 
     logs = current.directory.path / kind if current.directory else Path()
-    job = Job(
-        make_plan=lambda: _plan_now(current, stage, job),
-        log_dir=logs,
-        node=node,
-        trials=kind,
-        on_event=current.taking(job_name(node, kind), tell),
-        quota=current.quota,
-    )
+    taking = current.taking(job_name(node, kind), tell)
+    job = Job(lambda: _plan_now(current, stage, job), logs, node, kind, on_event=taking, quota=current.quota)
     return job
 
 

@@ -108,11 +108,8 @@ def passed_loads(record: RunRecord, own: Iterable[Incident] | None = None) -> li
     for node, load, others in (*_trained(record), *_measured(record), *_soaked(record)):
         if node in partners:
             partners[node][load] = max(others, partners[node].get(load, 0))
-    return [
-        PassedLoad(node=node, load=load, others=others)
-        for node, loads in partners.items()
-        for load, others in loads.items()
-    ]
+    passed = ((node, load, others) for node, loads in partners.items() for load, others in loads.items())
+    return [PassedLoad(node=node, load=load, others=others) for node, load, others in passed]
 
 
 def _trained(record: RunRecord) -> Iterator[tuple[str, str, int]]:

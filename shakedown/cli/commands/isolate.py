@@ -58,13 +58,8 @@ def isolate(target: Target, dry: bool, budget: float | None, rounds: int | None,
                 to_resume(run)
         target, trained = replace(target, inventory=record.inventory), tuple(node.name for node in record.nodes)
     state = load_state(target, target.verbose, to_train=True, keeps=not dry, only=trained)
-    invocation.search = Search(
-        run=None if resume else run,
-        resume=run if resume else None,
-        seconds=None if budget is None else budget * 60,
-        rounds=rounds,
-        via=via,
-    )
+    seconds = None if budget is None else budget * 60
+    invocation.search = Search(None if resume else run, run if resume else None, seconds, rounds, via)
     run_deploy(state, "isolate", dry)
 
 

@@ -156,11 +156,8 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
         reason = f"no job fits {ranges(fit_not)} nodes: the parallel sizes need a multiple of {unit} ranks"
         draft.note("warning: min_nodes", least, reason)
     if sizes.tensor > ranks:
-        draft.note(
-            "tensor parallel",
-            sizes.tensor,
-            f"more than the {counted(ranks, 'rank')} of a node: layers wait for the network",
-        )
+        reason = f"more than the {counted(ranks, 'rank')} of a node: layers wait for the network"
+        draft.note("tensor parallel", sizes.tensor, reason)
     for name in draft.states:
         _check_memory(draft, name, chosen, sizes, ranks)
     return sizes

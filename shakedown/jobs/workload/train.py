@@ -45,11 +45,8 @@ def run(arguments: Arguments) -> None:
     device = choose_device()
     # Megatron's tensor parallelism relies on one queue for the order of its kernels on GPUs before Blackwell.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        timeout=timedelta(minutes=arguments.distributed_timeout_minutes),
-        device_id=device if device.type == "cuda" else None,
-    )
+    gpu, timeout = device.type == "cuda", timedelta(minutes=arguments.distributed_timeout_minutes)
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=timeout, device_id=device if gpu else None)
     from megatron.core import parallel_state
 
     from .trainer import train

@@ -120,11 +120,8 @@ class Connected:
             self._hosts.add(name)
 
     def _allocate(self) -> None:
-        desired = {
-            host: state
-            for host, state in desired_states(self._state).states.items()
-            if settings_of(state, self._scheduler).get("connect") == self._scheduler
-        }
+        states, here = desired_states(self._state).states, self._scheduler
+        desired = {host: state for host, state in states.items() if settings_of(state, here).get("connect") == here}
         names = names_of(desired, self._scheduler)
         nodes = {node.name: node for node in scheduler_of(desired, self._scheduler).read(names.values())}
         self._refused = {host: reason for host, name in names.items() if (reason := nodes[name].why_not(True))}

@@ -277,15 +277,8 @@ class Escalation:
 
     def _step(self, proposal: Proposal, done: Done, repair: str, why: str) -> Step:
         known = book.known_of(self.ledger, [proposal.node])[proposal.node]
-        return Step(
-            node=proposal.node,
-            at=after(known),
-            done=done,
-            rung=repair,
-            name=proposal.name,
-            why=printable(why, 400),
-            who=self.holder.who,
-        )
+        node, at, text, who = proposal.node, after(known), printable(why, 400), self.holder.who
+        return Step(node=node, at=at, done=done, rung=repair, name=proposal.name, why=text, who=who)
 
     def _end(
         self, begun: Step, known: Known, outcome: Outcome, why: str, run_id: str, also: Sequence[str] = ()

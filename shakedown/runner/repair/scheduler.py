@@ -49,22 +49,15 @@ def services_of(desired: Mapping[str, DesiredState]) -> dict[str, Service]:
 
 def names_of(desired: Mapping[str, DesiredState], scheduled: Scheduled) -> dict[str, str]:
     """Return the hosts' names in the scheduler."""
-    names = {
-        host: settings_of(state, state.service.scheduler).get("node")
-        if state.service and state.service.scheduler
-        else None
-        for host, state in desired.items()
-    }
+    kinds = {host: state.service.scheduler if state.service else None for host, state in desired.items()}
+    names = {host: settings_of(desired[host], kind).get("node") if kind else None for host, kind in kinds.items()}
     return names_in(scheduled.nodes, names)
 
 
 def read_scheduler(services: Mapping[str, Service], desired: Mapping[str, DesiredState]) -> Scheduled:
     """Read the scheduler's nodes, where any of these hosts has a scheduler."""
-    sections = [
-        (service.scheduler, settings_of(desired[node], service.scheduler))
-        for node, service in services.items()
-        if service.scheduler
-    ]
+    named = [(service.scheduler, node) for node, service in services.items() if service.scheduler]
+    sections = [(name, settings_of(desired[node], name)) for name, node in named]
     kinds = {name: registry.find(name) for name, _ in sections}
     if not sections:
         return Scheduled()

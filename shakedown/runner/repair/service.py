@@ -134,16 +134,9 @@ class Picture:
         """Return the picture as it is shown."""
         now = int(time.time())
         nexts = {proposal.node: proposal for proposal in self.proposals(now)}
+        known, parts = self.known, self.parts
         nodes = [
-            shown(
-                host,
-                self.known[host],
-                past,
-                nexts.get(host),
-                self.node(host),
-                self.parts.get(host, ()),
-                self._untold(host),
-            )
+            shown(host, known[host], past, nexts.get(host), self.node(host), parts.get(host, ()), self._untold(host))
             for host, past in self.histories.items()
         ]
         title, why = self.scheduled.title, self.scheduled.wrong
