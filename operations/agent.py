@@ -111,15 +111,8 @@ def _metrics(config: Iterable[str] | None) -> list[str]:
 def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
     """Return the job of assets/files.py: put the program below a folder, and the files (path -> text and mode)."""
     built = program.build()
-    return {
-        "do": "install",
-        "home": home,
-        "digest": built.digest,
-        "archive": built.archive,
-        "run": start(f"{home}/{built.digest}"),
-        "files": dict(files),
-        "root": _ROOTS,
-    }
+    made = {"do": "install", "home": home, "digest": built.digest, "archive": built.archive, "root": _ROOTS}
+    return made | {"run": start(f"{home}/{built.digest}"), "files": dict(files)}
 
 
 def start(place: str) -> str:

@@ -155,15 +155,9 @@ def show_screen(
 ) -> None:
     """Show the causes of what differs, on stderr if on no other console."""
     out = out or terminal.console(stderr=True)
-    shown = Findings(
-        examination.verdict(),
-        len(examination.desired),
-        examination.all_findings(),
-        inventory=invocation.inventory,
-        quiet=quiet,
-        columns=screen.columns(out),
-        advises=advises,
-    )
+    verdict, nodes, findings = examination.verdict(), len(examination.desired), examination.all_findings()
+    columns, inventory = screen.columns(out), invocation.inventory
+    shown = Findings(verdict, nodes, findings, inventory=inventory, quiet=quiet, columns=columns, advises=advises)
     for line in screen.table(shown):
         out.print(line, soft_wrap=True)
 

@@ -90,14 +90,10 @@ class Round:
 
     def keep(self, examination: Examination) -> str:
         """Write down what the nodes were found to be, for the next round. Return why that was not possible."""
-        read = {
-            node: Read(
-                digest=self.digests.get(node, ""),
-                verdict=examination.verdict_of(node),
-                desired=self.desired.get(node, ""),
-            )
-            for node in self.reasons
-        }
+        read = {}
+        for node in self.reasons:
+            digest, desired = self.digests.get(node, ""), self.desired.get(node, "")
+            read[node] = Read(digest=digest, verdict=examination.verdict_of(node), desired=desired)
         memory = self.memory.model_copy(update={"nodes": {**self.memory.nodes, **read}})
         folder = runs_folder()
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from shakedown.common.text import in_unit, line
 from shakedown.desired.models import TOGETHER
 from shakedown.runs.directory import RunRecord
-from shakedown.service.model import Incident, PassedLoad, escalation
+from shakedown.service.model import Incident, PassedLoad, Source, escalation
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.trials.models import AGAIN, NODES, PAIRS
 from shakedown.trials.soak import KIND
@@ -42,16 +42,10 @@ def _from_findings(findings: Iterable[Finding]) -> Iterator[Incident]:
         if counts[finding.node] >= _MOST:
             continue
         counts[finding.node] += 1
-        unread = finding.verdict == Verdict.UNKNOWN
-        compared = finding.name.partition(".")[0] == _COMPARED
-        yield Incident(
-            node=finding.node,
-            source="unread" if unread else "finding",
-            name=finding.name,
-            what=_what(finding),
-            drift=finding.verdict == Verdict.DRIFT,
-            drains=finding.verdict == Verdict.FAIL and not compared,
-        )
+        source: Source = "unread" if finding.verdict == Verdict.UNKNOWN else "finding"
+        drift, node, name = finding.verdict == Verdict.DRIFT, finding.node, finding.name
+        drains = finding.verdict == Verdict.FAIL and name.partition(".")[0] != _COMPARED
+        yield Incident(node=node, source=source, name=name, what=_what(finding), drift=drift, drains=drains)
 
 
 def _what(finding: Finding) -> str:

@@ -84,19 +84,10 @@ def drift(
         at = datetime.now(UTC).isoformat(timespec="seconds")
         findings = [*examination.all_findings(), *left_out]
         kept = None if from_agents else run_nodes.keep_check(state, examination, verdict, ledger=ledger)
-        document = Findings(
-            verdict,
-            len(examination.desired) + len(left_out),
-            findings,
-            inventory=target.inventory,
-            at=at,
-            evidence=bool(target.verbose),
-            groups=examination.groups,
-            source="agents" if from_agents else "drift",
-            waivers=first_to_end(examination.desired.values()),
-            directory=kept,
-            **view,
-        )
+        nodes, waivers = len(examination.desired) + len(left_out), first_to_end(examination.desired.values())
+        view |= {"source": "agents" if from_agents else "drift", "waivers": waivers, "directory": kept}
+        view |= {"evidence": bool(target.verbose), "groups": examination.groups}
+        document = Findings(verdict, nodes, findings, inventory=target.inventory, at=at, **view)
         if from_agents:
             click.echo(complaint("as the nodes' agents reported: nodes are not compared with each other"), err=True)
         if chosen and (why := chosen.keep(examination)):

@@ -234,13 +234,8 @@ def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, world: int, refe
     gate = smoke.stragglers == "gate"
     if smoke.stragglers == "off" or (nodes < LEAST_NODES and (not gate or draft.alone)):
         return None
-    limits = Limits(
-        gate=gate,
-        notice=smoke.straggler_notice,
-        warn=smoke.straggler_warn,
-        fail=smoke.straggler_fail,
-        unequal=_unequal(draft, chosen),
-    )
+    notice, warn, fail = smoke.straggler_notice, smoke.straggler_warn, smoke.straggler_fail
+    limits = Limits(gate=gate, notice=notice, warn=warn, fail=fail, unequal=_unequal(draft, chosen))
     if _OWN in draft.recipe.family.options:
         chosen.given.setdefault(_OWN, True)
         return limits

@@ -92,16 +92,13 @@ def _head(plan: LaunchPlan, job: str) -> list[str]:
 def sizes_of(plan: LaunchPlan) -> list[tuple[str, str]]:
     """Return the ranks, batch, iterations and meeting point of a job, each with its label."""
     parallel = plan.world_size // (plan.tensor_parallel * plan.pipeline_parallel * plan.data_parallel)
-    context = f" x CP {parallel}" if parallel > 1 else ""
+    context, address = f" x CP {parallel}" if parallel > 1 else "", plan.master_address or "unknown address"
     shape = f"TP {plan.tensor_parallel} x PP {plan.pipeline_parallel} x DP {plan.data_parallel}{context}"
     return [
         ("ranks", f"{plan.world_size} = {shape}"),
         ("batch", f"global {plan.global_batch}{_steps(plan)}, {plan.seq_length} tokens a sequence"),
         ("iterations", str(plan.iterations)),
-        (
-            "master",
-            f"{plan.master_address or 'unknown address'}:{plan.master_port} on {plan.driver}; {plan.reporter} reports",
-        ),
+        ("master", f"{address}:{plan.master_port} on {plan.driver}; {plan.reporter} reports"),
     ]
 
 

@@ -49,7 +49,8 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     if node.plan.hca:
         written["verbs.sh"] = _VERBS
         setup.append(_run(job, node, f"{name}-verbs", ["bash", f"{FOLDER}/verbs.sh", *copies, *node.plan.hca], "--rm"))
-    data = (host_path(path, node.smoke.volumes) for _, path in job.chosen.data())
+    data = filter(None, (host_path(path, node.smoke.volumes) for _, path in job.chosen.data()))
+    needs = _common_needs(job, node, [*data], port=family.container.network == "host")
     log = family.launch.log
     further = [name for part in job.chosen.conditions() for name in part.logs]
     return _node_plan(
@@ -58,10 +59,7 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         command,
         variables,
         files=written,
-        needs=[
-            Need(kind="image", path=node.engine, image=job.image or ""),
-            *_common_needs(job, node, [path for path in data if path], port=family.container.network == "host"),
-        ],
+        needs=[Need(kind="image", path=node.engine, image=job.image or ""), *needs],
         setup=setup,
         cleanup=[
             launch.remove_containers(node.engine, job.run_id, f"{name}(-verbs)?"),
@@ -122,10 +120,7 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         node,
         command,
         variables,
-        needs=[
-            *_program_needs(job, own),
-            *_common_needs(job, node, [path for _, path in job.chosen.data()], port=True),
-        ],
+        needs=_program_needs(job, own) + _common_needs(job, node, [path for _, path in job.chosen.data()], port=True),
         cleanup=[family.cleanup] if family.cleanup else [],
         logs=[f"{{run_dir}}/logs/{family.launch.log}"] if family.launch.log else [],
     )

@@ -91,12 +91,8 @@ def summary(iterations: list[Iteration]) -> list[str]:
     else:
         elapsed_ms = fmean(i.elapsed_ms for i in steady)
         tokens = steady[0].global_batch_size * steady[0].seq_length * 1000 / (elapsed_ms * steady[0].world_size)
-        figures = (
-            fmean(i.tflops_per_gpu for i in steady),
-            elapsed_ms,
-            tokens,
-            fmean(i.memory_fraction for i in steady),
-        )
+        memory = fmean(i.memory_fraction for i in steady)
+        figures = (fmean(i.tflops_per_gpu for i in steady), elapsed_ms, tokens, memory)
     names = ("throughput per GPU", "elapsed time per iteration", "tokens/GPU/s", "mem usages")
     return [f"{name}: {figure:.4f}" for name, figure in zip(names, figures, strict=True)]
 

@@ -55,14 +55,9 @@ class Trainer:
         self.dtype = next(self.model.parameters()).dtype
         self.is_last_stage = parallel_state.is_pipeline_last_stage()
         self.data_parallel_group = parallel_state.get_data_parallel_group()
-        self.batches = MockData(
-            arguments.vocab_size, arguments.seq_length, arguments.seed, count=arguments.samples
-        ).micro_batches(
-            arguments.micro_batch_size,
-            parallel_state.get_data_parallel_rank(),
-            parallel_state.get_data_parallel_world_size(),
-            device,
-        )
+        data = MockData(arguments.vocab_size, arguments.seq_length, arguments.seed, count=arguments.samples)
+        replica = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
+        self.batches = data.micro_batches(arguments.micro_batch_size, *replica, device)
         self.forward_backward = partial(
             get_forward_backward_func(),
             forward_step_func=forward_step,

@@ -120,14 +120,8 @@ def _condition(server: Server, name: str, kind: str, holds: bool, word: str, mes
         conditions = now.get("status", {}).get("conditions") or []
         before: dict[str, Any] = next((condition for condition in conditions if condition.get("type") == kind), {})
         since = before.get("lastTransitionTime") if before.get("status") == status else None
-        ours = {
-            "type": kind,
-            "status": status,
-            "reason": word,
-            "message": message,
-            "lastHeartbeatTime": moment,
-            "lastTransitionTime": since or moment,
-        }
+        ours = {"type": kind, "status": status, "reason": word, "message": message}
+        ours |= {"lastHeartbeatTime": moment, "lastTransitionTime": since or moment}
         return {"status": {"conditions": [*(other for other in conditions if other is not before), ours]}}
 
     server.change("read_node", "patch_node_status", name, set_to)
@@ -160,18 +154,10 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
             or ", ".join(held)
             or f"{about.get('reason') or 'no condition Ready'} {about.get('message') or ''}".strip()
         )
+    fields = {"name": name or "", "states": states or ["ready"], "reason": reason or "", "devices": devices}
+    fields |= {"ours": ours, "cordoned": cordoned, "tainted": tainted, "ready": ready, "pods": busy}
     try:
-        return Node(
-            name=name or "",
-            states=states or ["ready"],
-            reason=reason or "",
-            ours=ours,
-            cordoned=cordoned,
-            tainted=tainted,
-            ready=ready,
-            devices=devices,
-            pods=busy,
-        )
+        return Node.model_validate(fields)
     except (ValueError, TypeError) as error:
         what = f"the document of the node {printable(repr(name), 100)}"
         raise KubernetesError(f"{what} cannot be read: {error}") from None

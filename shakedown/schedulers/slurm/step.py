@@ -59,14 +59,10 @@ class Step:
     def open(self, limit_s: float = START_S) -> None:
         """Start the relays and wait for all of them. Raise SlurmError, with the nodes that have none."""
         relays = command(program(Path(relay.__file__)), self._token, *([self._holder] if self._holder else []))
+        argv, env, pipe = [*self._argv, "sh", "-c", relays], commands.environment(), subprocess.PIPE
         try:
             self._process = subprocess.Popen(
-                [*self._argv, "sh", "-c", relays],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=commands.environment(),
-                start_new_session=True,
+                argv, stdin=pipe, stdout=pipe, stderr=pipe, env=env, start_new_session=True
             )
         except OSError as error:
             raise commands.not_there(self._argv, error) from error
