@@ -123,11 +123,8 @@ def start(place: str) -> str:
 def wanted_files(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Path -> text and mode of all that is put on a node besides the program."""
     made = units(document["agent"], f"{HOME}/{document['program']}/run")
-    return {
-        CONFIG: (compiled.text(dict(document)) + "\n", "0600"),
-        HEALTH: (HEALTH_TEXT, "0755"),
-        **{f"{UNITS}/{name}": (text, "0644") for name, text in made.items()},
-    }
+    files = {CONFIG: (compiled.text(dict(document)) + "\n", "0600"), HEALTH: (HEALTH_TEXT, "0755")}
+    return files | {f"{UNITS}/{name}": (text, "0644") for name, text in made.items()}
 
 
 def units(agent: Mapping[str, Any], run: str) -> dict[str, str]:

@@ -175,10 +175,8 @@ def restored(settings: Mapping[str, list[Step]], now: Mapping[str, str]) -> list
             if step.kind == "file":
                 change = (now.get(step.target, ""), step.value)
                 values[change] = values.get(change, 0) + 1
-        parts = [
-            (f"{before} -> {after}" if before else f"-> {after}") + (f" ({count} files)" if count > 1 else "")
-            for (before, after), count in values.items()
-        ]
+        changes = ((f"{old} -> {new}" if old else f"-> {new}", count) for (old, new), count in values.items())
+        parts = [f"{change} ({count} files)" if count > 1 else change for change, count in changes]
         parts += [_words(step) for step in steps if step.kind != "file"]
         more = f" and {len(parts) - MOST} more" if len(parts) > MOST else ""
         if parts:  # a record may be there for its files alone

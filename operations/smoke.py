@@ -95,10 +95,9 @@ def _rounds(state: State, host: Host, work: Work, where: Allocation | None) -> b
         return True
     with interrupts() as interrupted:
         if where is None:
-            arguments = {
-                other.name: dict(state.get_op_data_for_host(other, host.executing_op_hash or "").global_arguments)
-                for other in hosts
-            }
+            operation_hash = host.executing_op_hash or ""
+            datas = {other.name: state.get_op_data_for_host(other, operation_hash) for other in hosts}
+            arguments = {name: dict(data.global_arguments) for name, data in datas.items()}
             where = Connected(Remote({other.name: other for other in hosts}, arguments))
         try:
             work(where, interrupted)

@@ -45,10 +45,8 @@ def format_and_output(kind: type, none: str | None = None) -> Callable[[Command]
                 form = format_for(output, names)
                 if form is None:
                     endings = ", ".join(suffix for suffix, name in SUFFIXES.items() if name in names)
-                    raise click.BadParameter(
-                        f"{output}: no format has the suffix {output.suffix!r} here: --format, or one of {endings}",
-                        param_hint="'--output'",
-                    )
+                    why = f"{output}: no format has the suffix {output.suffix!r} here: --format, or one of {endings}"
+                    raise click.BadParameter(why, param_hint="'--output'")
             return function(*args, form=form or (None if none else names[0]), output=output, **options)
 
         return format_of(kind, none or "otherwise by the suffix of --output, or table")(_OUTPUT(cast(Command, chosen)))

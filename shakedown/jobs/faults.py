@@ -111,10 +111,9 @@ class Faults:
             for member in self._members:
                 self._judge(member)
         failures = self._of_job + [failure for member in self._members for failure in member.failures]
-        return sorted(
-            (failure for failure in failures if self._stopped is None or failure.at <= self._clock.at(self._stopped)),
-            key=lambda failure: failure.at,
-        )
+        end = None if self._stopped is None else self._clock.at(self._stopped)
+        kept = [failure for failure in failures if end is None or failure.at <= end]
+        return sorted(kept, key=lambda failure: failure.at)
 
     def _judge(self, member: Member) -> None:
         """Note what a node's status shows for the first time. Its log, which shows why, is read before."""

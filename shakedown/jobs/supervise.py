@@ -56,10 +56,8 @@ class _Supervisor:
         self._plan, self._secrets, self._on_event = plan, dict(job.secrets), job.on_event
         self._scheduler, self._clock = scheduler, clock
         self._timeouts = timeouts = job.timeouts or Timeouts.of(plan.unreachable_s)
-        self._members = [
-            Member(Node(plan, node, remote, timeouts.poll_timeout_s), job, timeouts, scheduler.sleep, clock)
-            for node in plan.nodes
-        ]
+        nodes = [Node(plan, node, remote, timeouts.poll_timeout_s) for node in plan.nodes]
+        self._members = [Member(node, job, timeouts, scheduler.sleep, clock) for node in nodes]
         self._addresses = names_in(plan.nodes)
         self._names = [node.name for node in plan.nodes]
         self._reporter = self._members[-1]

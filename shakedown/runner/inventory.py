@@ -97,10 +97,8 @@ def contradictions(hosts: Sequence[HostLayers]) -> list[Problem]:
             shown = " and ".join(dict.fromkeys(repr(value) for _, value in given))
             found.setdefault((f"groups {names}", path, shown), []).append(host.name)
     expected = "one value: give it in one of these groups, or decide it in the host's own data"
-    return [
-        Problem(f"{where} of {_hosts(names)}", path, shown, expected, tuple(names))
-        for (where, path, shown), names in found.items()
-    ]
+    rows = ((f"{where} of {_hosts(names)}", path, shown, names) for (where, path, shown), names in found.items())
+    return [Problem(where, path, shown, expected, tuple(names)) for where, path, shown, names in rows]
 
 
 def _hosts(names: Sequence[str]) -> str:

@@ -44,11 +44,8 @@ from shakedown.state.findings import Verdict
 def jobs_of(examination: Examination) -> list[str | None]:
     """Return the jobs that the scopes ask for, in order: a node's name for its own, None for the job over all."""
     without = left_out(examination)
-    scopes = {
-        name: desired.smoke.scope
-        for name, desired in examination.desired.items()
-        if desired.smoke is not None and name not in without
-    }
+    sections = {name: desired.smoke for name, desired in examination.desired.items() if name not in without}
+    scopes = {name: smoke.scope for name, smoke in sections.items() if smoke is not None}
     alone = [name for name, scope in scopes.items() if EACH in scope]
     together = not alone or any(TOGETHER in scope for scope in scopes.values())
     return [*alone, *([None] if together else [])]
@@ -80,11 +77,8 @@ def plan_of(
         blockers = examination.blockers(node)
         if blockers and node not in without and not (repaired and examination.state_of(node)):
             missing.setdefault(node, f"{blockers[0].name}: {blockers[0].verdict}")
-    smoke = {
-        node: desired
-        for node, desired in examination.desired.items()
-        if desired.smoke is not None and node not in without
-    }
+    fit = {node: desired for node, desired in examination.desired.items() if node not in without}
+    smoke = {node: desired for node, desired in fit.items() if desired.smoke is not None}
     states = {node: state for node, state in examination.states.items() if node not in missing}
     run_id = run_id or new_run_id()
     if alone is not None:

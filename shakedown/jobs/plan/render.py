@@ -113,10 +113,8 @@ def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
             groups.setdefault((what, value, item.why), []).append(node)
         else:
             groups[item.name, item.value, item.why] = []
-    return [
-        (f"{folded(nodes)}: {what}" if nodes else what, value, reason)
-        for (what, value, reason), nodes in groups.items()
-    ]
+    rows = ((f"{folded(nodes)}: {what}" if nodes else what, value, why) for (what, value, why), nodes in groups.items())
+    return list(rows)
 
 
 def _steps(plan: LaunchPlan) -> str:

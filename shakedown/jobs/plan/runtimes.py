@@ -129,11 +129,9 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
 def _common_needs(job: PlannedJob, node: NodeAssignment, data: Sequence[str], port: bool) -> list[Need]:
     """Return what a node's part of the job needs in both runtimes. The port is the first node's."""
     listens = port and node.plan.node_rank == 0 and job.master_port
-    return [
-        *(Need(kind="data", path=path) for path in dict.fromkeys(data)),
-        Need(kind="room", size=_RUN_FOLDER_BYTES),
-        *([Need(kind="port", address=job.master_address, port=job.master_port)] if listens else []),
-    ]
+    needs = [Need(kind="data", path=path) for path in dict.fromkeys(data)]
+    needs.append(Need(kind="room", size=_RUN_FOLDER_BYTES))
+    return needs + ([Need(kind="port", address=job.master_address, port=job.master_port)] if listens else [])
 
 
 def _program_needs(job: PlannedJob, own: dict[str, str]) -> list[Need]:

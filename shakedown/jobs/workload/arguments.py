@@ -72,15 +72,11 @@ class Arguments:
         if not 0 < self.lr < float("inf"):
             small.append(f"--lr: {self.lr} is not a finite number above 0")
         if not self.min_loss_scale <= self.initial_loss_scale <= 2.0**126:
-            small.append(
-                f"--initial-loss-scale: {self.initial_loss_scale:g} is not between --min-loss-scale"
-                f" {self.min_loss_scale:g} and 2^126"
-            )
+            least = f"--min-loss-scale {self.min_loss_scale:g}"
+            small.append(f"--initial-loss-scale: {self.initial_loss_scale:g} is not between {least} and 2^126")
         if not 0 <= self.resume_at < self.train_iters:
-            small.append(
-                f"--resume-at: {self.resume_at} is not between 1 and {self.train_iters - 1}, before the last of"
-                f" --train-iters {self.train_iters}"
-            )
+            most = f"{self.train_iters - 1}, before the last of --train-iters {self.train_iters}"
+            small.append(f"--resume-at: {self.resume_at} is not between 1 and {most}")
         if self.ffn_hidden_size < 0 or self.seed < 0 or self.samples < 0:
             small.append("--ffn-hidden-size, --seed, --samples: must not be below 0")
         if small:
@@ -98,11 +94,8 @@ class Arguments:
         if world_size % model_parallel == 0:
             samples = self.micro_batch_size * self.data_parallel(world_size)
             rules.append(("--global-batch-size", self.global_batch_size, "--micro-batch-size x data parallel", samples))
-        return [
-            f"{name}: {value} is not divisible by {divisor_name} = {divisor}"
-            for name, value, divisor_name, divisor in rules
-            if value % divisor
-        ]
+        wrong = [rule for rule in rules if rule[1] % rule[3]]
+        return [f"{name}: {value} is not divisible by {other} = {divisor}" for name, value, other, divisor in wrong]
 
 
 def flag(name: str) -> str:

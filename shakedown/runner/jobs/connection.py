@@ -209,10 +209,9 @@ class SchedulerConnector(BaseConnector):
         with get_file_io(filename_or_io) as file:
             data = file.read()
         data = data.encode() if isinstance(data, str) else data
-        done, output = self.run_shell_command(
-            StringCommand("base64", "-d", ">", QuoteString(remote_filename)),
-            **{**_quiet(arguments), "_stdin": base64.b64encode(data).decode()},
-        )
+        command = StringCommand("base64", "-d", ">", QuoteString(remote_filename))
+        arguments = _quiet(arguments) | {"_stdin": base64.b64encode(data).decode()}
+        done, output = self.run_shell_command(command, **arguments)
         if not done:
             raise OSError(output.stderr)
         return True

@@ -71,12 +71,8 @@ _Loader.add_multi_constructor("!", lambda _loader, _tag, _node: "{{ hidden }}")
 def translate(source: Path) -> tuple[str, list[str]]:
     """Return the text of an inventory for pyinfra, and what was left out. Raise ValueError, OSError."""
     groups = _read(source)
-    strange = [
-        f"group {name}: {part}: Ansible has hosts, children and vars there"
-        for name in groups
-        for part in sorted(groups[name].others)
-    ]
-    left_out = dict.fromkeys(strange)
+    others = [f"group {name}: {part}" for name in groups for part in sorted(groups[name].others)]
+    left_out = dict.fromkeys(f"{part}: Ansible has hosts, children and vars there" for part in others)
     members, depths = _members(groups, source)
     if not any(members.values()):
         raise ValueError(f"{source}: no host in it: {_FORM}")

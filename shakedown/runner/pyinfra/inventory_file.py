@@ -46,11 +46,8 @@ def groups_of(file: str) -> dict[str, Any]:
     at = {name: written.line_of(name, file) for name in public}
     misread = {name: list(_misread(at[name], name, value)) for name, value in public.items()}
     wrong = [*written.other_languages(file), *chain.from_iterable(misread.values())]
-    groups = {
-        name: value
-        for name, value in values.items()
-        if value != () and not misread.get(name) and pyinfras._is_inventory_group(name, value)
-    }
+    usable = {name: value for name, value in values.items() if value != () and not misread.get(name)}
+    groups = {name: value for name, value in usable.items() if pyinfras._is_inventory_group(name, value)}
     if not groups and not wrong:  # what may be another variable beside groups was meant as a group
         others = {name: value for name, value in public.items() if isinstance(value, str | dict | set | Iterator)}
         wrong += [Problem(at[name], name, shown(value), _HOSTS) for name, value in others.items()]

@@ -129,11 +129,8 @@ def spelt(option: str, word: str) -> str:
     """Return how a choice of hosts is written for pyinfra, or for our own command where that would be long."""
     with suppress(ValueError):
         known = _names()
-        chosen = [
-            (host, "exclude" if term.startswith("!") else option)
-            for term in globs(word)
-            for host in _chosen(term.removeprefix("!"), known)
-        ]
+        hosts = [(term, host) for term in globs(word) for host in _chosen(term.removeprefix("!"), known)]
+        chosen = [(host, "exclude" if term.startswith("!") else option) for term, host in hosts]
         if len(chosen) <= _FEW:
             return f"Write: {' '.join(f'--{own} {shlex.quote(name)}' for name, own in chosen)}"
     own = f"!{word}" if option == "exclude" else word

@@ -197,10 +197,8 @@ def _places(problem: Problem, read: Sequence[Path]) -> str:
     named = _NAMED.fullmatch(problem.where)
     keys = _SHORT.get(problem.path, problem.path).split(".")
     paths = [".".join(keys[:end]) for end in range(len(keys), 0, -1)]
-    places = [
-        next(filter(None, (_place(name, path, read) for path in [*paths, name])), "")
-        for name in (named[1].split(", ") if named else ())
-    ]
+    names = named[1].split(", ") if named else ()
+    places = (next(filter(None, (_place(name, path, read) for path in [*paths, name])), "") for name in names)
     return ", ".join(filter(None, places))
 
 

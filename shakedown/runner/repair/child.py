@@ -87,11 +87,9 @@ class Commands:
             given[section] = json.dumps(merge([Layer("data", own), Layer("changed", values)]).values)
             for name in values:  # a dotted key would win
                 given.pop(f"{section}.{name}", None)
-        return [
-            *(word for host in hosts for word in ("--limit", host)),
-            *(word for key, value in given.items() for word in ("--data", f"{key}={value}")),
-            *(["--parallel", str(self.parallel)] if self.parallel else []),
-        ]
+        words = [word for host in hosts for word in ("--limit", host)]
+        words += [word for key, value in given.items() for word in ("--data", f"{key}={value}")]
+        return words + (["--parallel", str(self.parallel)] if self.parallel else [])
 
     def run(self, argv: Sequence[str]) -> int:
         """Run a command to its end, with its output on our standard error. Return its exit code; 127 where it cannot be

@@ -139,11 +139,9 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     ready = about.get("status") == "True" and not wrong and not held
     ours = any(taint.get("key") == OUT for taint in taints)
     cordoned = field(document, "spec", "unschedulable") is True
-    tainted = [
-        f"{key}={taint.get('value') or ''}:{taint.get('effect')}"
-        for key, taint in zip(keys, refusing, strict=True)
-        if taint.get("key") != OUT and not key.startswith(_BY_CONDITION)
-    ]
+    rows = zip(keys, refusing, strict=True)
+    others = [(key, taint) for key, taint in rows if key != OUT and not key.startswith(_BY_CONDITION)]
+    tainted = [f"{key}={taint.get('value') or ''}:{taint.get('effect')}" for key, taint in others]
     busy = sorted(jobs.get(name or "", []))
     states = [word for word, is_so in (("not ready", not ready), ("cordoned", cordoned)) if is_so]
     states += [f"tainted {taint}" for taint in tainted] + (["out"] if ours else []) + (["allocated"] if busy else [])

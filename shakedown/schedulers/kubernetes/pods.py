@@ -137,10 +137,9 @@ class Pods(interface.Allocation):
             if stopped := interrupted():
                 raise KubernetesError(f"{stopped}, before {counted(len(waiting), 'pod')} of {self._title} had begun")
             if waited > self._settings.queue_s:
-                raise KubernetesError(
-                    f"{counted(len(waiting), 'pod')} of {self._title} did not begin in {waited:.0f} s: {reason}; see:"
-                    f" kubectl describe pods --namespace {self._settings.namespace}"
-                )
+                late = f"{counted(len(waiting), 'pod')} of {self._title} did not begin in {waited:.0f} s: {reason}"
+                see = f"kubectl describe pods --namespace {self._settings.namespace}"
+                raise KubernetesError(f"{late}; see: {see}")
             if reason != reported or time.monotonic() - reported_at > _REPORT_S:
                 reported, reported_at = reason, time.monotonic()
                 say(f"{len(waiting)} of {len(self._pods)} pods wait, for {waited:.0f} s: {reason}")
@@ -233,11 +232,9 @@ class Pods(interface.Allocation):
 def _phase(status: dict[str, Any]) -> tuple[str, str]:
     of_containers = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     containers = [field(container, "state", "waiting") for container in of_containers]
-    scheduled = [
-        condition
-        for condition in status.get("conditions") or []
-        if (condition.get("type"), condition.get("status")) in (("PodScheduled", "False"), ("DisruptionTarget", "True"))
-    ]
+    telling = (("PodScheduled", "False"), ("DisruptionTarget", "True"))
+    conditions = status.get("conditions") or []
+    scheduled = [condition for condition in conditions if (condition.get("type"), condition.get("status")) in telling]
     parts = [part for part in (*containers, *scheduled, status) if part and part.get("reason") is not None]
     parts.sort(key=lambda part: part["reason"] in _BEGINNING)  # another container is what it waits for
     reasons = [printable(f"{part['reason']} {part.get('message') or ''}".strip(), 300) for part in parts]

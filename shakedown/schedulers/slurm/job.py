@@ -113,10 +113,9 @@ class Allocation(interface.Allocation):
             return
         days, hours, minutes, seconds = (int(part or 0) for part in most.groups())
         if minutes_wanted > (limit := days * 1440 + hours * 60 + minutes + seconds / 60):
-            raise SlurmError(
-                f"slurm.time_min is {minutes_wanted}, and jobs of the partition {partition} have at most {limit:g}"
-                " minutes; a QOS that has more is named in slurm.options, as --qos=long"
-            )
+            allowed = f"jobs of the partition {partition} have at most {limit:g} minutes"
+            remedy = "a QOS that has more is named in slurm.options, as --qos=long"
+            raise SlurmError(f"slurm.time_min is {minutes_wanted}, and {allowed}; {remedy}")
 
     def _argv(self, names: Sequence[str], title: str, own: Sequence[str]) -> list[str]:
         return [
