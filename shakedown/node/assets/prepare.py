@@ -42,13 +42,6 @@ class Shown(Output):
                 self.gone = True
 
 
-def engine(job: Dict[str, Any], *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [job["engine"], *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", timeout=120,
-    )  # fmt: skip
-
-
 def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadline: float) -> None:
     """Run the program to its end, or until time, lock or controller are lost; then remove its container."""
     variables = [word for key, value in job["variables"].items() for word in ("--env", "{}={}".format(key, value))]
@@ -83,13 +76,16 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
 
 def remove_container(job: Dict[str, Any], name: str) -> None:
     """Remove the container, and prove that it is gone."""
+    options: Any = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "timeout": 120}
     try:
-        engine(job, "rm", "--force", name)
-        left = engine(job, "ps", "--all", "--quiet", "--filter", "name=^{}$".format(name))
-        if left.returncode or left.stdout.strip():
-            raise Failure("program", "the container {} could not be removed: {}".format(name, left.stdout.strip()))
+        subprocess.run([job["engine"], "rm", "--force", name], stdout=subprocess.DEVNULL, **options)
+        look = ["ps", "--all", "--quiet", "--filter", "name=^{}$".format(name)]
+        left = subprocess.run([job["engine"], *look], stdout=subprocess.PIPE, **options)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failure("program", "the container {} could not be removed: {}".format(name, error)) from None
+    if left.returncode or left.stdout.strip():
+        words = left.stdout.decode("utf-8", "replace").strip()
+        raise Failure("program", "the container {} could not be removed: {}".format(name, words))
 
 
 def check(folder: Folder) -> None:
