@@ -40,6 +40,7 @@ from shakedown.state.memory import Memory
 from shakedown.state.node import Lossless, NodeState, RdmaDevice, Reading, is_unreadable
 
 _MOST_VALUES = 8  # of a subject, in one finding
+_MOST_BLOCKS = 256  # of firmware, on one node: each GPU may name others, and a GPU has some 25
 _LAYOUTS = {
     "gpu_count": ("gpu_numa", "gpu_slots"),
     "nic_count": ("nic_numa", "nic_slots", "nic_names", "nic_network", "link.*"),
@@ -158,7 +159,7 @@ def _parts(desired: DesiredState | None, state: NodeState) -> Values:
     values: Values = {}
     if not is_unreadable(state.gpus) and state.gpus:
         blocks = {block for gpu in state.gpus if not is_unreadable(gpu.firmware) for block in gpu.firmware}
-        for block in sorted(blocks):
+        for block in sorted(blocks)[:_MOST_BLOCKS]:
             firmware = [held if is_unreadable(held := gpu.firmware) else held.get(block, NONE) for gpu in state.gpus]
             values[f"gpu_firmware.{block}"] = of_gpus(state.gpus, firmware)
         unread = next((gpu.firmware for gpu in state.gpus if is_unreadable(gpu.firmware)), None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shakedown.checks import fleet_facts, machines
+from shakedown.checks import fleet, fleet_facts, machines
 from shakedown.checks.fleet import outliers
 from shakedown.checks.fleet_facts import knowledge
 from shakedown.report.causes import causes
@@ -111,6 +111,16 @@ def test_one_gpu_with_other_firmware_makes_its_node_the_odd_one() -> None:
     half = {f"gpus.{index}.firmware": {"smc": "85.99", "vbios": "113-M3000100-103"} for index in range(4)}
     (finding,) = compare(3, {2: half})
     assert finding.actual == "85.121.0, 85.99", "neither half is the odd one"
+
+
+def test_firmware_that_each_gpu_of_a_node_names_otherwise_is_compared_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that reports 14,000 GPUs with a name each held the controller for more than a quarter of an hour."""
+    calls, of_gpus = [], fleet.of_gpus
+    monkeypatch.setattr(fleet, "of_gpus", lambda gpus, held: calls.append(gpus) or of_gpus(gpus, held))
+    gpu = healthy(2).model_dump()["gpus"][0]
+    many = [gpu | {"bdf": f"{n:04x}:00:00.0", "serial": f"s{n}", "firmware": {f"b{n}": "1"}} for n in range(600)]
+    compare(3, {2: {"gpus": many}})
+    assert 200 < len(calls) < 600
 
 
 def test_library_and_image_digests_are_compared() -> None:
