@@ -28,13 +28,9 @@ def parse_grub_defaults(lines: list[str]) -> list[str]:
             words = shlex.split(raw, comments=True)
         except ValueError:
             continue  # which a shell would refuse
-        text = _filled_in(words[0] if words else "", values)
+        text = _VARIABLE.sub(lambda found: values.get(found[1], ""), words[0] if words else "")
         values[name] = values.get(name, "") + text if append else text
     return parse_words(values.get("GRUB_CMDLINE_LINUX", "") + " " + values.get("GRUB_CMDLINE_LINUX_DEFAULT", ""))
-
-
-def _filled_in(text: str, values: dict[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: values.get(found.group(1), ""), text)
 
 
 def parse_grub_cfg(lines: list[str]) -> list[str]:
@@ -57,7 +53,7 @@ def _loader_entries(tree: Tree, kernel: str) -> list[str]:
     chosen = saved if saved in names else max(running or names, key=numbers)
     lines = tree.lines("/boot/loader/entries/" + chosen)
     options = [line.split(None, 1)[1] for line in lines if line.startswith("options ")]
-    return parse_words(_filled_in(" ".join(options), environment))
+    return parse_words(_VARIABLE.sub(lambda found: environment.get(found[1], ""), " ".join(options)))
 
 
 def _loader(tree: Tree, family: str) -> str:

@@ -33,10 +33,9 @@ _QUEUE = re.compile(r"^\[\d+\]:?\s*|(?<=rx)[-_]?(?:queue[-_])?\d+|(?<=tx)[-_]?(?
 def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
     """Return the error counters among a driver's statistics, those of its queues added up under one name with a `*`."""
     found: dict[str, int] = {}
-    errors, queue = ERROR_NAME, _QUEUE
     for name, value in zip(names, values):
-        if errors.search(name):
-            key = queue.sub("*", name, count=1)
+        if ERROR_NAME.search(name):
+            key = _QUEUE.sub("*", name, count=1)
             found[key] = found.get(key, 0) + value
     return found
 

@@ -224,20 +224,16 @@ class Events:
                 if event.part != stated.entry["part"]:  # the line names the part of the whole event
                     for line in lines:
                         line.part = event.part
-                _follow(event, stated)
+                event.severity, event.part = stated.severity, stated.part
             else:
                 waiting.append(event)
                 del waiting[:-BEFORE]
             return
         for line in waiting:
             if event.number - line.number <= NEAR:
-                _follow(line, event)
+                line.severity, line.part = event.severity, event.part
         del waiting[:]
         self._stated[group] = event
-
-
-def _follow(detail: Line, stated: Line) -> None:
-    detail.severity, detail.part = stated.severity, stated.part
 
 
 def judge(

@@ -29,7 +29,7 @@ def folders(root: str = "") -> Iterator[str]:
     """Yield folders that may hold a part of ROCm, below `root`: ROCM_PATH, /opt/rocm/core, the newest core-*,
     /opt/rocm, its extras, /opt/rocm-*, wheels."""
     seen = set()
-    for folder in (_inside(root, folder) for folder in _candidates(root)):
+    for folder in _candidates(root):
         if folder not in seen and os.path.isdir(root + folder):
             seen.add(folder)
             yield folder
@@ -63,22 +63,9 @@ def _candidates(root: str) -> Iterator[str]:
     yield from _wheels(root)
 
 
-def _inside(root: str, path: str) -> str:
-    """Follow a link of another root as that root would: alternatives are links with whole paths."""
-    for _ in range(8 if root else 0):
-        target = os.readlink(root + path) if os.path.islink(root + path) else ""
-        if not target.startswith("/"):
-            break
-        path = target
-    return path
-
-
 def _extras(root: str, top: str) -> List[str]:
     """Return the folders of extras: those for the core's own major version come first."""
-    cores = [
-        os.path.realpath(root + _inside(root, top + "/core")),
-        *(root + core for core in _newest(root, top + "/core-*")),
-    ]
+    cores = [os.path.realpath(root + top + "/core"), *(root + core for core in _newest(root, top + "/core-*"))]
     major = next((found[:1] for core in cores for found in [numbers(os.path.basename(core))] if found), ())
     extras = sorted(_newest(root, top + "/extras-*"), key=lambda path: numbers(os.path.basename(path))[:1] != major)
     return [*filter(None, [os.environ.get("ROCM_INSTALL_PATH", "").rstrip("/")]), *extras]

