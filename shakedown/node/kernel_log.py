@@ -33,13 +33,13 @@ def form(message: str) -> str:
     return _NUMBERS.sub("#", message[:LONGEST])
 
 
-def words() -> Optional[List[str]]:
-    """Return the words of which a record has one where the catalogue may know the record; None: not known here."""
+def words() -> List[str]:
+    """Return the words of which a record has one where the catalogue may know the record."""
     try:
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), _WORDS), encoding="utf-8") as file:
             return [str(word) for word in json.load(file)]
     except FileNotFoundError:
-        return None  # only where this does not run from the bundle
+        return [""]  # of every record; only where this does not run from the bundle
 
 
 def parse_record(line: str) -> Optional[Record]:
@@ -51,15 +51,15 @@ def parse_record(line: str) -> Optional[Record]:
     return None
 
 
-def candidates(text: str, known: Optional[Sequence[str]]) -> Tuple[List[Record], int]:
+def candidates(text: str, known: Sequence[str]) -> Tuple[List[Record], int]:
     """Return the records of /dev/kmsg that may report a fault, in their order, and how many more there were. `known`:
     words of `words()`. A storm of one message leaves room for the others, and the worst come first."""
     found: Dict[str, List[Record]] = {}
     left_out, lower = 0, text.lower()
-    present = None if known is None else [word for word in known if word in lower]  # few of hundreds
+    present = [word for word in known if word in lower]  # few of hundreds
     for record in filter(None, map(parse_record, text.split("\n"))):
         message = record.message.lower()
-        if record.priority > ERROR and present is not None and not any(word in message for word in present):
+        if record.priority > ERROR and not any(word in message for word in present):
             continue
         alike = found.setdefault(form(record.message), [])
         if len(alike) >= FIRST + LAST:

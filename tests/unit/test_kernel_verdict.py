@@ -238,7 +238,7 @@ def test_each_line_that_matters_is_a_candidate_at_any_priority() -> None:
 def test_ordinary_lines_stay_on_the_node_and_error_lines_do_not() -> None:
     text = kmsg((6, "usb 1-1: new high-speed device number 2"), (3, "qq 7"), (4, "qq 8"), (6, RESET))
     assert [each.message for each in candidates(text, words())[0]] == ["qq 7", RESET]
-    assert len(candidates(text, None)[0]) == 4
+    assert len(candidates(text, [""])[0]) == 4
 
 
 def test_what_a_node_sends_is_bounded_and_a_storm_hides_nothing() -> None:
@@ -257,7 +257,7 @@ def test_a_form_has_no_numbers() -> None:
 
 
 def test_records_of_the_node_are_read_as_they_are() -> None:
-    (one,), _ = candidates("30,5,2500000,-,caller=T1;systemd[1]: said\n SUBSYSTEM=x\nx,y;z\n1,2,3;four\n", None)
+    (one,), _ = candidates("30,5,2500000,-,caller=T1;systemd[1]: said\n SUBSYSTEM=x\nx,y;z\n1,2,3;four\n", [""])
     assert one == Record(5, 6, 2.5, "systemd[1]: said")
 
 
