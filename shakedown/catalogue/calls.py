@@ -5,11 +5,12 @@ from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
-from shakedown.catalogue.model import Entry, entry
+from shakedown.catalogue.model import SHORT, Entry, entry
 from shakedown.common.data import kept_toml, read_patterns
 from shakedown.common.expression import Expression
 
 _LONGEST = 2_000  # characters of a line that are read
+_LONG = 20  # words of a line that mentions much: a short topic there is right in less than half of the cases
 _data = partial(kept_toml, "shakedown.catalogue", "calls.toml")
 _forms = cache(partial(read_patterns, "shakedown.catalogue", "calls.toml"))
 # What tells the lines of a storm apart, and the folder of a script that speaks: neither says what failed.
@@ -78,8 +79,9 @@ def _read(words: str) -> Call | None:
         failed = call.says.search(words) is not None if call.says else not call.errors
         found = [texts[not (call.says or call.values)]] if failed else []
         found += [clause for errors, clause in caused if errors & call.errors]
-        if any(call.about.search(own if call.values else plain) for own, plain in found):
-            return call
+        hits = (call.about.search(own if call.values else plain) for own, plain in found)
+        if hit := next(filter(None, hits), None):
+            return None if len(hit[0]) <= SHORT and len(words.split()) >= _LONG else call
     return None
 
 

@@ -32,6 +32,7 @@ Severity = Literal["fatal", "error", "corrected", "user", "noise"]
 Role = Literal["origin", "echo", "either"]
 """What a line proves of the node that shows the line. See docs/reference/catalogue.md."""
 
+SHORT = 12  # characters of a text that may stand in a line about something else
 _WILD = re.compile(r"(?<!\\)\*")
 
 

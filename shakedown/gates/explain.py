@@ -137,7 +137,7 @@ class _Explainer:
     def close(self) -> Explanation:
         """Return the explanation, its lines in their order."""
         if ended := self._failures.close():
-            self._of_match(ended.name, ended.line_number, ended.line)
+            self._of_match(ended.name, ended.line_number, ended.line, ended.cause)
         for explained, event in self._waiting:
             explained.severity, explained.part = event.severity, event.part
             if event.returned:
@@ -164,9 +164,9 @@ class _Explainer:
         began = self._failures.open
         match = self._failures.line(record.line + "\n")
         if match is not None:
-            self._of_match(match.name, match.line_number, record.line)
+            self._of_match(match.name, match.line_number, record.line, match.cause)
         elif tuned := tuning(record.line):
-            self._of_match(tuned.name, record.number, record.line)
+            self._of_match(tuned.name, record.number, record.line, tuned.cause)
         elif began or self._failures.open:
             return  # of a traceback only the exception counts
         elif event is not None and not self._found.of_job:
@@ -174,11 +174,13 @@ class _Explainer:
         else:
             self._unknown(record, "job" if self._found.of_job else "kernel")
 
-    def _of_match(self, name: str, number: int, line: str) -> None:
+    def _of_match(self, name: str, number: int, line: str, cause: str) -> None:
         known = entry(name)
         assert known is not None
         self._found.of_job = True
-        self._keep(_explained(known, number, line, known.severity, job=True, judged=known.log == "job"))
+        explained = _explained(known, number, line, known.severity, job=True, judged=known.log == "job")
+        explained.cause = cause
+        self._keep(explained)
 
     def _unknown(self, record: Record, log: Any) -> None:
         wrong = alarming(record.message, log) if record.priority is None else record.priority <= ERROR
@@ -210,12 +212,12 @@ _ORDER = ("fatal", "error", "user", "corrected", "noise")
 
 def as_text(explanation: Explanation, shown: int = 3, width: int = 300) -> str:
     """Return the explanation for a person: each kind of line once, the worst first, then the unknown lines."""
-    kinds = grouped(((line.name, line.severity), line) for line in explanation.lines)
+    kinds = grouped(((line.name, line.severity, line.cause), line) for line in explanation.lines)
     texts = []
-    for (name, severity), lines in sorted(
+    for (name, severity, cause), lines in sorted(
         kinds.items(), key=lambda kind: (_ORDER.index(kind[0][1]), kind[1][0].number)
     ):
-        texts.append(f"{severity}  {lines[0].part}  {name}: {lines[0].cause}")
+        texts.append(f"{severity}  {lines[0].part}  {name}: {cause}")
         texts += [
             f"    line {line.number}: {printable(line.line, width)}{f'  [{line.note}]' if line.note else ''}"
             for line in lines[:shown]

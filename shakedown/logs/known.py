@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from functools import cache, lru_cache, reduce
 from operator import or_
 
-from shakedown.catalogue import Entry, entries
+from shakedown.catalogue import Entry, calls, entries
+from shakedown.catalogue.model import SHORT, holds
 from shakedown.common.data import read_toml
-from shakedown.logs.lines import Marks
+from shakedown.logs.lines import Marks, unprefixed
 
 LAST_WORDS = 100  # lines behind a warning or an end: after more, a program goes on
 _DATA = read_toml("shakedown.logs", "signatures.toml")
@@ -45,6 +46,16 @@ def _known(*lines: str) -> Entry | None:
 
 
 _short = lru_cache(256)(_known)  # a storm repeats lines, and explain looks twice
+
+
+def is_sure(entry: Entry, line: str) -> bool:
+    """Return whether a line states what an entry says, and no call in the line speaks of another entry.
+
+    A name by a call, a place or a subject alone is a guess. A general entry claims no more than its line.
+    """
+    least = SHORT + 1 if entry.frames else min(SHORT + 1, len(line) / 4)  # "KeyError: " is half of a line
+    states = any(len(max(form, key=len)) >= least and holds(line, form) for form in entry.forms)
+    return entry.general or (states and calls.read_call(unprefixed(line), weak=False) in (None, entry))
 
 
 @cache

@@ -8,7 +8,7 @@ from shakedown.common.data import read_toml
 from shakedown.common.frozen import Frozen
 from shakedown.common.text import printable
 from shakedown.logs.frames import FRAME, Traceback, begins, cut_entry, entry_of, wrapped
-from shakedown.logs.known import LAST_WORDS, follows, known_line, marks_of, texts_of
+from shakedown.logs.known import LAST_WORDS, follows, is_sure, known_line, marks_of, texts_of
 from shakedown.logs.lines import FORMS, Hosts, as_text, count, is_mild, is_text, prefix, shown, unfolded, unprefixed
 from shakedown.logs.texts import MARKS, Texts
 
@@ -29,7 +29,9 @@ class Match(Frozen):
 
 
 def _match(entry: Entry, line_number: int, line: str) -> Match:
-    return Match(name=entry.name, line_number=line_number, line=quoted(line), cause=entry.cause, remedy=entry.remedy)
+    words = quoted(line)
+    cause = entry.cause if entry.log != "job" or is_sure(entry, words) else f"perhaps {entry.cause}"
+    return Match(name=entry.name, line_number=line_number, line=words, cause=cause, remedy=entry.remedy)
 
 
 def unknown_exception() -> Entry:
@@ -306,7 +308,7 @@ class FailureScanner:
         signature = self._signature_of(line, text)
         place = entry_of(traceback, text)
         yields = signature is not None and place is not None and place.name in signature.yields
-        if yields or not signature or signature.general or (place and place.role == "echo" and signature.frames):
+        if yields or not signature or signature.general:
             signature = place or signature or unknown_exception()
         if rank in self._background:
             self._ended = {rank: self._background.pop(rank)[1]}

@@ -144,6 +144,16 @@ def test_an_error_and_its_topic_stand_in_one_clause(line: str, name: str | None)
     assert (found.name if found else None) == name
 
 
+def test_a_short_topic_counts_in_a_short_line_alone() -> None:
+    few, many = "pieces {} failed", "pieces of the step that {} had begun failed" + " on one more of the nodes" * 3
+    for topic, long in (
+        ("the raylet", None),
+        ("the GPU's MR: it could not register memory of a GPU", "rdma_gpu_memory"),
+    ):
+        found, other = (calls.read_call(line.format(topic), weak=False) for line in (few, many))
+        assert found and (other.name if other else None) == long, topic
+
+
 def test_a_reading_respects_what_speaks_against_its_entry() -> None:
     assert calls.read_call("rocBLAS error: No hipBLASLt solution found", True) is None
 

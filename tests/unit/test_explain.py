@@ -507,3 +507,13 @@ def test_the_syslog_of_daemons_is_no_jobs_log_and_one_line_of_a_job_makes_it_one
     assert run("".join(lines)).exit_code == 0
     ended = [*lines, "Nov 30 07:00:06 node01 train[9]: RuntimeError: HIP error: invalid device\n"]
     assert run("".join(ended)).exit_code == 1
+
+
+def test_a_guess_says_that_it_is_one() -> None:
+    guess = "ValueError: FSDP wants 7 pieces\n"
+    cause = next(entry.cause for entry in entries("job") if entry.name == "wrapper_refused")
+    assert f"wrapper_refused: perhaps {cause}" in run(guess).output
+    assert explained(guess)["lines"][0]["cause"] == f"perhaps {cause}"
+    assert explained(guess)["job"]["remedy"].startswith("perhaps ")
+    sure = explained("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 7 GiB\n")
+    assert "perhaps" not in f"{sure['lines'][0]['cause']}{sure['job']['remedy']}"

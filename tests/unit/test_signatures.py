@@ -1225,3 +1225,46 @@ def test_what_a_program_retries_or_skips_fails_no_training_and_explains_one_that
     assert len(scanned([f"{line}\n"], [], trains=False).matches) == 1
     assert scanned([], [f"{line}\n", "RuntimeError: HIP error: invalid device function\n"]).matches
     assert scanned([], [f"{line}; giving up\n"]).matches
+
+
+IN_DATA = [
+    "Traceback (most recent call last):",
+    '  File "/opt/venv/lib/python3.12/site-packages/torch/utils/data/_utils/fetch.py", line 7, in fetch',
+]
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "sure"),
+    [
+        (["torch.OutOfMemoryError: HIP out of memory. Tried to allocate 7 GiB"], "out_of_memory", True),
+        (["Killed"], "killed", True),  # all of the line
+        (["AssertionError: 7 pieces"], "assertion", True),  # a general name
+        (["transfer: failed to open RDMA device mlx5_3"], "rdma_device_missing", False),  # a call
+        (["ValueError: FSDP wants 7 pieces"], "wrapper_refused", False),  # a subject
+        ([*IN_DATA, "KeyError: 7"], "data_refused", False),  # a place
+        (["srun: error: task 7 launch failed: Plugin initialization failed"], "task_launch", False),  # a call disagrees
+    ],
+)
+def test_a_name_that_the_line_does_not_state_is_a_guess(lines: list[str], name: str, sure: bool) -> None:
+    scanner = FailureScanner()
+    scanner.batch([f"{line}\n" for line in lines])
+    scanner.close()
+    assert scanner.root and scanner.root.name == name
+    assert scanner.root.cause.startswith("perhaps ") is not sure
+
+
+@pytest.mark.parametrize(
+    ("frame", "name"),
+    [
+        ("/opt/train.py", "optimizer_refused"),
+        ("/opt/venv/lib/python3.12/site-packages/deepspeed/runtime/engine.py", "wrapper_refused"),
+        ("/opt/venv/lib/python3.12/site-packages/torch/utils/data/_utils/fetch.py", "optimizer_refused"),
+        ("/opt/venv/lib/python3.12/site-packages/torch/distributed/c10d_logger.py", "collective_call"),
+    ],
+)
+def test_a_subject_yields_to_the_place_that_raised_unless_all_pass_there(frame: str, name: str) -> None:
+    scanner = FailureScanner()
+    text = f'Traceback (most recent call last):\n  File "{frame}", line 7, in step\n    pieces()\n'
+    scanner.batch([*text.splitlines(keepends=True), "AssertionError: 7 pieces of the optimizer do not go together\n"])
+    scanner.close()
+    assert scanner.root and scanner.root.name == name
