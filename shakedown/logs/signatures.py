@@ -161,7 +161,7 @@ class FailureScanner:
         for found in (self._read, self._warned):
             for match in within:
                 found.pop(match.name, None)
-        self._seen -= {self._key(match) for match in within}
+        self._seen -= {self._key(match.name, match.line) for match in within}
         if (trace := self._pending.get(rank)) and trace.began in lines:
             del self._pending[rank]
         if within:
@@ -227,7 +227,7 @@ class FailureScanner:
 
     def _survive(self) -> None:
         for match in self._held:
-            self._seen.discard(self._key(match))
+            self._seen.discard(self._key(match.name, match.line))
             self._pass_over(f"{match.name}, which the program has handled", match.line)
         for found in (self._held, self._read, self._warned):
             found.clear()
@@ -360,9 +360,9 @@ class FailureScanner:
         return self._found(found, line, bool(FORMS["aside"].match(own) or (at_start and not self._trains)))
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
-        match = _match(signature, self.lines, line)
-        if self._key(match) in self._seen and not self._every:
+        if not self._every and self._key(signature.name, quoted(line)) in self._seen:
             return None
+        match = _match(signature, self.lines, line)
         end = "a successful end" if self._through and match.name in _DATA["closes"] else ""
         if end := next(
             (it.name for it in self.matches if follows(match.name, it.name, self.lines - it.line_number)), end
@@ -370,15 +370,15 @@ class FailureScanner:
             self._pass_over(f"{match.name} behind {end}", line)
         return None if end else self._keep(match, handled)
 
-    def _key(self, match: Match) -> str:  # the first of a kind counts; while few differ, that of each host
-        return f"{match.name} {self.hosts.host(match.line) if len(self.matches) < _MAX_PENDING else ''}"
+    def _key(self, name: str, line: str) -> str:  # the first of a kind counts; while few differ, that of each host
+        return f"{name} {self.hosts.host(line) if len(self.matches) < _MAX_PENDING else ''}"
 
     def _keep(self, match: Match, handled: bool = False) -> Match | None:
         if self._every:
             return match
-        if self._key(match) in self._seen:
+        if self._key(match.name, match.line) in self._seen:
             return self._confirm()
-        self._seen.add(self._key(match))
+        self._seen.add(self._key(match.name, match.line))
         if handled:
             self.optional.add(match.name)
             self._held.append(match)
