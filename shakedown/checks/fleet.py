@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import itemgetter
 from statistics import median
 
@@ -41,6 +41,7 @@ from shakedown.state.node import Lossless, NodeState, RdmaDevice, Reading, is_un
 
 _MOST_VALUES = 8  # of a subject, in one finding
 _MOST_BLOCKS = 256  # of firmware, on one node: each GPU may name others, and a GPU has some 25
+_MOST_ROWS = 1000  # of one table of one node: each becomes a row of all nodes
 _LAYOUTS = {
     "gpu_count": ("gpu_numa", "gpu_slots"),
     "nic_count": ("nic_numa", "nic_slots", "nic_names", "nic_network", "link.*"),
@@ -148,7 +149,7 @@ def _rows(facts: Mapping[str, Facts]) -> dict[str, Values]:
     rows: dict[str, Values] = {node: {} for node in facts}
     for table in dict.fromkeys(table for held in facts.values() for table in held.tables):
         here = {node: held.tables[table] for node, held in facts.items() if table in held.tables}
-        for name in dict.fromkeys(name for readings in here.values() for name in readings):
+        for name in dict.fromkeys(name for readings in here.values() for name in islice(readings, _MOST_ROWS)):
             for node, readings in here.items():
                 rows[node][f"{table}.{name}"] = readings.get(name, NONE)
     return rows

@@ -123,6 +123,12 @@ def test_firmware_that_each_gpu_of_a_node_names_otherwise_is_compared_in_time(mo
     assert 200 < len(calls) < 600
 
 
+def test_what_one_node_alone_has_in_abundance_becomes_no_row_of_each_other_node() -> None:
+    """A million kernel parameters in the answer of one node would be a million rows of each node."""
+    found = compare(3, {2: {"cmdline.running": [f"p{number}=1" for number in range(20_000)]}})
+    assert {each.node for each in found} == {"node02"} and 900 < len(found) < 1100
+
+
 def test_library_and_image_digests_are_compared() -> None:
     changes = {number: {"containers.images": [image(NAME, OTHER if number == 2 else ONE)]} for number in (1, 2, 3)} | {
         3: {"containers.images": [image(NAME, ONE)], "verbs.providers.0.sha256": "ee" * 32}
