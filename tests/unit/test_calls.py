@@ -145,9 +145,10 @@ def test_an_error_and_its_topic_stand_in_one_clause(line: str, name: str | None)
 
 
 def test_a_short_topic_counts_in_a_short_line_alone() -> None:
-    few, many = "pieces {} failed", "pieces of the step that {} had begun failed" + " on one more of the nodes" * 3
+    few = "{} failed on a node"
+    many = few + " that the step of the job had begun on, with 7 pieces of 8 and so on"
     for topic, long in (
-        ("the raylet", None),
+        ("redis", None),
         ("the GPU's MR: it could not register memory of a GPU", "rdma_gpu_memory"),
     ):
         found, other = (calls.read_call(line.format(topic), weak=False) for line in (few, many))
