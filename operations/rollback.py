@@ -1,6 +1,7 @@
 """The way back: what stood on a node before the first change to each setting."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from pyinfra.api import FunctionCommand, Host, QuoteString, State, StringCommand, operation
@@ -170,11 +171,7 @@ def restored(settings: Mapping[str, list[Step]], now: Mapping[str, str]) -> list
     """Return a line for each restored setting: its value `now` and the one before; a number of files with the same."""
     lines = []
     for setting, steps in settings.items():
-        values: dict[tuple[str, str], int] = {}
-        for step in steps:
-            if step.kind == "file":
-                change = (now.get(step.target, ""), step.value)
-                values[change] = values.get(change, 0) + 1
+        values = Counter((now.get(step.target, ""), step.value) for step in steps if step.kind == "file")
         changes = ((f"{old} -> {new}" if old else f"-> {new}", count) for (old, new), count in values.items())
         parts = [f"{change} ({count} files)" if count > 1 else change for change, count in changes]
         parts += [_words(step) for step in steps if step.kind != "file"]

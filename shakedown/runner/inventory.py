@@ -4,7 +4,6 @@ import getpass
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from pyinfra.api import Host, Inventory, State
@@ -81,10 +80,8 @@ def contradictions(hosts: Sequence[HostLayers]) -> list[Problem]:
         groups = [layer for layer in host.layers if layer.name.startswith(_GROUP) and layer.name != f"{_GROUP}all"]
         own = [layer for layer in host.layers if not layer.name.startswith(_GROUP)]
         decided = {path for layer in own for path, _ in leaves(layer.values)}
-        values: dict[str, list[tuple[str, Any]]] = {}
-        for layer in groups if len(groups) > 1 else ():
-            for path, value in leaves(layer.values):
-                values.setdefault(path, []).append((layer.name.removeprefix(_GROUP), value))
+        named = [(layer.name.removeprefix(_GROUP), layer.values) for layer in groups if len(groups) > 1]
+        values = grouped((path, (name, value)) for name, given in named for path, value in leaves(given))
         for path, given in values.items():
             if any(path == above or path.startswith(f"{above}.") for above in decided):
                 continue

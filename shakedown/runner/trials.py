@@ -266,10 +266,8 @@ def _judge_all(current: Session) -> None:
     training.note_missing(current)
     _keep(current, stage)
     current.save()  # the evidence has the logs now
-    made: list[Gate] = []
-    for kept in record.jobs:
-        if kept.trials:
-            made += judge_job(directory, kept, current.evidence[kept.name]).gates
+    judged = [judge_job(directory, kept, current.evidence[kept.name]) for kept in record.jobs if kept.trials]
+    made = [gate for judgement in judged for gate in judgement.gates]
     record.trials = judge_trials(directory, record, current.evidence)
     assert record.trials is not None
     made += gates(record.trials, record.inventory)

@@ -3,6 +3,7 @@ a job, or that another user took out of service, is left alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Literal
 
 from shakedown.common.text import counted
@@ -201,23 +202,13 @@ def _tried(known: Known, budget: Budget, now: int) -> int:
 
 def _find_end(begun: Step, steps: Sequence[Step]) -> Step | None:
     """Find the end of a step that was begun: the first end of its kind that follows."""
-    for step in steps[steps.index(begun) + 1 :]:
-        if step.done == "begun":
-            return None
-        if step.done == "ended" and step.rung == begun.rung:
-            return step
-    return None
+    until_next = takewhile(lambda step: step.done != "begun", steps[steps.index(begun) + 1 :])
+    return next((step for step in until_next if step.done == "ended" and step.rung == begun.rung), None)
 
 
 def _loads_in_a_row(steps: Sequence[Step]) -> int:
-    count = 0
-    for step in reversed(steps):
-        if step.done != "begun" or step.rung != LOAD:
-            if step.done in ("begun", "taken back"):
-                break
-            continue
-        count += 1
-    return count
+    turns = [step for step in reversed(steps) if step.done in ("begun", "taken back")]
+    return len(list(takewhile(lambda step: step.done == "begun" and step.rung == LOAD, turns)))
 
 
 MENDING_S = 7 * 24 * 3600  # for so long after its last step a node counts as under repair

@@ -3,7 +3,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -154,17 +154,10 @@ def from_text(text: str) -> list[Node]:
     return list(unique.values())
 
 
-def _lines(text: str) -> Iterator[str]:
-    """Yield one line for each node: a reason may have line ends in it."""
-    parts: list[str] = []
-    for line in text.split("\n"):
-        if line.startswith("NodeName=") and parts:
-            yield " ".join(parts)
-            parts = []
-        if line.strip():
-            parts.append(line)
-    if parts:
-        yield " ".join(parts)
+def _lines(text: str) -> list[str]:
+    """Return one line for each node: a reason may have line ends in it."""
+    records = re.split(r"\n(?=NodeName=)", text)
+    return [" ".join(line for line in record.split("\n") if line.strip()) for record in records if record.strip()]
 
 
 def _without_own_words(line: str) -> tuple[str, bool]:
