@@ -94,7 +94,7 @@ def make(wanted: Mapping[str, str]) -> Commands:
         yield atomic.write(CONF, new)
     yield from unit
     if not systemd:
-        yield FunctionCommand(_warn, (f"{listed(now)}: {_NO_SYSTEMD}",), {})
+        yield FunctionCommand(host.log_styled, (f"{listed(now)}: {_NO_SYSTEMD}",), {"fg": "yellow"})
     yield verify(lambda: _wrong(wanted, systemd))
 
 
@@ -135,7 +135,3 @@ def _lacking(here: Mapping[str, list[boot_values.Value]], wanted: Mapping[str, s
 
 def listed(settings: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())
-
-
-def _warn(message: str) -> None:
-    host.log_styled(message, fg="yellow")

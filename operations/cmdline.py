@@ -69,7 +69,9 @@ def _with_dropin(parameters: Sequence[str], update_grub: str) -> Commands:
     if DEFAULTS not in files:
         yield refuse(f"no boot loader known: {DEFAULTS} is not there")
         return
-    to_write = missing(parameters, _defaults(files))
+    sources = [DEFAULTS, *sorted(path for path in files if path.endswith(".cfg") and path != GENERATED)]
+    defaults = node_cmdline.parse_grub_defaults([line for path in sources for line in files.get(path) or []])
+    to_write = missing(parameters, defaults)
     if not to_write and not missing(parameters, _generated(files)):
         host.noop(f"the boot loader has {' '.join(parameters)}")
         return
@@ -87,12 +89,6 @@ def _with_dropin(parameters: Sequence[str], update_grub: str) -> Commands:
         return f"{GENERATED} does not end with {' '.join(lacks)} after update-grub" if lacks else None
 
     yield verify(wrong)
-
-
-def _defaults(files: dict[str, list[str] | None]) -> list[str]:
-    """Return the parameters that the next grub.cfg would have."""
-    paths = [DEFAULTS, *sorted(path for path in files if path.endswith(".cfg") and path != GENERATED)]
-    return node_cmdline.parse_grub_defaults([line for path in paths for line in files.get(path) or []])
 
 
 def _generated(files: dict[str, list[str] | None]) -> list[str]:

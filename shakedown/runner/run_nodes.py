@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pyinfra.api import Host, State
+from pyinfra.api import State
 
 from shakedown.checks.examination import Examination
 from shakedown.evidence.results import NodeResult
@@ -36,44 +35,35 @@ def run_nodes(current: Session) -> list[RunNode]:
         outcomes[outcome.name].append(outcome)
     results = [node for job in current.jobs if job.result and not job.trials for node in job.result.nodes]
     trained = {node.name for node in results if node.started_at}
-    parts = current.parts()
-    return [
-        _node(current, host, ranks.get(host.name), outcomes.get(host.name, []), trained, parts.get(host.name))
-        for host in current.hosts
-    ]
-
-
-def _node(
-    current: Session,
-    host: Host,
-    rank: int | None,
-    outcomes: Sequence[NodeResult],
-    trained: Collection[str],
-    ended: tuple[Verdict, str] | None,
-) -> RunNode:
-    name, run, directory = host.name, current.run_of(host.name), current.directory
-    part: Literal["trained", "measured", "excluded", "unreached", "examined"] = "examined"
-    if current.examination.state_of(name) is None:
-        part = "unreached"
-    elif run.excluded:
-        part = "excluded"
-    elif any(node.started_at for node in outcomes):
-        part = "trained" if name in trained else "measured"
-    failed = [Verdict.FAIL] if run.failure else []
-    return RunNode(
-        name=name,
-        group=current.examination.groups.get(name, ""),
-        verdict=worst([current.examination.verdict_of(name), *([ended[0]] if ended else []), *failed]),
-        part=part,
-        why=run.failure or run.excluded or run.lost or (ended[1] if ended else ""),
-        stopped=not run.fails and ended is not None and ended[0] == Verdict.OK,
-        node_rank=rank,
-        exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
-        changes=run.changed(),
-        **host_keys.in_record(host, current.record.nonce if current.record else ""),
-        logs=[directory.relative(path) for outcome in outcomes for path in outcome.logs] if directory else [],
-        notes=[note for outcome in outcomes for note in outcome.notes],
-    )
+    parts, directory = current.parts(), current.directory
+    nodes = []
+    for host in current.hosts:
+        name, run, own, ended = host.name, current.run_of(host.name), outcomes[host.name], parts.get(host.name)
+        part: Literal["trained", "measured", "excluded", "unreached", "examined"] = "examined"
+        if current.examination.state_of(name) is None:
+            part = "unreached"
+        elif run.excluded:
+            part = "excluded"
+        elif any(node.started_at for node in own):
+            part = "trained" if name in trained else "measured"
+        ends = [ended[0]] if ended else []
+        failed = [Verdict.FAIL] if run.failure else []
+        node = RunNode(
+            name=name,
+            group=current.examination.groups.get(name, ""),
+            verdict=worst([current.examination.verdict_of(name), *ends, *failed]),
+            part=part,
+            why=run.failure or run.excluded or run.lost or (ended[1] if ended else ""),
+            stopped=not run.fails and ended is not None and ended[0] == Verdict.OK,
+            node_rank=ranks.get(name),
+            exit_code=own[-1].exit_code if own and not own[-1].stopped else None,
+            changes=run.changed(),
+            **host_keys.in_record(host, current.record.nonce if current.record else ""),
+            logs=[directory.relative(path) for outcome in own for path in outcome.logs] if directory else [],
+            notes=[note for outcome in own for note in outcome.notes],
+        )
+        nodes.append(node)
+    return nodes
 
 
 def keep_check(state: State, examination: Examination, verdict: Verdict, ledger: bool = True) -> Path | None:

@@ -200,7 +200,9 @@ def _load(current: Session, where: Allocation, interrupted: Interrupted) -> None
     ended = interrupted() or where.lost() or ""
     invocation.interrupted |= bool(ended)
     if current.record is not None and current.record.soak is not None:
-        ended = fault or _by_slurm(ended)
+        of_slurm = os.environ.get("SLURM_JOB_ID", "")  # there SIGTERM is Slurm's, which takes the node for another job
+        by_slurm = f"preempted: {ended} in Slurm's job {printable(of_slurm, 40)}" if ended and of_slurm else ended
+        ended = fault or by_slurm
         current.record.soak = current.record.soak.model_copy(update={"ended": ended})
     current.save()
 
@@ -215,12 +217,6 @@ def _fault(current: Session) -> str:
             bad = [gate for gate in judged if gate.name == no_kernel_fault.__name__ and gate.verdict == Verdict.FAIL]
             seen[job.name] = f"{FAULT}: {bad[0].evidence}" if bad else ""
     return next(filter(None, seen.values()), "")
-
-
-def _by_slurm(ended: str) -> str:
-    """Return who ended the soak: within a job of Slurm's, SIGTERM is Slurm's, which takes the node for another job."""
-    job = os.environ.get("SLURM_JOB_ID", "")
-    return f"preempted: {ended} in Slurm's job {printable(job, 40)}" if ended and job else ended
 
 
 def _job(current: Session, where: Allocation, interrupted: Interrupted, stage: str, seconds: float) -> JobRecord | None:

@@ -5,7 +5,7 @@ Both take the same job and answer with a NodePlan; nothing is started here.
 
 import posixpath
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -187,7 +187,4 @@ def secrets(job: PlannedJob) -> list[str]:
     return [name] if job.hf_token and name else []
 
 
-RUNTIMES: dict[str, Callable[[PlannedJob, NodeAssignment], NodePlan]] = {
-    "container": _container_plan,
-    "process": _process_plan,
-}
+RUNTIMES = {"container": _container_plan, "process": _process_plan}
