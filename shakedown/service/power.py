@@ -56,20 +56,15 @@ def cycle(bmc: Bmc, node: str, lock: int | None = None, address: str = "") -> No
     argv = command_for(bmc, node)
     if is_here(node) or (address and is_here(address)):
         raise PowerError(OWN_POWER.format(node=node))
-    variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    env = {name: os.environ[name] for name in _KEPT if name in os.environ}
     password = _password(bmc)
     if password:
-        variables[bmc.password_as] = password
+        env[bmc.password_as] = password
+    held = () if lock is None else (lock,)
     with tempfile.TemporaryFile() as out:
         try:
             process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=variables,
-                start_new_session=True,
-                pass_fds=[] if lock is None else [lock],
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, start_new_session=True, pass_fds=held
             )
         except OSError as error:
             raise PowerError(f"service.bmc: {argv[0]}: {error.strerror}") from None

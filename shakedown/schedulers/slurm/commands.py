@@ -65,28 +65,23 @@ def run(*argv: str, limit_s: float = LIMIT_S, stdin: str | None = None) -> str:
             if process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
                     pipe.write((stdin or "").encode())
-            reason = _wait(process, out, limit_s)
+            if not _ends(process, out, limit_s):
+                reason = "the controller (slurmctld) is down, busy or not reachable from here; see: scontrol ping"
+                raise SlurmError(f"{_place(argv)}: no answer within {limit_s:g} s: {reason}")
         finally:
             end(process)
-        if reason:
-            raise SlurmError(f"{_place(argv)}: {reason}")
         return _output(argv, process.returncode, out, err)
 
 
-def _wait(process: subprocess.Popen[bytes], out: IO[bytes], limit_s: float) -> str:
-    """Wait until the command has ended. Return why it has to be stopped; empty: it has ended."""
+def _ends(process: subprocess.Popen[bytes], out: IO[bytes], limit_s: float) -> bool:
+    """Wait until the command has ended, or has printed too much. Return whether it did within the limit."""
     until = time.monotonic() + limit_s
-    while process.poll() is None:
+    while process.poll() is None and os.fstat(out.fileno()).st_size <= OUTPUT_BYTES:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_TURN_S)
-        if os.fstat(out.fileno()).st_size > OUTPUT_BYTES:
-            return f"it printed more than {OUTPUT_BYTES >> 20} MiB"
         if time.monotonic() > until and process.poll() is None:
-            return (
-                f"no answer within {limit_s:g} s: the controller (slurmctld) is down, busy or not reachable from here;"
-                " see: scontrol ping"
-            )
-    return ""
+            return False
+    return True
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
