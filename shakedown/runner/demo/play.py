@@ -9,6 +9,7 @@ from typing import Literal
 
 from shakedown import ledger as memory
 from shakedown.checks.examination import Examination, Reading
+from shakedown.common.lists import grouped
 from shakedown.evidence.diagnosis.origin import parts_of as ends_of
 from shakedown.evidence.results import JobResult
 from shakedown.isolation import NEEDS_NUMPY
@@ -37,6 +38,7 @@ class Demo:
     seed: int
     on_event: Callable[[Event], None] = lambda event: None
     examination: Examination = field(init=False)
+    evidence: dict[str, Evidence] = field(default_factory=dict)
     repaired: dict[str, list[str]] = field(default_factory=dict)  # node -> findings
     problem: str = ""  # why there was no job
 
@@ -53,13 +55,10 @@ class Demo:
 
     def repair(self) -> dict[str, list[str]]:
         """Take away the drift that an operation would repair; return the nodes of each finding."""
-        found: dict[str, list[str]] = {}
         for node in self.scenario.nodes:
             self.repaired[node] = [finding.name for finding in self.examination.fixable(node)]
-            for name in self.repaired[node]:
-                found.setdefault(name, []).append(node)
         self.examine()
-        return found
+        return grouped((name, node) for node in self.scenario.nodes for name in self.repaired[node])
 
     def train(self) -> RunRecord:
         """Run the job over the nodes that are fit, and judge it."""
@@ -75,21 +74,18 @@ class Demo:
         directory = RunDirectory.create(record.run_id, self.folder)
         for node, state in self.examination.states.items():
             directory.write_state(node, state)
-        evidence: dict[str, Evidence] = {}
         record.nodes = [self._node(node, record, None) for node in self.scenario.nodes]
         directory.save(record)
         with closing(Notes(directory.path, clock=turns.day)) as notes:
             notes.begin(record.inventory, record.findings)
-            result = self._job(record, directory, evidence, notes, turns)
+            result = self._job(record, directory, notes, turns)
             record.finished_at = _text(turns)
-            self._conclude(record, directory, evidence, result)
+            self._conclude(record, directory, result)
             notes.gates(record.gates)
             notes.note("verdict", record.verdict)
         return record
 
-    def _job(
-        self, record: RunRecord, directory: RunDirectory, evidence: dict[str, Evidence], notes: Notes, turns: Turns
-    ) -> JobResult | None:
+    def _job(self, record: RunRecord, directory: RunDirectory, notes: Notes, turns: Turns) -> JobResult | None:
         kept = JobRecord()
         record.jobs.append(kept)
         try:
@@ -109,30 +105,24 @@ class Demo:
         rack = Rack(turns, parts_of(plan, self.scenario, self.seed))
         job = Job(lambda: plan, directory.logs, plan=plan, on_event=take)
         result = turns.run(partial(run_job, job, rack, scheduler=turns, clock=turns))
-        evidence[kept.name] = Evidence()
-        take_result(kept, evidence[kept.name], result, directory)
+        self.evidence[kept.name] = Evidence()
+        take_result(kept, self.evidence[kept.name], result, directory)
         return result
 
-    def _conclude(
-        self,
-        record: RunRecord,
-        directory: RunDirectory,
-        evidence: dict[str, Evidence],
-        result: JobResult | None,
-    ) -> None:
+    def _conclude(self, record: RunRecord, directory: RunDirectory, result: JobResult | None) -> None:
         for kept in record.jobs:
-            judgement = judge_job(directory, kept, evidence.get(kept.name, Evidence()))
+            judgement = judge_job(directory, kept, self.evidence.get(kept.name, Evidence()))
             record.gates += judgement.gates
             kept.iterations, kept.figures = judgement.iterations, judgement.figures
             kept.telemetry, kept.stragglers = judgement.telemetry, judgement.stragglers
-        record.diagnosis = diagnose(record, evidence, directory)
+        record.diagnosis = diagnose(record, self.evidence, directory)
         ends = ends_of([(kept.name, result) for kept in record.jobs if result], record.diagnosis)
         record.nodes = [self._node(node, record, ends.get(node)) for node in self.scenario.nodes]
         self._search(record)
         record.verdict = verdict_of(record, record.gates)
-        directory.save(record, evidence)
+        directory.save(record, self.evidence)
         try:
-            entry = memory.entry.entry_of(record, self.examination.states, directory, evidence)
+            entry = memory.entry.entry_of(record, self.examination.states, directory, self.evidence)
         except memory.LedgerError as error:  # an extra: the rest of the run shows the same without it
             self.on_event(Event("phase", f"not in the ledger: {error}"))
         else:
