@@ -63,10 +63,8 @@ def present(document: Mapping[str, Any]) -> Commands:
     for path in changed:
         show_change(path, here.get(path), files[path][0].splitlines())
     yield FunctionCommand(on_node, (installation(HOME, files),), {})
-    yield StringCommand(
-        "systemctl daemon-reload && systemctl enable --now shakedown-agent.timer &&",
-        "systemctl start shakedown-agent.service",
-    )
+    enabled = "systemctl daemon-reload && systemctl enable --now shakedown-agent.timer"
+    yield StringCommand(f"{enabled} && systemctl start shakedown-agent.service")
     yield verify(lambda: _wrong(document))
 
 

@@ -252,11 +252,6 @@ def _links(state: NodeState, interface: str, hca: Sequence[str]) -> list[str]:
     """Return the names by which the kernel's log speaks of the ports that the job uses."""
     used = set(filter(None, (interface, *hca)))
     if not is_unreadable(state.rdma):
-        used |= {
-            name
-            for device in state.rdma
-            if device.name in hca
-            for name in (device.netdev, device.bdf)
-            if isinstance(name, str)
-        }
+        names = [name for device in state.rdma if device.name in hca for name in (device.netdev, device.bdf)]
+        used |= {name for name in names if isinstance(name, str)}
     return sorted(used)

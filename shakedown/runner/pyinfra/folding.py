@@ -88,11 +88,8 @@ class Folding(logging.Filter):
     def end_of(self, op_hash: str, name: str) -> None:
         """Show what an operation came to on its hosts, and what hosts said of it that is no routine."""
         runs = progress(self._state).hosts
-        metas = {
-            host.name: data.operation_meta
-            for host in hosts_in_limit(self._state)
-            if (data := self._state.ops[host].get(op_hash)) is not None and data.operation_meta.is_complete()
-        }
+        ops = {host.name: self._state.ops[host].get(op_hash) for host in hosts_in_limit(self._state)}
+        metas = {host: op.operation_meta for host, op in ops.items() if op and op.operation_meta.is_complete()}
         failed = [host for host, meta in metas.items() if not meta.did_succeed()]
         changed = [host for host in metas if name in runs[host].changes and host not in failed]
         changes = any(name in run.changes for run in runs.values())

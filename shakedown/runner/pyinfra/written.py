@@ -54,11 +54,9 @@ def unreadable(file: Path) -> Iterator[Problem]:
         yield Problem(f"{file}:{line + 1}", "the text", wrong, "UTF-8: save the file in this encoding")
     except (SyntaxError, ValueError) as error:  # ValueError: a null byte
         number = getattr(error, "lineno", None) or text.count("\n", 0, max(text.find("\0"), 0)) + 1
-        why = (
-            "no byte order mark: save the file as UTF-8 without it"
-            if text[0] == "\ufeff"
-            else f"Python: {getattr(error, 'msg', error)}"
-        )
+        why = f"Python: {getattr(error, 'msg', error)}"
+        if text[0] == "\ufeff":
+            why = "no byte order mark: save the file as UTF-8 without it"
         if file.suffix == ".py":
             lines = re.split("\r\n?|\n", text)  # as Python counts them
             yield Problem(f"{file}:{number}", "the text", _shown(lines[min(number, len(lines)) - 1]), why)

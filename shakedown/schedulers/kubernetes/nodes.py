@@ -147,11 +147,8 @@ def _node(document: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     states += [f"tainted {taint}" for taint in tainted] + (["out"] if ours else []) + (["allocated"] if busy else [])
     reason = field(document, "metadata", "annotations", REASON) if ours else ""
     if not ready and not reason:
-        reason = (
-            wrong
-            or ", ".join(held)
-            or f"{about.get('reason') or 'no condition Ready'} {about.get('message') or ''}".strip()
-        )
+        unready = f"{about.get('reason') or 'no condition Ready'} {about.get('message') or ''}".strip()
+        reason = wrong or ", ".join(held) or unready
     fields = {"name": name or "", "states": states or ["ready"], "reason": reason or "", "devices": devices}
     fields |= {"ours": ours, "cordoned": cordoned, "tainted": tainted, "ready": ready, "pods": busy}
     try:
