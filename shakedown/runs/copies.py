@@ -175,7 +175,7 @@ def report_of(folder: Path, kept: KeptLog | None, marks: Sequence[str]) -> tuple
 
     data, why = _taken(folder, kept, read)
     beyond = f"of the report in {kept.path} only {limit} bytes were read" if more else ""
-    return (None, why) if data is None else (data.decode("utf-8", "replace"), _joined(why, beyond))
+    return (None, why) if data is None else (data.decode("utf-8", "replace"), _joined(why, kept.incomplete, beyond))
 
 
 def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:

@@ -176,3 +176,5 @@ def test_of_a_log_with_a_report_only_the_report_is_held(tmp_path: Path, monkeypa
     text, lacks = copies.report_of(tmp_path, log, ("soak ", "trial "))
     assert text == "soak {1}\nsoak {3}\n" and "only 20 bytes were read" in lacks
     assert copies.report_of(tmp_path, None, ("soak ",)) == (None, "")
+    cut = kept(tmp_path / "cut", b"trial {1}\n", size=99).model_copy(update={"path": "cut/node/leader.log"})
+    assert "of 99 bytes" in copies.report_of(tmp_path, cut, ("trial ",))[1], "readings may be missing"
