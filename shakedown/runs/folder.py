@@ -150,13 +150,15 @@ def run_ids(root: Path | None = None) -> list[str]:
     return sorted((folder.name for folder in folders if (folder / "run.json").is_file()), reverse=True)
 
 
-def nodes_read(inventory: str) -> list[str]:
-    """Return the nodes that an inventory's newest run has read; without an inventory, those of the newest runs."""
+def nodes_read(name: str = "", inventory: str = "") -> list[str]:
+    """Return the nodes that a run has read; without its name those of the newest runs, or an inventory's newest."""
     root, place = runs_folder(), place_of_inventory(inventory)
-    found = [root / run for run in run_ids(root)[:_NEWEST]]
-    if inventory:
-        found = [run for run in found if _head(run).get("inventory_path") == place][:1]
-    return sorted({file.stem for run in found for file in (run / "states").glob("*.json")})
+    with suppress(ValueError):
+        found = [find_run(name, root)] if name else [root / run for run in run_ids(root)[:_NEWEST]]
+        if inventory:
+            found = [run for run in found if _head(run).get("inventory_path") == place][:1]
+        return sorted({file.stem for run in found for file in (run / "states").glob("*.json")})
+    return []
 
 
 def _latest(root: Path, found: list[str]) -> str:

@@ -182,7 +182,7 @@ def written_hosts(inventory: str) -> list[str]:
     from shakedown.runs.folder import nodes_read  # 200 ms that who reads an inventory does not need
 
     named = [group for group in groups if not group.startswith("_")]
-    hosts = dict.fromkeys(host for group in named for host in groups[group]) or nodes_read(inventory)
+    hosts = dict.fromkeys(host for group in named for host in groups[group]) or nodes_read(inventory=inventory)
     return list(dict.fromkeys([*named, path.stem, *hosts, "all"])) if hosts else []
 
 
