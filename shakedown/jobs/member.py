@@ -83,7 +83,7 @@ class Member:
             self.fail(error.kind if isinstance(error, Refused) else "unreachable", f"{self.name}: {error}")
         except Exception as error:
             self.fail("controller", f"{self.name}: {type(error).__name__}: {error}")
-        self.done = True
+        self.done, self.reading = True, False
 
     def fail(
         self, kind: str, text: str, when: float | None = None, match: Match | None = None, since: float | None = None

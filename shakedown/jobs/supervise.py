@@ -132,7 +132,8 @@ class _Supervisor:
         while not all(self._is_over(member) for member in self._members):
             now, before = self._clock.now(), kept
             kept = sum(member.kept() for member in self._members)
-            since = now if kept > before else since  # a long log may come for as long as it comes
+            reading = any(member.reading for member in self._members)
+            since = now if kept > before or reading else since  # a long log may come for as long as it comes
             if now - since > self._timeouts.stop_s or now - began > self._timeouts.collect_s:
                 break
             self._report()
@@ -142,8 +143,9 @@ class _Supervisor:
         self._report()
 
     def _is_over(self, member: Member) -> bool:
-        """Return whether the node is done, or silent for long. One whose watchdog alone is silent can be stopped."""
-        silent_s = self._clock.now() - member.heard_at
+        """Return whether the node is done, or silent for long. One whose watchdog alone is silent can be stopped, and
+        one whose log is being read is not asked meanwhile."""
+        silent_s = 0 if member.reading else self._clock.now() - member.heard_at
         return member.done or silent_s > self._timeouts.unreachable_s + self._timeouts.poll_timeout_s
 
     def _wait_for_others(self, failures: list[Failure]) -> bool:
@@ -155,12 +157,12 @@ class _Supervisor:
             return
         now, plan = self._clock.now(), self._plan
         waited = now - self._progress_at
-        where = self._reporter.name
-        if self._steps.is_long(waited) and self._hang.begin(now):
+        where, behind = self._reporter.name, self._reporter.reading  # what came is still to be read
+        if not behind and self._steps.is_long(waited) and self._hang.begin(now):
             self._say("phase", "no progress: recording what each rank is doing")
         if now - self._started > plan.timeout_s:
             self._faults.fail("timeout", f"not over within {plan.timeout_s:g} s", where)
-        elif self._hang.is_pending(now):
+        elif behind or self._hang.is_pending(now):
             pass
         elif self._last_iteration is None and waited > plan.start_timeout_s:
             self._faults.fail("no start", f"{where}: no iteration within {plan.start_timeout_s:g} s", where)
@@ -168,7 +170,8 @@ class _Supervisor:
             text = f"{where}: nothing for {plan.stall_timeout_s:g} s after iteration {self._last_iteration}"
             self._faults.fail("stall", text, where)
         exits = [(member.exited_at, member.name) for member in self._members if member.exited_at is not None]
-        others = ", ".join(member.name for member in self._members if member.exited_at is None)
+        running = [member for member in self._members if member.exited_at is None and not member.reading]
+        others = ", ".join(member.name for member in running)
         exited_at, first_exit = min(exits, default=(now, ""))
         if others and now - exited_at > self._timeouts.last_exit_s:
             text = f"{first_exit} had ended, and {self._timeouts.last_exit_s:g} s later these had not: {others}"

@@ -428,3 +428,22 @@ def test_a_long_log_may_come_for_as_long_as_it_comes(play: Play, collect_s: floa
     assert (kept.kept[-1].kept == 8 * len(PIECE), kept.kept[-1].incomplete == "") == (whole, whole)
     assert any("trace" in note for note in kept.notes) is not whole
     assert (play.took > 400) is whole
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_no_node_is_given_up_while_its_log_is_read(play: Play, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """All nodes end at once, each behind a megabyte of lines that take a millisecond."""
+    read_line = Member._read_line
+
+    def slowly(member: Member, line: str, when: float) -> None:
+        play.turns.now += 0.25
+        read_line(member, line, when)
+
+    monkeypatch.setattr(Member, "_read_line", slowly)
+    noise = [(2.0, f"error {number:x}\n") for number in range(200)]
+    says = [*noise, (2.0, "torch.OutOfMemoryError: HIP out of memory\n")]
+    result = play(
+        plan={"timeout_s": 1000}, a=Script(says=says, exits=(2.25, code)), b=Script(noise, exits=(2.25, code))
+    )
+    assert failed(result)[:2] == ("a", "out_of_memory"), "no other cause while lines are still to be read"
+    assert [(node.left, node.exit_code, node.kept[0].incomplete) for node in result.nodes] == [([], code, "")] * 2
