@@ -416,6 +416,11 @@ def test_a_server_that_drips_is_left_in_time(server: Server, tmp_path: Path) -> 
     assert code == 1 and error.startswith("time: ") and left(tmp_path) == [PART]
 
 
+def test_a_server_that_is_busy_for_ever_is_left_in_time(server: Server, tmp_path: Path) -> None:
+    server.status = 503
+    assert download(server, tmp_path, tries=4, timeout_s=1)[2].startswith("time: ")
+
+
 def test_a_server_that_sends_without_end_is_stopped(server: Server, tmp_path: Path) -> None:
     server.length, server.data = False, DATA * 20
     code, _, error = download(server, tmp_path, size=len(DATA), sha256=SHA)

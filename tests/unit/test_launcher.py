@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from shakedown.jobs.answers import NoAnswer, Refused, Status
 from shakedown.jobs.remote import Node
 from shakedown.node import launcher
-from shakedown.node.launcher import processes
+from shakedown.node.launcher import commands, control, folder, processes
 from tests.nodes import RUN, LocalNodes, alive, hit, launch_plan, marked, until, wait
 
 SECRET = "hf_do_not_write_me_down"
@@ -332,6 +333,50 @@ def test_a_node_that_no_watchdog_and_no_guardian_frees_says_what_does(
     finally:
         if number == signal.SIGSTOP:
             os.kill(guardian, signal.SIGCONT)
+
+
+def test_a_poll_that_waited_for_a_stopped_watchdog_renews_no_lease_that_is_over(
+    make: MakeNode, nodes: LocalNodes
+) -> None:
+    node = make(lease_s=1)
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    pid = watchdog_of(nodes)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(NoAnswer):
+        node.poll(0)
+    os.kill(pid, signal.SIGCONT)
+    assert wait(node, "over").ending == "the controller was silent for 1 s"
+
+
+def test_a_run_that_ends_while_nobody_answers_is_not_ended_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: object) -> NoReturn:
+        folder.write_json(str(tmp_path), "status.json", {"state": "over", "ending": "its own"})
+        raise control.Silent("too late")
+
+    folder.write_json(str(tmp_path), "status.json", {"state": "running"})
+    folder.write_json(str(tmp_path), "job.json", {"cleanup": [["touch", "twice"]]})
+    monkeypatch.setattr(control, "ask", ask)
+    assert commands._Visit(str(tmp_path)).stop("of no use")["ending"] == "its own"
+    assert not (tmp_path / "twice").exists()
+
+
+def test_a_run_folder_that_goes_meanwhile_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    look = os.lstat
+
+    def lstat(path: str) -> os.stat_result:
+        if "/b" in path[len(str(tmp_path)) :]:
+            raise FileNotFoundError(2, "gone", path)
+        return look(path)
+
+    monkeypatch.setattr(folder, "parent", lambda: str(tmp_path))
+    monkeypatch.setattr(folder.os, "lstat", lstat)
+    assert {Path(path).name for path, _ in folder._newest_first()} == {"a", "c"}
 
 
 def test_a_watchdog_that_hangs_is_killed_and_its_run_ended(make: MakeNode, nodes: LocalNodes) -> None:

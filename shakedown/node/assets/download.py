@@ -149,8 +149,9 @@ def expect(file: Wanted, whole: Optional[int]) -> None:
         raise Failure("other", "{}: the server has {} bytes, not {}".format(public(file.url), whole, file.size))
 
 
-def missing_bytes(file: Wanted, stall_s: float) -> int:
+def missing_bytes(file: Wanted, stall_s: float, deadline: float) -> int:
     """Return how many bytes are still to come, as the server reports."""
+    in_time(file, deadline)
     with ask(file, 0, None, stall_s) as answer:
         whole = total_of(answer)
         expect(file, whole)
@@ -167,7 +168,7 @@ def work(job: Dict[str, Any], folder: Folder, deadline: float) -> None:
     files = [Wanted(folder, file) for file in job["files"]]
     missing = [file for file in files if not file.recorded() and not file.looked_at()]
     stall_s, tries, spare = job["stall_s"], job["tries"], job["room_bytes"]
-    room = sum(persist(partial(missing_bytes, file, stall_s), tries, WAIT_S, file.have) for file in missing)
+    room = sum(persist(partial(missing_bytes, file, stall_s, deadline), tries, WAIT_S, file.have) for file in missing)
     if missing and room + spare > free(folder):
         words = "{} bytes are needed and {} to be left, {} are free in {}"
         raise Failure("space", words.format(room, spare, free(folder), folder.path))

@@ -21,8 +21,8 @@ from . import control, folder, lock, needs, processes, standstill, watchdog
 
 FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
 _DIGEST_S = 3.0  # for the digest of a log: the controller waits for 8 s
-_LOOK_S = 1.0  # between two looks of the guardian, and for the watchdog to answer
-_GUARD_S = 5.0  # that the guardian waits beyond the lease, and again once it has continued the watchdog
+_LOOK_S = 1.0  # between two looks of the guardian
+_GUARD_S = 5.0  # that the guardian waits for an answer, beyond the lease, and again once it has continued the watchdog
 
 
 def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
@@ -63,7 +63,7 @@ def _guard(child: int, run_id: str, lease_s: float) -> None:
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         with suppress(control.Silent):
             place = place or folder.read_json(path, "control.json")  # once: the file system may go
-            control.ask(place, {}, _LOOK_S)  # it renews no lease
+            control.ask(place, {}, _GUARD_S)  # it renews no lease
             since, continued = time.monotonic(), False
         if time.monotonic() - since > (_GUARD_S if continued else patience_s):
             os.kill(child, signal.SIGKILL if continued else signal.SIGCONT)
@@ -189,13 +189,14 @@ class _Visit:
     def stop(self, reason: str) -> Dict[str, Any]:
         """Have the run ended. A watchdog that does not answer may be stopped (SIGSTOP): it is continued. Where it has
         died, or still does not answer, end both here."""
-        answer = {**self._last(), "rebooted": False}
         for _ in range(2):
             with suppress(control.Silent):
                 answer = self.ask("stop", why=reason)
                 break
             for process in processes.named(self._place().get("process")):
                 processes.send(process, signal.SIGCONT)
+        else:
+            answer = {**self._last(), "rebooted": False}
         if answer["watchdog"] or answer.get("state") == watchdog.OVER:
             return answer
         job = folder.read_json(self.path, "job.json")

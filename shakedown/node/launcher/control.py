@@ -23,7 +23,7 @@ from ..safe_files import Unsafe, locks, who
 from . import processes
 
 REQUEST_LIMIT = 16 << 10  # bytes
-ANSWER_LIMIT = 200 << 10  # bytes: what a socket takes as one datagram where nobody has changed net.core.wmem_default
+ANSWER_LIMIT = 200 << 10  # bytes: what a socket takes as one datagram where nobody has lowered net.core.wmem_max
 ANSWER_S = 3.0  # until the watchdog has answered
 _PREFIX = "shakedown."
 _SOCKET = "control"
@@ -59,13 +59,21 @@ class RequestSocket:
     """The socket. It has no thread: `serve` does what there is to do."""
 
     def __init__(self) -> None:
-        self._server = _socket()
-        self.folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent())
+        self._server, self.folder = _socket(), tempfile.mkdtemp(prefix=_PREFIX, dir=parent())
         try:
-            self._server.bind(os.path.join(self.folder, _SOCKET))
+            self._listen()
         except OSError:
             self.close()
             raise
+
+    def _listen(self) -> None:
+        """Listen, in the place of an earlier socket. Raises OSError."""
+        server, path = _socket(), os.path.join(self.folder, _SOCKET)
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # before the other closes: `sweep` takes one that nobody listens at for a dead watchdog's
+        server.bind(path)
+        self._server.close()
+        self._server = server
 
     def serve(self, seconds: float, answer: Answer) -> None:
         """Wait for at most `seconds` for a request, and answer it. One that is no message gets an error."""
@@ -81,8 +89,11 @@ class RequestSocket:
         except Exception as error:  # whatever a request makes of it: the run goes on
             reply = {"error": "%s: %s" % (type(error).__name__, error)}
         self._server.setblocking(False)
-        with suppress(OSError):  # it has gone, or does not read its answers
-            self._server.sendto(json.dumps(reply).encode(), client)
+        with suppress(OSError):  # it has gone
+            try:
+                self._server.sendto(json.dumps(reply).encode(), client)
+            except BlockingIOError:  # full of what others do not read: the next get theirs by a new socket
+                self._listen()
 
     def close(self) -> None:
         """Leave nothing behind; the last client still gets its answer from the kernel."""
@@ -94,6 +105,7 @@ def _socket() -> socket.socket:
     """Return a socket that learns who sent a datagram, and gets an address of its own for the answer (unix(7))."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ANSWER_LIMIT)  # whatever net.core.wmem_default is
     return made
 
 

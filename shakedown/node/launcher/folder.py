@@ -235,11 +235,12 @@ def _newest_first() -> List[Tuple[str, float]]:
     that cannot be used is found out by who makes one in it."""
     found = []
     with suppress(OSError):
-        for entry in os.scandir(parent()):
-            is_own = entry.is_dir(follow_symlinks=False) and entry.stat().st_uid == os.getuid()
-            if is_own and _RUN_ID.fullmatch(entry.name):
-                inner = (os.path.join(entry.path, name) for name in (".", LEADER_LOG, OWN))
-                found.append((entry.path, max(os.lstat(path).st_mtime for path in inner if os.path.lexists(path))))
+        for path in [os.path.join(parent(), name) for name in filter(_RUN_ID.fullmatch, os.listdir(parent()))]:
+            with suppress(OSError):  # another visit removes it
+                about, inner = os.lstat(path), (os.path.join(path, name) for name in (LEADER_LOG, OWN))
+                if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid():
+                    times = (os.lstat(file).st_mtime for file in inner if os.path.lexists(file))
+                    found.append((path, max([about.st_mtime, *times])))
     return sorted(found, key=lambda entry: entry[1], reverse=True)
 
 

@@ -203,6 +203,9 @@ class Watchdog:
         self._requests.serve(seconds, self._answer)
         self._lock.drain()
         self._mark_growth()
+        self._look_at_lease()
+
+    def _look_at_lease(self) -> None:
         if self._lease_is_over():
             self._end("the controller was silent for %d s" % self._job["lease_s"])
 
@@ -242,6 +245,7 @@ class Watchdog:
             return {"error": "this node runs %s" % self._job["run_id"]}
         if command not in ("go", "poll", "stop", "remove") or type(offset) is not int or offset < 0:
             return {"error": "no such request"}
+        self._look_at_lease()  # a request that waited while this process was stopped renews none that is over
         self._renewed = time.monotonic()
         if command == "go":
             self._go = self._state in (READY, RUNNING)
