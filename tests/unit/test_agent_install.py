@@ -20,6 +20,7 @@ from shakedown.node.assets import files as script
 from shakedown.operations import agent
 from tests.sent_scripts import NOBODY, PYTHON, run
 from tests.states import desired, healthy
+from tests.unit.test_operations_outcome import Node
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the agent is root's")
 
@@ -129,3 +130,13 @@ def test_no_secret_is_compiled() -> None:
     smoke = {"recipe": "gpt-small", "environment": {"HF_TOKEN": "hf_very_secret", "NCCL_DEBUG": "INFO"}}
     document = compiled("node01", desired(smoke=smoke), healthy().account, "d" * 64)
     assert "very_secret" not in str(document) and document["desired"]["smoke"]["environment"]["NCCL_DEBUG"] == "INFO"
+
+
+@pytest.mark.parametrize("lost", ["run", "timer", ""])
+def test_an_agent_is_there_only_with_its_program_and_its_timer(lost: str) -> None:
+    document = compiled("node01", desired(), healthy().account, program.build().digest)
+    run = f"{agent.HOME}/{program.build().digest}/run"
+    here = {path: text.splitlines() for path, (text, _) in agent.wanted_files(document).items()}
+    here |= {agent.SYSTEMD: [], run: [], agent.ENABLED: []}
+    here.pop({"run": run, "timer": agent.ENABLED}.get(lost, ""), None)
+    assert bool(Node(here).commands(agent.present, document=document)) is bool(lost)

@@ -28,6 +28,7 @@ import pytest
 from shakedown.facts.dataset import Downloaded
 from shakedown.node.assets import lease
 from shakedown.node.assets.web import public
+from shakedown.node.safe_files import walk
 from shakedown.operations import dataset
 from shakedown.transport.program import command
 from tests.sent_scripts import NOBODY, NODE, argv, run, text_of
@@ -142,6 +143,7 @@ def test_a_connection_that_breaks_is_gone_on_with(server: Server, tmp_path: Path
     assert server.asked == [None, None, "bytes=100000-", "bytes=200000-"]
     assert left(tmp_path) == ["data.bin"], "what was checked is recorded elsewhere"
     assert f"sha256 {SHA} (as wanted)" in said
+    assert re.findall(r"data.bin: \d+ of", said) == [], "how far it is, only every few seconds"
 
 
 def test_another_run_goes_on_where_the_last_one_was_given_up(server: Server, tmp_path: Path) -> None:
@@ -196,9 +198,10 @@ def test_a_refusal_is_not_tried_again_and_a_busy_server_is(server: Server, tmp_p
     server.status = 404
     code, _, error = download(server, tmp_path)
     assert code == 1 and error.startswith("refused: ") and len(server.asked) == 1
-    server.status, server.asked = 503, []
-    code, _, error = download(server, tmp_path)
-    assert code == 1 and error.startswith("transport: ") and len(server.asked) == 3
+    for server.status in (500, 503):
+        server.asked = []
+        code, _, error = download(server, tmp_path)
+        assert code == 1 and error.startswith("transport: ") and len(server.asked) == 3
 
 
 def test_a_length_that_nobody_knows_proves_nothing(server: Server, tmp_path: Path) -> None:
@@ -482,3 +485,32 @@ def test_a_data_set_that_is_not_there_after_its_preparation_fails_the_node(
 def test_a_holder_whose_lock_has_no_beat_yet_has_no_name() -> None:
     assert lease.holder({"owner": 0, "node": None}) == "root (uid 0) on a node that has not written its name yet"
     assert lease.holder({"owner": 0, "node": "n1"}) == "root (uid 0) on n1"
+
+
+def test_a_part_counts_for_the_room_and_a_whole_file_needs_none(server: Server, tmp_path: Path) -> None:
+    server.cuts = 99
+    assert download(server, tmp_path, tries=1)[0] == 1
+    _, _, error = download(server, tmp_path, room=2**60)
+    assert error.startswith(f"space: 200000 bytes are needed and {2**60} to be left, ")
+    server.cuts = 0
+    assert download(server, tmp_path)[0] == 0
+    assert download(server, tmp_path, room=2**60) == (0, "", "")
+
+
+@pytest.mark.parametrize(("etag", "sha256", "asked"), [('W/"one"', None, None), ('W/"one"', SHA, "bytes=100000-")])
+def test_a_weak_name_of_a_version_is_no_proof_of_what_follows(
+    server: Server, tmp_path: Path, etag: str, sha256: str | None, asked: str | None
+) -> None:
+    server.etag, server.cuts = etag, 1
+    assert download(server, tmp_path, sha256=sha256)[0] == 0
+    assert server.asked[-1] == asked and (tmp_path / "data.bin").read_bytes() == DATA
+
+
+def test_what_replaced_a_dead_holder_s_lock_stays(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text('{"token": "new"}')
+    place = walk(str(tmp_path), 0o755)
+    lease.put_aside(place, "lock", {"token": "dead"})
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+    lease.put_aside(place, "lock", {"token": "new"})
+    lease.put_aside(place, "lock", {"token": "new"})
+    assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ from pyinfra.api.exceptions import OperationValueError
 
 from shakedown.facts import git
 from shakedown.facts.git import Checkout, PatchFits, packed
+from shakedown.operations import patch
 from shakedown.operations.patch import rejected
 
 PATCH = """\
@@ -129,3 +130,15 @@ def test_the_documents_own_patch_fits_what_it_was_made_for_and_nothing_else(tmp_
     assert state == "rejected"
     shown = rejected(document, errors)
     assert "requirements.txt:1" in shown and "-apex" in shown
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "No such file or directory"), (b"\xff", "invalid start byte")])
+def test_a_patch_that_cannot_be_read_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, words: str
+) -> None:
+    monkeypatch.setattr(patch, "refuse", lambda text: text)
+    file = tmp_path / "one.patch"
+    if content:
+        file.write_bytes(content)
+    (refused,) = patch.apply._inner(path="/opt/x", patch_file=str(file))
+    assert refused.startswith(f"{file}: ") and words in refused and str(file) not in refused[len(str(file)) :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -202,8 +203,10 @@ def test_a_node_that_was_only_asleep_spoils_nothing_when_it_wakes_up(bench: Benc
 
 
 def test_a_program_that_does_not_end_is_stopped_with_its_container(bench: Bench) -> None:
-    code, _, error = bench.prepare("sleep 60", timeout_s=1.5)
-    assert code == 1 and "raise timeout_s" in error
+    code, out, error = bench.prepare("sleep 60", timeout_s=1.5)
+    shown = re.findall(r"preparing for (\d+) s", out)
+    assert shown and max(map(int, shown)) < 30
+    assert code == 1 and 1 <= int(re.findall(r"stopped after (\d+) s: raise timeout_s", error)[0]) < 30
     assert any(line.startswith("rm --force shakedown-r1-") for line in bench.log)
     assert not list(bench.root.glob("log.*")) and bench.left() == []
 
@@ -347,5 +350,5 @@ def test_a_program_that_gives_its_folder_away_is_still_marked(bench: Bench) -> N
 
 def test_a_flood_of_words_is_not_passed_on(bench: Bench) -> None:
     flood = f"{sys.executable} -c 'print((\"x\" * 100 + chr(10)) * 10000)'"
-    code, out, _ = bench.prepare(f"{flood}; {WHOLE}", LINES=1000)
-    assert code == 0 and 100_000 < len(out) < 150_000
+    code, out, _ = bench.prepare(f"{flood}; sleep 0.5; {WHOLE}", LINES=1000, EVERY_S=60.0)
+    assert code == 0 and 100_000 < len(out) < 150_000 and "preparing for" not in out

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -185,6 +186,7 @@ class _Engine:
 
     def __init__(self, failures: int, kind: str) -> None:
         self.failures, self.kind, self.tries, self.tagged = failures, kind, 0, False
+        self.there = [ONE]
 
     def room(self) -> tuple[int, str]:
         return 10**9, "/"
@@ -195,7 +197,7 @@ class _Engine:
             raise pull.Failure(self.kind, "words")
 
     def digests(self, reference: str) -> list[str]:
-        return [ONE]
+        return self.there
 
     def run(self, *arguments: str) -> str:
         self.tagged = arguments[0] == "tag"
@@ -205,7 +207,10 @@ class _Engine:
 def attempt(engine: _Engine, monkeypatch: pytest.MonkeyPatch, **more: Any) -> _Engine:
     monkeypatch.setattr(pull, "Engine", lambda job, folder: engine)
     monkeypatch.setattr(pull.time, "sleep", lambda seconds: None)
-    pull.pull({"name": "r/x", "digest": ONE, "tagged": "r/x:1", "tries": 3, "timeout_s": 60, **more}, "/nowhere")
+    pull.pull(
+        {"engine": "docker", "name": "r/x", "digest": ONE, "tagged": "r/x:1", "tries": 3, "timeout_s": 60, **more},
+        "/nowhere",
+    )
     return engine
 
 
@@ -309,3 +314,60 @@ def test_a_pull_that_brings_nothing_is_ended_as_a_connection_that_broke(engine: 
 def test_a_pull_that_moves_is_not_ended_for_the_time_since_it_began(engine: Any) -> None:
     engine.job["stall_s"] = 1
     engine.pull("r/moves@sha256:0", time.monotonic() + 60, "/proc")
+
+
+def test_each_wait_for_another_try_is_longer_and_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(pull.time, "sleep", waits.append)
+    with pytest.raises(pull.Failure):
+        pull_script.persist(_Engine(9, "transport").pull, 6, 5.0)
+    assert waits == [5, 10, 20, 40, 60]
+    assert capsys.readouterr().out.splitlines()[1] == "try 2 of 6 broke off, again in 10 s: words"
+
+
+def test_the_engine_gets_what_the_registry_needs(engine: Any, tmp_path: Path) -> None:
+    def made(**more: Any) -> tuple[list[str], list[str]]:
+        found = pull_script.Engine({**engine.job, **more}, str(tmp_path))
+        return found.options, found.transfer
+
+    assert made() == ([], [])
+    if engine.docker:
+        assert made(username="me", insecure=True) == (["--config", str(tmp_path)], [])
+        return
+    assert made(username="me") == ([], ["--authfile", f"{tmp_path}/auth.json"])
+    assert made(insecure=True) == ([], ["--tls-verify=false"])
+    assert made(ca="pem") == ([], ["--cert-dir", str(tmp_path)]) and (tmp_path / "ca.crt").read_text() == "pem"
+
+
+def test_room_is_looked_for_where_containerd_stores(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / engine.job["engine"]
+    script.write_text(script.read_text().replace('"Backing Filesystem"', '"io.containerd.snapshotter.v1"'))
+    own = str(tmp_path / f"{engine.job['engine']}-data")
+    monkeypatch.setattr(pull, "CONTAINERD_ROOT", str(tmp_path / "none"))
+    assert engine.room()[1] == own
+    monkeypatch.setattr(pull, "CONTAINERD_ROOT", str(tmp_path))
+    room, root = engine.room()
+    assert root == (str(tmp_path) if engine.docker else own)
+    assert 0 <= room <= shutil.disk_usage(root).total
+    Path(own).rmdir()
+    monkeypatch.setattr(pull, "CONTAINERD_ROOT", str(tmp_path / "none"))
+    assert engine.room()[1] == str(tmp_path), "the folder that it will be made in"
+
+
+def test_an_image_that_is_not_there_after_the_pull_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = _Engine(0, "")
+    engine.there = [MANY]
+    with pytest.raises(pull.Failure, match="reported success"):
+        attempt(engine, monkeypatch, room_bytes=10**9)
+    assert not engine.tagged
+
+
+def test_bytes_are_told_once_there_are_some() -> None:
+    layers = pull.Layers()
+    assert layers.progress(2**20 - 1, 2**30) == "asking the registry"
+    assert layers.progress(2**20, 2**30) == "asking the registry, 1 MiB written, compressed size 1.0 GiB"
+    assert layers.progress(3 * 2**29) == "asking the registry, 1.5 GiB written"

@@ -330,3 +330,30 @@ def test_words_of_a_server_are_not_escapes_of_a_terminal(registry: Web, authorit
     registry.raw = lambda out: out.write(b"HTTP/1.0 500 \x1b]0;mine\x07\x1b[2J\xc2\x9b\r\n\r\n")
     detail = ask(registry, authority)["detail"]
     assert detail.startswith("HTTP 500") and detail.isprintable()
+
+
+def test_a_token_server_is_told_only_where_the_password_went_elsewhere(
+    registry: Web, other: Web, authority: Path
+) -> None:
+    def answer(path: str, given: str | None) -> Answer:
+        if path.startswith("/token"):
+            return 200, {}, b'{"token": "let-me-in"}'
+        return to_token_server(registry / "token?account=me")(path, given)
+
+    registry.answer = answer
+    assert ask(registry, authority) == {"digest": DIGEST, "compressed_bytes": 123}
+    assert registry.asked[1] == ("/token?account=me&service=s", BASIC)
+    other.answer = lambda path, given: (200, {}, b'{"token": "let-me-in"}')
+    registry.answer = to_token_server(other / "token")
+    assert ask(registry, authority, username=None) == {"digest": DIGEST, "compressed_bytes": 123}
+
+
+def test_no_password_goes_to_a_registry_that_asks_for_none(registry: Web, authority: Path) -> None:
+    for status, kind in ((404, "unknown"), (400, "transport")):
+        registry.answer, registry.asked = lambda path, given, s=status: (s, {}, b""), []  # type: ignore[misc]
+        assert ask(registry, authority)["error"] == kind and registry.asked == [(PATH, None)]
+
+
+def test_a_layer_may_be_empty(registry: Web, authority: Path) -> None:
+    registry.answer = lambda path, given: (200, {}, b'{"layers": [{"size": 0}, {"size": 7}]}')
+    assert ask(registry, authority)["compressed_bytes"] == 7

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 from importlib.metadata import distribution
@@ -173,6 +175,9 @@ def test_this_machine(sampled: Sampled) -> None:
     assert os.getpriority(os.PRIO_PROCESS, pid) == 19
     assert os.sched_getscheduler(pid) == os.SCHED_IDLE
     found = of(sampled.end())
+    for name in ("kernel.log", "devices.log"):
+        begun = re.match(r"# begin monotonic=\S+ wall=(\S+) ", (sampled.files / name).read_text())
+        assert begun and abs(time.time() - float(begun[1])) < 600, "the node's time, when the window began"
     assert found.channels["cpu/busy_s"].max > 0
     assert found.channels["memory/available_bytes"].median > 1 << 20
     assert found.channels["net/*/rx_bytes"].min >= 0

@@ -1,0 +1,186 @@
+"""What a node is found to lack before a job, and which processes are a run's: real files, ports and processes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shakedown.node.launcher import folder, needs, processes
+from tests.nodes import until
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def lacking(*wanted: dict[str, object]) -> list[str]:
+    return [lack["text"] for lack in needs.lacking(list(wanted), dict(os.environ))]
+
+
+def test_a_program_that_cannot_be_run_is_told_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "text").write_text("")
+    (tmp_path / "folder").mkdir()
+    script(tmp_path / "fine", "#!/bin/sh\n")
+    names = ("none", "dangling", "text", "folder", "fine")
+    assert lacking(*({"kind": "program", "path": str(tmp_path / name)} for name in names)) == [
+        f"{tmp_path}/none is missing",
+        f"{tmp_path}/dangling is a link to what is missing",
+        f"{tmp_path}/text is no program that this user may run",
+        f"{tmp_path}/folder is no program that this user may run",
+    ]
+
+
+def test_the_programs_of_an_environment_that_is_missing_say_no_more(tmp_path: Path) -> None:
+    bad = {"kind": "python", "path": f"{tmp_path}/venv/python", "modules": ["torch"]}
+    programs = [{"kind": "program", "path": f"{tmp_path}/{where}/torchrun"} for where in ("venv", "other")]
+    assert lacking(bad, *programs) == [f"{tmp_path}/venv/python is missing", f"{tmp_path}/other/torchrun is missing"]
+    assert len(lacking(*programs)) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("#!/bin/sh\necho a banner\necho shakedown lacks:\n", ""),
+        ("#!/bin/sh\necho shakedown lacks: torch numpy\n", "lacks torch, numpy (pip install"),
+        ("#!/bin/sh\necho shakedown lacks:\necho first >&2; echo last >&2; exit 3\n", "exit code 3: last"),
+        ("#!/bin/sh\necho no python here\n", "exit code 0: no python here"),
+        ("#!/bin/sh\nexit 0\n", "exit code 0: no word"),
+        ("#!/nowhere/python\n", "the interpreter that it names is missing"),
+        ("\x7fELF of another machine", "Exec format error"),
+        ("#!/bin/sh\nexec sleep 30\n", "it gave no answer within"),
+    ],
+)
+def test_an_interpreter_is_asked_for_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    monkeypatch.setattr(needs, "_LIMIT_S", 0.5 if "sleep" in text else 60.0)
+    found = lacking({"kind": "python", "path": script(tmp_path / "python", text), "modules": ["torch"]})
+    assert found == [] if not words else words in found[0]
+
+
+def test_this_interpreter_has_its_own_modules_and_no_others() -> None:
+    modules = ["json", "json.decoder", "no_such_module", "no_such.part"]
+    (found,) = lacking({"kind": "python", "path": sys.executable, "modules": modules})
+    assert found.startswith(f"{sys.executable} lacks no_such_module, no_such.part (")
+
+
+def test_data_may_be_the_beginning_of_names(tmp_path: Path) -> None:
+    (tmp_path / "wiki.bin").touch()
+    assert lacking({"kind": "data", "path": f"{tmp_path}/wiki"}, {"kind": "data", "path": str(tmp_path)}) == []
+    assert lacking({"kind": "data", "path": f"{tmp_path}/book"}) == [f"the data {tmp_path}/book are missing"]
+
+
+def test_an_engine_that_is_not_there_lacks_no_image(tmp_path: Path) -> None:
+    path = f"{tmp_path}/docker"
+    need = {"kind": "image", "path": path, "image": "r/x"}
+    assert lacking(need) == [f"{path} cannot be asked for r/x: it is not installed"]
+    script(tmp_path / "docker", "\x7fELF of another machine")
+    assert lacking(need) == [f"{path} cannot be asked for r/x: Exec format error"]
+
+
+def test_room_is_that_of_where_the_files_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "refusal", lambda path: "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked = {"kind": "room", "path": f"{tmp_path}/not/yet", "size": 1}
+    assert lacking(asked, {**asked, "path": ""}) == []
+    job, run = lacking({**asked, "size": 2**60}, {**asked, "size": 2**60, "path": ""})
+    assert job.startswith(f"{tmp_path} has ") and "and the job needs" in job
+    assert run.startswith(f"{tmp_path} has ") and "and the run folder needs" in run
+
+
+def test_nothing_is_written_where_another_user_could_exchange_it(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (found,) = lacking({"kind": "room", "path": f"{tmp_path}/open", "size": 1})
+    assert found.startswith(f"no files are written in {tmp_path}/open: ")
+
+
+def test_a_port_is_held_by_who_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        need = {"kind": "port", "path": "", "address": "127.0.0.1", "port": server.getsockname()[1]}
+        assert lacking(need) == [f"port {need['port']} of 127.0.0.1 cannot be used: Address already in use"]
+    assert lacking(need) == []
+
+
+Start = Callable[[str], processes.Process]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts Python programs that say when they are ready."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def begin(program: str) -> processes.Process:
+        text = f"import os, signal, sys, time\n{program}\nprint(flush=True)\ntime.sleep(60)"
+        child = subprocess.Popen([sys.executable, "-I", "-S", "-c", text], stdout=subprocess.PIPE)
+        children.append(child)
+        assert child.stdout
+        child.stdout.readline()
+        process = processes.read(child.pid)
+        assert process is not None
+        return process
+
+    yield begin
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def test_a_pid_that_another_process_has_by_now_is_left_alone(start: Start) -> None:
+    process = start("")
+    assert processes.named([process.pid, process.started]) and processes.find(*process[:2])
+    for other in ([process.pid], [process.pid, process.started + 1], [0, 0], [True, 1], None, {}, [1, 2, 3]):
+        assert processes.named(other) == [], other
+    processes.send(process._replace(started=process.started + 1), signal.SIGKILL)
+    time.sleep(0.1)
+    assert processes.find(*process[:2])
+    processes.send(process, signal.SIGKILL)
+    until(lambda: not processes.find(*process[:2]))  # a zombie: this test has not waited for it
+    assert processes.read(process.pid) is not None
+
+
+def test_a_process_is_asked_once_and_then_killed(start: Start, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    handler = f"lambda *_: open({str(asked)!r}, 'a').write('x')"
+    process = start(f"signal.signal(signal.SIGTERM, {handler})")
+    os.kill(process.pid, signal.SIGSTOP)
+    begun = time.monotonic()
+    assert processes.end(lambda: processes.find(*process[:2]), 0.5, 20.0) == []
+    assert asked.read_text() == "x" and 0.5 <= time.monotonic() - begun < 15
+
+
+def test_what_cannot_be_ended_is_told_in_time(start: Start) -> None:
+    process = start("")._replace(started=1)  # no signal reaches it
+    begun = time.monotonic()
+    assert processes.end(lambda: [process], 0.2, 0.2) == [process]
+    assert 0.4 <= time.monotonic() - begun < 10
+
+
+def test_the_digest_of_a_log_is_of_its_beginning(tmp_path: Path) -> None:
+    data = os.urandom(3 << 20)
+    (tmp_path / "leader.log").write_bytes(data)
+    for length in (0, 5, (2 << 20) + 5, len(data), len(data) + 9):
+        wanted = hashlib.sha256(data[:length]).hexdigest()
+        assert folder.digest(str(tmp_path), "leader.log", length, 60.0) == (wanted, len(data))
+    assert folder.digest(str(tmp_path), "leader.log", 5, -1.0) == (None, len(data))
+    assert folder.chunk(str(tmp_path), "leader.log", 7, 5) == (data[7:12], 12, len(data))
+
+
+def test_a_second_name_of_a_log_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").touch()
+    os.close(folder.open_log(str(tmp_path), "new.log"))
+    (tmp_path / "leader.log").hardlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match="second name"):
+        folder.open_log(str(tmp_path), "leader.log")
