@@ -108,12 +108,14 @@ def _rounds(state: State, host: Host, work: Work, where: Allocation | None) -> b
 
 def carry_out(jobs: Sequence[Job], where: Allocation, interrupted: Interrupted) -> None:
     """Run the jobs at the same time, each to its own end, on nodes that are allocated once for all of them."""
+    planned = []
     for job in jobs:
         try:
             job.plan = job.make_plan()
+            planned.append(job)
         except Exception as error:
             _note_error(job, error)
-    if not (planned := [job for job in jobs if job.plan is not None]):
+    if not planned:
         return
     nodes = list(dict.fromkeys(node.name for job in planned if job.plan for node in job.plan.nodes))
     try:

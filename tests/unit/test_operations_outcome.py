@@ -16,12 +16,14 @@ from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
-from shakedown.jobs.launch import Event
+from shakedown.jobs.launch import Event, Job
 from shakedown.operations import atomic, checkout, dataset, driver, images, reboot, registries, rollback, smoke, venv
 from shakedown.operations.atomic import Step
 from shakedown.operations.commands import show_change, verify
 from shakedown.operations.registries import ADVICE
+from shakedown.schedulers.interface import Allocation
 from shakedown.state.images import parse
+from tests.nodes import launch_plan
 
 COMMIT = "c" * 40
 DIGEST = "sha256:" + "a" * 64
@@ -591,3 +593,18 @@ def test_a_job_without_a_result_reports_whether_it_was_started(planned: bool, al
     assert (job.error, events) == ("no", [Event("end", event, "a")])
     smoke._note_error(job, ValueError())
     assert job.error == "ValueError"
+
+
+def test_a_job_that_can_no_longer_be_planned_does_not_run_by_an_old_plan(tmp_path: Path) -> None:
+    """A deploy may hand it to a second run, after which a node is gone."""
+
+    class Nodes(Allocation):
+        def allocate(self, *_: Any) -> None:
+            raise AssertionError("nodes are asked for")
+
+    def refuse() -> Any:
+        raise ValueError("node2 is gone")
+
+    job = Job(refuse, tmp_path, plan=launch_plan({"node1": ["true"]}))
+    smoke.carry_out([job], Nodes(), lambda: None)
+    assert (job.error, job.result) == ("node2 is gone", None)
