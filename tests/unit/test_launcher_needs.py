@@ -1,20 +1,22 @@
-"""What a node is found to lack before a job, and which processes are a run's: real files, ports and processes."""
+"""What a node lacks for a job, whose a process is and what it waits for: real files, ports and processes."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from shakedown.node.launcher import folder, needs, processes
+from shakedown.node.launcher import folder, needs, processes, standstill
 from tests.nodes import until
 
 
@@ -86,6 +88,12 @@ def test_an_engine_that_is_not_there_lacks_no_image(tmp_path: Path) -> None:
     path = f"{tmp_path}/docker"
     need = {"kind": "image", "path": path, "image": "r/x"}
     assert lacking(need) == [f"{path} cannot be asked for r/x: it is not installed"]
+    script(tmp_path / "docker", "#!/bin/sh\necho sha256:1\n")
+    assert lacking(need) == []
+    script(tmp_path / "docker", "#!/bin/sh\necho Error: No such image: r/x >&2; exit 1\n")
+    assert lacking(need) == [f"{path} has no image r/x: Error: No such image: r/x"]
+    script(tmp_path / "docker", "#!/bin/sh\necho no daemon >&2; exit 1\n")
+    assert lacking(need) == [f"{path} cannot be asked for r/x: no daemon"]
     script(tmp_path / "docker", "\x7fELF of another machine")
     assert lacking(need) == [f"{path} cannot be asked for r/x: Exec format error"]
 
@@ -184,3 +192,84 @@ def test_a_second_name_of_a_log_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "leader.log").hardlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError, match="second name"):
         folder.open_log(str(tmp_path), "leader.log")
+
+
+@pytest.mark.parametrize(
+    ("caught", "file", "listens"),
+    [
+        ("SIGUSR1 SIGUSR2", True, True),
+        ("SIGUSR1", True, False),
+        ("SIGUSR2", True, False),
+        ("SIGUSR1 SIGUSR2", False, False),
+    ],
+)
+def test_only_who_waits_for_both_signals_gets_them(
+    start: Start, tmp_path: Path, caught: str, file: bool, listens: bool
+) -> None:
+    (tmp_path / "hang").mkdir()
+    process = start("".join(f"signal.signal(signal.{name}, lambda *_: None)\n" for name in caught.split()))
+    if file:
+        (tmp_path / f"hang/stacks-{process.pid}-a").touch()
+    hang = folder.below(str(tmp_path), "hang")
+    assert standstill._listens(hang, process.pid, str(process.pid)) is listens
+    assert not standstill._listens(hang, process.pid, "1")
+
+
+def test_what_a_rank_did_not_write_this_time_is_told(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang = tmp_path / "hang"
+    hang.mkdir()
+    monkeypatch.setattr(standstill, "SECONDS", 0.4)
+    process = start("".join(f"signal.signal(signal.{name}, lambda *_: None)\n" for name in ("SIGUSR1", "SIGUSR2")))
+    stacks, flight = f"stacks-{process.pid}-a", f"flight-{process.pid}.json"
+    for name in (stacks, flight, "process-1.json", "kept"):
+        (hang / name).write_text("of an earlier look")
+    answer = standstill.take(str(tmp_path), "no mark", os.getpid())
+    assert answer["late"] == [flight, stacks] and "hang/process-1.json" not in answer["files"]
+    assert (hang / stacks).read_text() == "" and (hang / "kept").read_text() and not (hang / flight).exists()
+    assert 0.4 <= json.loads((hang / "node.json").read_text())["seconds"] < 30
+    os.kill(process.pid, signal.SIGSTOP)
+    until(lambda: processes.find(*process[:2])[0].state == "T")
+    assert standstill.take(str(tmp_path), "no mark", os.getpid())["late"] == [], "a stopped one cannot answer"
+
+
+def test_a_process_is_told_with_its_rank_and_what_its_environment_can_tell(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = Path(script(tmp_path / "py-spy", "#!/bin/sh\necho the stacks of $4\n"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    process = start("")
+    (tmp_path / "hang").mkdir()
+    until(lambda: processes.find(*process[:2])[0].state == "S")
+    document = standstill._about(process)
+    assert (document["rank"], document["world_size"], document["state"]) == (3, None, "S")
+    assert document["threads"] == [{"tid": str(process.pid), "state": ["S"], "wchan": document["threads"][0]["wchan"]}]
+    standstill.take(str(tmp_path), "no mark", os.getpid())
+    written = json.loads((tmp_path / f"hang/process-{process.pid}.json").read_text())
+    assert written["stacks"] == f"the stacks of {process.pid}\n"
+    tool.write_text("no program")
+    assert standstill._spied(str(tool), process.pid).startswith("py-spy: ")
+    os.kill(process.pid, signal.SIGKILL)
+    until(lambda: not processes.find(*process[:2]))
+    assert standstill._about(process)["rank"] is None
+
+
+def test_who_is_there_in_the_place_of_ras_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(standstill, "_RAS", server.getsockname())
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(connection.recv(100)[:7])
+                time.sleep(0.1)
+                connection.sendall(b" to the end")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        assert standstill._ras() == "verbose to the end"
+        thread.join(10)
+    assert standstill._ras() == "no answer: Connection refused"
