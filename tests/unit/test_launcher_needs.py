@@ -223,11 +223,12 @@ def test_what_a_rank_did_not_write_this_time_is_told(
     monkeypatch.setattr(standstill, "SECONDS", 0.4)
     process = start("".join(f"signal.signal(signal.{name}, lambda *_: None)\n" for name in ("SIGUSR1", "SIGUSR2")))
     stacks, flight = f"stacks-{process.pid}-a", f"flight-{process.pid}.json"
-    for name in (stacks, flight, "process-1.json", "kept"):
+    for name in (stacks, flight, "process-1.json", "kept", "half.partial"):
         (hang / name).write_text("of an earlier look")
     answer = standstill.take(str(tmp_path), "no mark", os.getpid())
     assert answer["late"] == [flight, stacks] and "hang/process-1.json" not in answer["files"]
     assert (hang / stacks).read_text() == "" and (hang / "kept").read_text() and not (hang / flight).exists()
+    assert "hang/kept" in answer["files"] and "hang/half.partial" not in answer["files"]
     assert 0.4 <= json.loads((hang / "node.json").read_text())["seconds"] < 30
     os.kill(process.pid, signal.SIGSTOP)
     until(lambda: processes.find(*process[:2])[0].state == "T")
@@ -273,3 +274,29 @@ def test_who_is_there_in_the_place_of_ras_is_read_to_its_end(monkeypatch: pytest
         assert standstill._ras() == "verbose to the end"
         thread.join(10)
     assert standstill._ras() == "no answer: Connection refused"
+
+
+def test_only_pytorch_s_own_pipes_are_written_to(tmp_path: Path) -> None:
+    names = ("pipe_3.pipe", "pipe_3", "other.pipe")
+    readers = []
+    for name in names:
+        os.mkfifo(tmp_path / name)
+        readers.append(os.open(tmp_path / name, os.O_RDONLY | os.O_NONBLOCK))
+    os.mkfifo(tmp_path / "pipe_4.pipe")  # nobody listens
+    keep = os.open(tmp_path / "pipe_3.pipe", os.O_WRONLY)
+    standstill._ask_nccl(folder.below(str(tmp_path), ""))
+    os.close(keep)
+    assert [os.read(reader, 9) for reader in readers] == [b"1", b"", b""]
+    for reader in readers:
+        os.close(reader)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_user_runs_a_program_of_theirs_or_of_root_and_nobody_else_s(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, program = start(""), script(tmp_path / "py-spy", "#!/bin/sh\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    for uid, may in ((0, True), (1000, True), (1001, False)):
+        os.chown(program, uid, -1)
+        assert standstill._ours(process.pid, program) is may

@@ -186,13 +186,14 @@ class _Engine:
 
     def __init__(self, failures: int, kind: str) -> None:
         self.failures, self.kind, self.tries, self.tagged = failures, kind, 0, False
-        self.there = [ONE]
+        self.there, self.left_s = [ONE], 0.0
 
     def room(self) -> tuple[int, str]:
         return 10**9, "/"
 
-    def pull(self, *_: Any) -> None:
+    def pull(self, *arguments: Any) -> None:
         self.tries += 1
+        self.left_s = arguments[1] - time.monotonic() if arguments else 0.0
         if self.tries <= self.failures:
             raise pull.Failure(self.kind, "words")
 
@@ -216,7 +217,7 @@ def attempt(engine: _Engine, monkeypatch: pytest.MonkeyPatch, **more: Any) -> _E
 
 def test_a_connection_that_breaks_twice_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = attempt(_Engine(2, "transport"), monkeypatch)
-    assert engine.tries == 3 and engine.tagged
+    assert engine.tries == 3 and engine.tagged and 0 < engine.left_s <= 60
 
 
 @pytest.mark.parametrize(("failures", "kind", "tries"), [(3, "transport", 3), (1, "login", 1), (1, "space", 1)])
@@ -371,3 +372,11 @@ def test_bytes_are_told_once_there_are_some() -> None:
     assert layers.progress(2**20 - 1, 2**30) == "asking the registry"
     assert layers.progress(2**20, 2**30) == "asking the registry, 1 MiB written, compressed size 1.0 GiB"
     assert layers.progress(3 * 2**29) == "asking the registry, 1.5 GiB written"
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_an_engine_that_fails_is_quoted(engine: Any, tmp_path: Path, stream: int) -> None:
+    (tmp_path / engine.job["engine"]).write_text(f"#!/bin/sh\necho denied: nobody knows you >&{stream}; exit 1\n")
+    with pytest.raises(pull_script.Failure, match=r"^denied: nobody knows you$") as failure:
+        engine.run("tag", "a", "b")
+    assert failure.value.kind == "login" and engine.ask("tag", "a", "b") == ""
