@@ -201,9 +201,10 @@ def test_data_that_waits_for_an_answer_is_of_connections_that_stand(monkeypatch:
     row = "   {}: 0100000A:1F90 0200000A:C350 {} {:08X}:00000000 01:00000019 {:08X}  1000        0 1 1\n"
     rows = [
         row.format(0, "01", 64, 5),
-        row.format(1, "06", 64, 5),
-        row.format(2, "01", 0, 5),
+        row.format(1, "06", 64, 6),
+        row.format(2, "01", 0, 7),
         row.format(3, "01", 64, 0),
+        row.format(4, "01", 64, 8)[:64] + "\n",  # cut
     ]
     monkeypatch.setattr(
         standstill, "kernel_text", lambda path, limit: "head\n" + "".join(rows if "tcp6" not in path else [])

@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import itertools
 import json
 import os
+import re
 import shutil
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -312,9 +315,27 @@ def test_a_pull_that_brings_nothing_is_ended_as_a_connection_that_broke(engine: 
     assert failure.value.kind == "transport" and time.monotonic() - before < 20
 
 
-def test_a_pull_that_moves_is_not_ended_for_the_time_since_it_began(engine: Any) -> None:
+def test_a_pull_that_moves_is_not_ended_for_the_time_since_it_began(
+    engine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     engine.job["stall_s"] = 1
     engine.pull("r/moves@sha256:0", time.monotonic() + 60, "/proc")
+    assert capsys.readouterr().out == "", "how far it is, only every few seconds"
+
+
+def test_how_far_a_pull_is_comes_now_and_then_and_at_its_end_in_time(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = itertools.chain([1000], itertools.repeat(996))  # a disk that nobody else writes to
+    disk = SimpleNamespace(f_frsize=1 << 20)
+    monkeypatch.setattr(os, "statvfs", lambda _root: SimpleNamespace(**vars(disk), f_bfree=next(blocks)))
+    monkeypatch.setattr(pull, "EVERY_S", 0.2)
+    engine.job.update(stall_s=30, compressed_bytes=5 << 20)
+    far = "asking the registry, 4 MiB written, compressed size 5 MiB"
+    with pytest.raises(pull_script.Failure, match=rf"^not done in \d s: {far}$") as failure:
+        engine.pull("r/x@sha256:0", time.monotonic() + 0.9, "/")
+    assert failure.value.kind == "time"
+    assert re.fullmatch(rf"r/x@sha256:0: {far} \(\d s\)", capsys.readouterr().out.splitlines()[-1])
 
 
 def test_each_wait_for_another_try_is_longer_and_told(
