@@ -10,6 +10,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ import pytest
 
 from shakedown.node.assets import pull as pull_script
 from shakedown.node.assets import registry as registry_script
+from shakedown.node.assets.words import clean
 from shakedown.operations.registries import ADVICE, KINDS, parse_answer, password_of
 
 # As modules whose insides are replaced below.
@@ -401,3 +404,26 @@ def test_an_engine_that_fails_is_quoted(engine: Any, tmp_path: Path, stream: int
     with pytest.raises(pull_script.Failure, match=r"^denied: nobody knows you$") as failure:
         engine.run("tag", "a", "b")
     assert failure.value.kind == "login" and engine.ask("tag", "a", "b") == ""
+
+
+def test_letters_that_nobody_sees_are_replaced() -> None:
+    for letter in map(chr, (0x34F, 0x115F, 0x1160, 0x180B, 0x180F, 0x3164, 0xE0000, 0xE0FFF, 0x202E)):
+        assert clean(f"a{letter}b") == "a\ufffdb", hex(ord(letter))
+    assert clean("a\u034e\u1161  b") == "a\u034e\u1161 b"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("OSError(28, 'full')", "space: [Errno 28] full"),
+        ("OSError(122, 'quota')", "space: [Errno 122] quota"),
+        ("OSError(13, 'no')", "folder: [Errno 13] no"),
+        ("words.Failure('login', 'who?')", "login: who?"),
+        ("KeyError('a fault')", "KeyError: 'a fault'"),
+    ],
+)
+def test_a_script_fails_with_one_line_and_a_fault_with_where_it_is(error: str, words: str) -> None:
+    text = f"from shakedown.node.assets import words\ndef work(job): raise {error}\nwords.run_script(work)"
+    done = subprocess.run([sys.executable, "-c", text], input="{}", capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == words
+    assert ("Traceback" in done.stderr) is ("fault" in error)
