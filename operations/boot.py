@@ -94,7 +94,7 @@ def make(wanted: Mapping[str, str]) -> Commands:
         yield atomic.write(CONF, new)
     yield from unit
     if not systemd:
-        yield FunctionCommand(host.log_styled, (f"{listed(now)}: {_NO_SYSTEMD}",), {"fg": "yellow"})
+        yield FunctionCommand(_warn, (f"{listed(now)}: {_NO_SYSTEMD}",), {})
     yield verify(lambda: _wrong(wanted, systemd))
 
 
@@ -107,6 +107,10 @@ def program() -> list[str]:
     rows = "".join(f"    {name!r}: {entry!r},\n" for name, entry in entries().items())
     text = sent.program(_NODE / "boot.py").replace("ENTRIES = {}", f"ENTRIES = {{\n{rows}}}", 1)
     return [*head.splitlines(), *text.splitlines()]
+
+
+def _warn(message: str) -> None:
+    host.log_styled(message, fg="yellow")
 
 
 def _install(path: str, lines: list[str], files: Mapping[str, list[str] | None], mode: str) -> Commands:

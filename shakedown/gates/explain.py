@@ -19,7 +19,7 @@ from shakedown.gates.model import Outcome
 from shakedown.gates.observed import LogReading
 from shakedown.logs.known import tuning
 from shakedown.logs.lines import LineSplitter, is_text
-from shakedown.logs.signatures import FailureScanner
+from shakedown.logs.signatures import FailureScanner, quoted
 from shakedown.logs.source import LogSource
 from shakedown.node.kernel_log import ERROR
 from shakedown.node.kernel_verdict import FAULTS, Events, Line
@@ -164,7 +164,8 @@ class _Explainer:
         began = self._failures.open
         match = self._failures.line(record.line + "\n")
         if match is not None:
-            self._of_match(match.name, match.line_number, record.line, match.cause)
+            own = record.line if match.line == quoted(record.line) else match.line  # an exception, behind its line
+            self._of_match(match.name, match.line_number, own, match.cause)
         elif tuned := tuning(record.line):
             self._of_match(tuned.name, record.number, record.line, tuned.cause)
         elif began or self._failures.open:

@@ -517,3 +517,10 @@ def test_a_guess_says_that_it_is_one() -> None:
     assert explained(guess)["job"]["remedy"].startswith("perhaps ")
     sure = explained("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 7 GiB\n")
     assert "perhaps" not in f"{sure['lines'][0]['cause']}{sure['job']['remedy']}"
+
+
+def test_an_exception_whose_words_would_stand_behind_it_is_shown_and_not_what_stands_there() -> None:
+    raised = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"
+    text = f'Traceback (most recent call last):\n  File "/opt/run.py", line 3, in main\n{raised}\n{"=" * 60}\n'
+    found = explained(text)
+    assert [line["line"] for line in found["lines"]] == [raised]
