@@ -379,6 +379,19 @@ def test_a_run_folder_that_goes_meanwhile_hides_no_other(tmp_path: Path, monkeyp
     assert {Path(path).name for path, _ in folder._newest_first()} == {"a", "c"}
 
 
+def test_a_guardian_ends_with_its_watchdog_and_leaves_no_process(make: MakeNode, nodes: LocalNodes) -> None:
+    """Who looks right behind a job finds nothing of it."""
+    for _ in range(3):
+        node = make(["true"])
+        run_to_end(node)
+        watchdog = watchdog_of(nodes)
+        guardian = int(Path(f"/proc/{watchdog}/stat").read_text().rpartition(")")[2].split()[1])
+        node.remove()
+        until(lambda pid=watchdog: not alive(pid))  # type: ignore[misc]
+        time.sleep(0.3)
+        assert not alive(guardian)
+
+
 def test_a_watchdog_that_hangs_is_killed_and_its_run_ended(make: MakeNode, nodes: LocalNodes) -> None:
     """It is continued once, and stopped again each time: as one that waits for a file system that is gone."""
     node = make(lease_s=1, cleanup=[["touch", "{run_dir}/cleaned"]])

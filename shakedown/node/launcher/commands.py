@@ -57,6 +57,7 @@ def _guard(child: int, run_id: str, lease_s: float) -> None:
     for standard in (0, 1, 2):
         os.dup2(silence, standard)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # the watchdog's end is to wake this one
     path, patience_s = folder.path_of(run_id), lease_s + _GUARD_S
     place: Dict[str, Any] = {}
     since, continued = time.monotonic(), False
@@ -68,7 +69,8 @@ def _guard(child: int, run_id: str, lease_s: float) -> None:
         if time.monotonic() - since > (_GUARD_S if continued else patience_s):
             os.kill(child, signal.SIGKILL if continued else signal.SIGCONT)
             since, continued = time.monotonic(), True
-        time.sleep(_LOOK_S)
+        signal.sigtimedwait([signal.SIGCHLD], _LOOK_S)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     if os.waitpid(child, 0)[1] == 0:
         return
     if not continued:

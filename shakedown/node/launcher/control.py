@@ -25,6 +25,7 @@ from . import processes
 REQUEST_LIMIT = 16 << 10  # bytes
 ANSWER_LIMIT = 200 << 10  # bytes: what a socket takes as one datagram where nobody has lowered net.core.wmem_max
 ANSWER_S = 3.0  # until the watchdog has answered
+_SLICE_S = 0.2  # between two looks whether it still lives
 _PREFIX = "shakedown."
 _SOCKET = "control"
 
@@ -165,7 +166,7 @@ def ask(place: Dict[str, Any], request: Dict[str, Any], timeout: float = ANSWER_
             visit.settimeout(timeout)
             _connect(visit, path)
             visit.send(json.dumps(request).encode())
-            answer, pid, uid, _ = _receive(visit, ANSWER_LIMIT)
+            answer, pid, uid = _answer(visit, timeout, alive[0])
         if pid != alive[0].pid or not trusted(uid):
             raise ValueError("process %d of %s listens in place of the watchdog" % (pid, who(uid)))
         return loads(answer)
@@ -173,6 +174,19 @@ def ask(place: Dict[str, Any], request: Dict[str, Any], timeout: float = ANSWER_
         if _ends(alive[0]):
             raise Dead("the watchdog has just ended") from None
         raise Silent("the watchdog (pid %d) does not answer: %s" % (alive[0].pid, error)) from None
+
+
+def _answer(visit: socket.socket, timeout: float, watchdog: processes.Process) -> Tuple[bytes, int, int]:
+    """Wait for the answer, with its sender's pid and user id, no longer than the watchdog lives: its end wakes nobody
+    who waits for a datagram. Raise OSError."""
+    until = time.monotonic() + timeout
+    visit.settimeout(min(timeout, _SLICE_S))
+    while True:
+        try:
+            return _receive(visit, ANSWER_LIMIT)[:3]
+        except socket.timeout:
+            if time.monotonic() > until or not processes.find(watchdog.pid, watchdog.started):
+                raise
 
 
 def _ends(watchdog: processes.Process) -> bool:
