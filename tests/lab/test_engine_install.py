@@ -86,7 +86,10 @@ def site(rack: RackMaker, tmp_path: Path) -> tuple[Node, Path]:
     lab = rack(1)
     node = lab["node1"]
     node.exec("rm -f /usr/sbin/dockerd /etc/apt/sources.list /etc/apt/sources.list.d/*; rm -rf /var/lib/apt/lists/*")
-    node.exec("dpkg --purge --force-all docker.io >/dev/null 2>&1; rm -rf /run/docker.sock; mkdir -p /srv/packages")
+    # The machine's own engine, whose scripts would stop a daemon; and Debian's way with recommended packages.
+    node.exec("rm -f /var/lib/dpkg/info/docker.io.p*; dpkg --purge --force-all docker.io >/dev/null 2>&1")
+    node.exec("echo 'APT::Install-Recommends \"true\";' > /etc/apt/apt.conf.d/zz-lab")
+    node.exec("rm -rf /run/docker.sock; mkdir -p /srv/packages")
     node.exec("rm -f /var/lib/apt/periodic/update-success-stamp; mkdir -p /var/lib/apt/periodic")
     for file in [*folder.glob("*.deb"), folder / "Packages"]:
         (node.root / REPOSITORY[1:] / file.name).write_bytes(file.read_bytes())
